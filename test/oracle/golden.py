@@ -1,0 +1,187 @@
+"""Writes a case as a Hugging Face model directory and asks transformers what it answers.
+
+The answers are computed by `from_pretrained` on the written directory: what the config keys mean is decided
+by transformers, not by this script. Weights are rounded to the file's type, then everything is float32, eager
+attention, no cache.
+"""
+
+import json
+import zlib
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from cases import DROP
+
+TORCH_DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+CONFIG_DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "mistral": "MistralForCausalLM"}
+NUM_STEPS = 16
+NUM_TOP = 5
+PROMPT_LENGTHS = [1, 5, 31, 64, 300, 600]
+PROMPT_LOGPROBS_OF = "64"  # the prompt whose own log-probabilities are kept
+
+
+def case_generator(case, seed):
+    """A generator of its own for each case, so that choosing cases changes none of them."""
+    return torch.Generator().manual_seed(zlib.crc32(f"{seed}/{case['name']}".encode()))
+
+
+def config_json(case):
+    """config.json in the spelling that the case asks for."""
+    config = {
+        "architectures": [ARCHITECTURES[case["model_type"]]],
+        "model_type": case["model_type"],
+        "hidden_act": "silu",
+        "hidden_size": case["hidden"],
+        "intermediate_size": case["inner"],
+        "max_position_embeddings": case["max_positions"],
+        "num_attention_heads": case["heads"],
+        "num_hidden_layers": case["layers"],
+        "num_key_value_heads": case["kv"],
+        "rms_norm_eps": case["eps"],
+        "tie_word_embeddings": case["tied"],
+        "vocab_size": case["vocab"],
+        "bos_token_id": 1,
+        "eos_token_id": case["eos"],
+    }
+    if case["head_dim"] is not None:
+        config["head_dim"] = case["head_dim"]
+    rope = case["rope"]
+    if case["spelling"] == "v5":
+        config["dtype"] = CONFIG_DTYPES[case["dtype"]]
+        config["rope_parameters"] = {"rope_type": "default", **(rope or {}), "rope_theta": case["theta"]}
+    else:
+        config["torch_dtype"] = CONFIG_DTYPES[case["dtype"]]
+        config["rope_theta"] = case["theta"]
+        config["rope_scaling"] = rope and {case["spelling"] if k == "rope_type" else k: v for k, v in rope.items()}
+    config.update(case["config"])
+    return {k: v for k, v in config.items() if v is not DROP}
+
+
+def random_weights(case, config, generator):
+    """Tensors by name, in the file's type. The scales give margins near 0.5; the library's own
+    initialisation gives flat logits that hide faults."""
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    weights = {}
+    for name, parameter in model.named_parameters():
+        noise = torch.randn(parameter.shape, generator=generator)
+        fan_in = parameter.shape[-1]
+        if name == "lm_head.weight":
+            value = noise * 2 / fan_in**0.5
+        elif "embed_tokens" in name:
+            value = noise * (0.35 if case["tied"] else 1.0)
+        elif name.endswith("norm.weight"):
+            value = 1 + 0.25 * noise
+        elif name.endswith(".bias"):
+            value = 0.3 * noise
+        else:
+            value = noise * 1.3 / fan_in**0.5
+        weights[name] = value.to(TORCH_DTYPES[case["dtype"]])
+    if "stored-inv-freq" in case["features"]:
+        # Llama 2 checkpoints of 2023 hold these; every loader ignores them.
+        for i in range(case["layers"]):
+            half = (case["head_dim"] or case["hidden"] // case["heads"]) // 2
+            weights[f"model.layers.{i}.self_attn.rotary_emb.inv_freq"] = torch.rand(half, generator=generator)
+    return weights
+
+
+def save_weights(weights, shards, directory):
+    if shards == 1:
+        save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
+        return
+    names = sorted(weights)
+    weight_map = {}
+    for i in range(shards):
+        file = f"model-{i + 1:05d}-of-{shards:05d}.safetensors"
+        part = {name: weights[name] for name in names[i::shards]}
+        save_file(part, directory / file, metadata={"format": "pt"})
+        weight_map |= {name: file for name in part}
+    total = sum(w.numel() * w.element_size() for w in weights.values())
+    index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index, indent=1) + "\n")
+
+
+def write_model(case, seed, directory, tokenizer_json):
+    """The whole directory but golden.json; returns the generator for the prompts."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for old in directory.glob("model*.safetensors*"):
+        old.unlink()
+    generator = case_generator(case, seed)
+    (directory / "config.json").write_text(json.dumps(config_json(case), indent=2) + "\n")
+    eos = case["generation_eos"] or case["eos"]
+    (directory / "generation_config.json").write_text(json.dumps({"bos_token_id": 1, "eos_token_id": eos}) + "\n")
+    (directory / "tokenizer.json").write_text(tokenizer_json)
+    weights = random_weights(case, AutoConfig.from_pretrained(directory), generator)
+    save_weights(weights, case["shards"], directory)
+    return generator
+
+
+def load_judge(case, directory):
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").eval()
+    if case["max_model_len"]:
+        fix_dynamic_base(model, case["max_model_len"])
+    return model
+
+
+def fix_dynamic_base(model, max_model_len):
+    """Dynamic NTK above the trained length: the frequencies that transformers computes for the configured
+    length, at every position (a cache cannot follow a base that changes with the length so far)."""
+    rotary = model.model.rotary_emb
+    assert rotary.rope_type == "dynamic"
+    rotary.inv_freq, rotary.attention_scaling = ROPE_INIT_FUNCTIONS["dynamic"](model.config, seq_len=max_model_len)
+    rotary.rope_type = "default"  # no more updates
+
+
+@torch.no_grad()
+def logprobs_of(model, token_ids, last=None):
+    """Log-softmax of the raw logits (float64, so that the softmax adds no error of its own) of the last positions."""
+    logits = model(torch.tensor([token_ids]), use_cache=False).logits[0]
+    return torch.log_softmax(logits[-last if last else 0 :].double(), dim=-1)
+
+
+def make_prompts(case, generator):
+    allowed = case["tokenizer_size"] or case["vocab"]
+    draw = lambda n: torch.randint(3, allowed, (n,), generator=generator).tolist()
+    prompts = {str(n): draw(n) for n in PROMPT_LENGTHS}
+    prompts["300+20"] = prompts["300"] + draw(20)
+    prompts["300+33"] = prompts["300"] + draw(33)
+    return prompts
+
+
+def answer(model, prompt, allowed):
+    """Greedy tokens among the first `allowed` ids (what the tokenizer lacks is never sampled), with the raw top log-probabilities."""
+    ids, top, margins = list(prompt), [], []
+    for _ in range(NUM_STEPS):
+        logprobs = logprobs_of(model, ids, last=1)[-1]
+        values, indices = logprobs.topk(NUM_TOP)
+        top.append([[i, round(v, 6)] for i, v in zip(indices.tolist(), values.tolist())])
+        (first, second), best = logprobs[:allowed].topk(2)
+        margins.append(round((first - second).item(), 6))
+        ids.append(best[0].item())
+    return {"promptTokenIds": list(prompt), "greedyTokenIds": ids[len(prompt) :], "topLogprobs": top, "margins": margins}
+
+
+def make_golden(case, seed, model, generator):
+    prompts = make_prompts(case, generator)
+    allowed = case["tokenizer_size"] or case["vocab"]
+    asked = prompts[PROMPT_LOGPROBS_OF]
+    at = logprobs_of(model, asked)
+    own = [None] + [round(at[i, t].item(), 6) for i, t in enumerate(asked[1:])]
+    golden = {"case": case["name"], "family": case["family"], "dtype": case["dtype"], "seed": seed, "features": case["features"]}
+    if case["max_model_len"]:
+        golden["maxModelLen"] = case["max_model_len"]
+    golden["promptLogprobs"] = {"prompt": PROMPT_LOGPROBS_OF, "logprobs": own}
+    golden["prompts"] = [{"name": name, **answer(model, ids, allowed)} for name, ids in prompts.items()]
+    return golden
+
+
+def write_golden(golden, path: Path):
+    """One line per prompt: small, and a diff shows which prompt moved."""
+    head = {k: v for k, v in golden.items() if k != "prompts"}
+    lines = ",\n".join(json.dumps(p, separators=(",", ":")) for p in golden["prompts"])
+    path.write_text(json.dumps(head, separators=(",", ":"))[:-1] + ',"prompts":[\n' + lines + "\n]}\n")
