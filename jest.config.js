@@ -1,0 +1,16 @@
+'use strict';
+
+const base = {
+  testEnvironment: 'node',
+  transform: { '^.+\\.ts$': ['@swc/jest', { jsc: { parser: { syntax: 'typescript' }, target: 'es2022' }, module: { type: 'commonjs' } }] },
+  moduleFileExtensions: ['ts', 'js', 'json', 'node'],
+};
+
+/** `unit` needs no addon; `native` runs on the built one, one file at a time (`npm test` gives it --runInBand). */
+module.exports = {
+  projects: [
+    { ...base, displayName: 'unit', testMatch: ['<rootDir>/test/*.test.ts', '<rootDir>/test/{ts,server}/**/*.test.ts'] },
+    { ...base, displayName: 'native', testMatch: ['<rootDir>/test/{native,oracle,models}/**/*.test.ts'] },
+  ],
+  testTimeout: 30_000,
+};

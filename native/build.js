@@ -1,0 +1,142 @@
+// Makes the native addon ready: a prebuild that loads, else a compile from source. Run by `npm install`; plain Node, no dependencies
+// but the locally installed node-gyp.
+'use strict';
+
+const { spawn, spawnSync } = require('node:child_process');
+const { createHash } = require('node:crypto');
+const fs = require('node:fs');
+const path = require('node:path');
+
+const root = path.dirname(__dirname);
+const releaseDir = path.join(root, 'build', 'Release');
+const stampFile = path.join(releaseDir, 'source.sha256');
+const logFile = path.join(root, 'build', 'build.log');
+
+class BuildError extends Error {}
+
+async function main() {
+  const isForced = process.argv.includes('--force');
+  const sources = listSources();
+  const hash = hashSources(sources);
+  if (!isForced && (loadsPrebuild() || isBuilt(hash))) return;
+  requireTools();
+  await compile(sources.filter((file) => file.endsWith('.cpp')).length);
+  fs.writeFileSync(stampFile, hash);
+}
+
+function listSources() {
+  const entries = fs.readdirSync(path.join(root, 'native'), { recursive: true, withFileTypes: true });
+  const files = entries.filter((entry) => entry.isFile()).map((entry) => path.join(entry.parentPath ?? entry.path, entry.name));
+  return [...files, path.join(root, 'binding.gyp')].sort();
+}
+
+function hashSources(files) {
+  const hash = createHash('sha256');
+  hash.update([process.platform, process.arch, process.env.CXX, process.env.CXXFLAGS, process.env.LDFLAGS].join('\0'));
+  for (const file of files) {
+    if (!fs.existsSync(file)) throw new BuildError(`${path.relative(root, file)} is missing from the package`);
+    hash.update(`\0${path.relative(root, file)}\0`).update(fs.readFileSync(file));
+  }
+  return hash.digest('hex');
+}
+
+/** Whether build/Release holds what this state of the sources gives. */
+function isBuilt(hash) {
+  return fs.existsSync(stampFile) && fs.readFileSync(stampFile, 'utf8') === hash
+    && fs.readdirSync(releaseDir).some((name) => name.endsWith('.node'));
+}
+
+/** A prebuild in prebuilds/<platform>-<arch>/ counts when it loads here; a build folder goes before it. */
+function loadsPrebuild() {
+  const dir = path.join(root, 'prebuilds', `${process.platform}-${process.arch}`);
+  if (fs.existsSync(releaseDir) || !fs.existsSync(dir)) return false;
+  try {
+    require('node-gyp-build')(root);
+    return true;
+  } catch (error) {
+    console.log(`capstan: the prebuilt addon does not load here (${firstLine(error)}), compiling it`);
+    return false;
+  }
+}
+
+function requireTools() {
+  const python = process.env.npm_config_python || process.env.PYTHON || 'python3';
+  const tools = [[python, 'python3'], [process.env.CXX || 'g++', 'g++'], ['make', 'make']];
+  const missing = tools.filter(([command]) => !runs(command)).map(([, name]) => name);
+  if (missing.length > 0) {
+    throw new BuildError(`${missing.join(', ')} not found: compiling the addon needs python3, make and g++ 12 or newer `
+      + `(Debian, Ubuntu: apt-get install -y python3 make g++), then run: npm run build:addon`);
+  }
+}
+
+function runs(command) {
+  const [program, ...args] = command.split(' ');
+  return spawnSync(program, [...args, '--version'], { stdio: 'ignore' }).status === 0;
+}
+
+/** Node's own headers usually lie beside its binary; only without them node-gyp downloads an archive. */
+function headersPrefix() {
+  const prefix = path.dirname(path.dirname(fs.realpathSync(process.execPath)));
+  return fs.existsSync(path.join(prefix, 'include', 'node', 'node_api.h')) ? prefix : undefined;
+}
+
+async function compile(numFiles) {
+  const started = Date.now();
+  console.log(`capstan: compiling the native addon, ${numFiles} files, one to two minutes on two cores`);
+  fs.mkdirSync(path.dirname(logFile), { recursive: true });
+  const status = await runNodeGyp(progressPrinter(numFiles));
+  if (status !== 0) {
+    const lines = fs.readFileSync(logFile, 'utf8').trimEnd().split('\n').filter((line) => !/^gyp (info|verb)/.test(line));
+    const tail = lines.slice(-40).join('\n');
+    throw new BuildError(`compiling the addon failed, the log is in ${path.relative(process.cwd(), logFile)}; its end:\n${tail}`);
+  }
+  console.log(`capstan: native addon ready after ${Math.round((Date.now() - started) / 1000)} s`);
+}
+
+function runNodeGyp(onOutput) {
+  const env = { ...process.env, JOBS: process.env.JOBS || 'max' };
+  const prefix = headersPrefix();
+  if (prefix !== undefined) env.npm_config_nodedir = prefix;
+  const nodeGyp = require.resolve('node-gyp/bin/node-gyp.js', { paths: [root] });
+  const child = spawn(process.execPath, [nodeGyp, 'configure', 'build'], { cwd: root, env, stdio: ['ignore', 'pipe', 'pipe'] });
+  // Written at once rather than streamed, so that the end of a failed build is in the file when it is shown.
+  const log = fs.openSync(logFile, 'w');
+  const take = (bytes) => {
+    fs.writeSync(log, bytes);
+    onOutput(bytes.toString());
+  };
+  child.stdout.on('data', take);
+  child.stderr.on('data', take);
+  return new Promise((resolve, reject) => {
+    child.on('error', reject);
+    child.on('close', (code) => {
+      fs.closeSync(log);
+      resolve(code ?? 1);
+    });
+  });
+}
+
+/** Make names each file that it compiles: one line that rewrites itself on a terminal, a few lines elsewhere. */
+function progressPrinter(numFiles) {
+  let numDone = 0;
+  return (output) => {
+    for (const [, object] of output.matchAll(/CXX\(target\) (\S+)/g)) {
+      numDone++;
+      if (process.stdout.isTTY) {
+        const text = `[${numDone}/${Math.max(numFiles, numDone)}] ${path.basename(object, '.o')}`;
+        process.stdout.write(`\r\x1b[K${text}${numDone === numFiles ? '\r\x1b[K' : ''}`);
+      } else if (numDone % 10 === 0) {
+        console.log(`capstan: ${numDone} of ${Math.max(numFiles, numDone)} files`);
+      }
+    }
+  };
+}
+
+function firstLine(error) {
+  return String(error.message).split('\n')[0];
+}
+
+main().catch((error) => {
+  console.error(`capstan: ${error instanceof BuildError ? error.message : error.stack}`);
+  process.exitCode = 1;
+});
