@@ -89,8 +89,8 @@ CASES = [
     row("smollm-f32", "smollm", ["tied", "gqa", "small-theta"], hidden=72, heads=6, kv=2, inner=76, tied=True, theta=500.0),
     row("smollm-f16", "smollm", ["tied", "gqa"], dtype="f16", hidden=96, heads=6, kv=2, inner=100, tied=True, theta=100000.0,
         spelling="v5"),
-    row("smollm-bf16", "smollm", ["tied", "gqa", "small-theta"], dtype="bf16", hidden=72, layers=3, heads=6, kv=2, inner=76,
-        tied=True, theta=500.0, shards=2),
+    row("smollm-bf16", "smollm", ["tied", "gqa"], dtype="bf16", hidden=72, heads=6, kv=2, inner=76,
+        tied=True, theta=10000.0, shards=2),
     # Qwen2 / 2.5: bias on Q, K and V; windows on the upper layers only when use_sliding_window says so.
     row("qwen2-f32", "qwen2", ["qkv-bias", "mqa", "padded-vocab"], model_type="qwen2", kv=1, inner=100, theta=1000000.0, eps=1e-6,
         tokenizer_size=300, config={"sliding_window": 32, "use_sliding_window": False, "max_window_layers": 2}),

@@ -63,7 +63,7 @@ def config_json(case):
 
 
 def random_weights(case, config, generator):
-    """Tensors by name, in the file's type. The scales give margins near 0.5; the library's own
+    """Tensors by name, in the file's type. The scales give margins near 0.5 (a tied embedding is the head, and scaled as one); the library's own
     initialisation gives flat logits that hide faults."""
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
@@ -74,7 +74,7 @@ def random_weights(case, config, generator):
         if name == "lm_head.weight":
             value = noise * 2 / fan_in**0.5
         elif "embed_tokens" in name:
-            value = noise * (0.35 if case["tied"] else 1.0)
+            value = noise * (2 / fan_in**0.5 if case["tied"] else 1.0)
         elif name.endswith("norm.weight"):
             value = 1 + 0.25 * noise
         elif name.endswith(".bias"):
