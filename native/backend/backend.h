@@ -158,7 +158,7 @@ struct SampleRow {
   uint32_t position = 0;      // counter word: index of the drawn token within its sequence (prompt included)
   uint32_t choice_idx = 0;    // counter word
   TokenCounts counts;
-  std::span<const TokenLogprob> logit_bias;    // (token_id, bias)
+  std::span<const std::pair<int32_t, float>> logit_bias;  // (token id, bias)
   std::span<const int32_t> banned_ids;         // min tokens: the ids that would end the sequence
   std::span<const uint32_t> allowed_mask;      // bit per id, (ceil(vocab_size / 32)); empty = all
 };

@@ -1,0 +1,86 @@
+{
+  # The addon with the CPU backend, from C++20 and node-addon-api alone. Kernels are compiled once per instruction set, each in a library of its
+  # own with its own flags, and chosen at run time; nothing else may use those flags.
+  "variables": { "openssl_fips": "" },
+  "target_defaults": {
+    "include_dirs": ["."],
+    "cflags_cc!": ["-std=gnu++17", "-std=gnu++20", "-fno-exceptions", "-fno-rtti", "-O2"],
+    "cflags_cc": ["-std=gnu++20", "-O3", "-Wall", "-Wextra", "-ffp-contract=off", "-fvisibility=hidden"],
+    "xcode_settings": {
+      "CLANG_CXX_LANGUAGE_STANDARD": "c++20",
+      "GCC_ENABLE_CPP_EXCEPTIONS": "YES",
+      "OTHER_CPLUSPLUSFLAGS": ["-O3", "-ffp-contract=off", "-fvisibility=hidden"]
+    }
+  },
+  "targets": [
+    {
+      "target_name": "kernels_portable",
+      "type": "static_library",
+      "sources": ["native/backend/cpu/kernels_portable.cpp"]
+    },
+    {
+      "target_name": "capstan",
+      "dependencies": ["kernels_portable"],
+      "defines": [
+        "NAPI_VERSION=8",
+        "NAPI_CPP_EXCEPTIONS",
+        "NODE_ADDON_API_DISABLE_DEPRECATED",
+        "CAPSTAN_VERSION=\"<!(node -p \"require('./package.json').version\")\""
+      ],
+      "include_dirs": ["<!(node -p \"require('node-addon-api').include_dir\")"],
+      "sources": [
+        "native/base/machine.cpp",
+        "native/base/random.cpp",
+        "native/backend/backend.cpp",
+        "native/backend/registry.cpp",
+        "<!@(node -p \"require('fs').readdirSync('native/backend/cpu').filter((f) => f.endsWith('.cpp') && !f.startsWith('kernels_')).map((f) => 'native/backend/cpu/' + f).join(' ')\")",
+        "native/comm/thread_comm.cpp",
+        "native/model/decoder.cpp",
+        "native/model/rope.cpp",
+        "native/model/spec.cpp",
+        "native/model/weights.cpp",
+        "native/engine/block_manager.cpp",
+        "native/engine/engine.cpp",
+        "native/engine/load.cpp",
+        "native/engine/memory_plan.cpp",
+        "native/engine/model_inputs.cpp",
+        "native/engine/model_runner.cpp",
+        "native/engine/output.cpp",
+        "native/engine/sampler.cpp",
+        "native/engine/scheduler.cpp",
+        "native/binding/addon.cpp",
+        "native/binding/engine_binding.cpp",
+        "native/binding/load_binding.cpp",
+        "native/binding/records.cpp"
+      ],
+      "conditions": [["target_arch=='x64'", { "dependencies": ["kernels_avx2", "kernels_avx512", "kernels_avx512bf16"] }]]
+    }
+  ],
+  "conditions": [
+    ["target_arch=='x64'", {
+      "targets": [
+        {
+          "target_name": "kernels_avx2",
+          "type": "static_library",
+          "sources": ["native/backend/cpu/kernels_avx2.cpp"],
+          "cflags_cc": ["-mavx2", "-mfma", "-mf16c"],
+          "xcode_settings": { "OTHER_CPLUSPLUSFLAGS": ["-mavx2", "-mfma", "-mf16c"] }
+        },
+        {
+          "target_name": "kernels_avx512",
+          "type": "static_library",
+          "sources": ["native/backend/cpu/kernels_avx512.cpp"],
+          "cflags_cc": ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma", "-mf16c"],
+          "xcode_settings": { "OTHER_CPLUSPLUSFLAGS": ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma", "-mf16c"] }
+        },
+        {
+          "target_name": "kernels_avx512bf16",
+          "type": "static_library",
+          "sources": ["native/backend/cpu/kernels_avx512bf16.cpp"],
+          "cflags_cc": ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512bf16", "-mfma", "-mf16c"],
+          "xcode_settings": { "OTHER_CPLUSPLUSFLAGS": ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512bf16", "-mfma", "-mf16c"] }
+        }
+      ]
+    }]
+  ]
+}

@@ -1,0 +1,238 @@
+#include "native/backend/cpu/sample.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "native/base/random.h"
+
+namespace capstan {
+namespace {
+
+constexpr float kMasked = -std::numeric_limits<float>::infinity();
+// Gumbel noise of a 32-bit uniform is at most -log(-log(1 - 2^-33)) = 22.88: a score this far below the best cannot win.
+constexpr double kMaxGumbel = 22.9;
+// exp(-50) summed over any vocabulary vanishes beside the largest term (1) in double precision.
+constexpr float kNegligible = 50.0f;
+
+struct Candidate {
+  float score;  // logit over temperature
+  int32_t id;
+};
+
+// Most likely first; ties to the lowest id.
+bool ranks_before(const Candidate& a, const Candidate& b) { return a.score > b.score || (a.score == b.score && a.id < b.id); }
+
+bool is_all_finite(std::span<const float> values) {
+  uint32_t is_bad = 0;
+  for (const float value : values) is_bad |= static_cast<uint32_t>((std::bit_cast<uint32_t>(value) & 0x7f800000u) == 0x7f800000u);
+  return is_bad == 0;
+}
+
+float max_of(std::span<const float> values) {
+  float lanes[16];
+  std::fill(std::begin(lanes), std::end(lanes), kMasked);
+  size_t i = 0;
+  for (; i + 16 <= values.size(); i += 16)
+    for (size_t lane = 0; lane < 16; ++lane) lanes[lane] = lanes[lane] > values[i + lane] ? lanes[lane] : values[i + lane];
+  float best = *std::max_element(std::begin(lanes), std::end(lanes));
+  for (; i < values.size(); ++i) best = std::max(best, values[i]);
+  return best;
+}
+
+// Lowest id of the largest value.
+int32_t argmax(std::span<const float> values) {
+  const float best = max_of(values);
+  return static_cast<int32_t>(std::find(values.begin(), values.end(), best) - values.begin());
+}
+
+// The `count` best of `scores`, ranked. Masked ids are left out.
+void top_candidates(std::span<const float> scores, size_t count, std::vector<Candidate>& out) {
+  out.clear();
+  if (count == 0) return;
+  float threshold = kMasked;
+  for (size_t id = 0; id < scores.size(); ++id) {
+    if (!(scores[id] > threshold)) continue;
+    out.push_back({scores[id], static_cast<int32_t>(id)});
+    // Room for as many again before sorting out the best keeps this linear on average.
+    if (out.size() >= 2 * count + 64) {
+      std::nth_element(out.begin(), out.begin() + static_cast<ptrdiff_t>(count) - 1, out.end(), ranks_before);
+      out.resize(count);
+      threshold = out.back().score;
+    }
+  }
+  std::sort(out.begin(), out.end(), ranks_before);
+  if (out.size() > count) out.resize(count);
+}
+
+double log_sum_exp(std::span<const float> logits, float max_logit) {
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - max_logit);
+  return max_logit + std::log(sum);
+}
+
+// Log-probabilities are of the raw logits, over the whole vocabulary.
+void fill_logprobs(std::span<const float> logits, const SampleRow& row, int32_t id, SampleResult& result) {
+  thread_local std::vector<Candidate> best;
+  const double normalizer = log_sum_exp(logits, max_of(logits));
+  const Candidate drawn{logits[static_cast<size_t>(id)], id};
+  result.logprob = static_cast<float>(drawn.score - normalizer);
+  int32_t rank = 1;
+  for (size_t other = 0; other < logits.size(); ++other) rank += ranks_before({logits[other], static_cast<int32_t>(other)}, drawn);
+  result.rank = rank;
+  result.top.clear();
+  top_candidates(logits, std::min(static_cast<size_t>(row.num_logprobs), logits.size()), best);
+  for (const Candidate& candidate : best) result.top.push_back({candidate.id, static_cast<float>(candidate.score - normalizer)});
+}
+
+bool changes_logits(const SampleRow& row) {
+  return !row.allowed_mask.empty() || !row.banned_ids.empty() || !row.logit_bias.empty() || row.repetition_penalty != 1.0f ||
+         row.presence_penalty != 0.0f || row.frequency_penalty != 0.0f;
+}
+
+void apply_mask(const SampleRow& row, std::span<float> scores) {
+  if (!row.allowed_mask.empty())
+    for (size_t id = 0; id < scores.size(); ++id)
+      if (!(row.allowed_mask[id / 32] >> (id % 32) & 1)) scores[id] = kMasked;
+  for (const int32_t id : row.banned_ids)
+    if (static_cast<size_t>(id) < scores.size()) scores[static_cast<size_t>(id)] = kMasked;
+}
+
+void apply_repetition_penalty(float penalty, float& score) { score = score > 0 ? score / penalty : score * penalty; }
+
+void apply_bias_and_penalties(const SampleRow& row, std::span<float> scores) {
+  for (const auto& [id, bias] : row.logit_bias)
+    if (static_cast<size_t>(id) < scores.size()) scores[static_cast<size_t>(id)] += bias;
+  if (row.repetition_penalty != 1.0f) {
+    size_t next_prompt = 0;
+    const auto& prompt_ids = row.counts.prompt_ids;
+    for (const int32_t id : prompt_ids)
+      if (static_cast<size_t>(id) < scores.size()) apply_repetition_penalty(row.repetition_penalty, scores[static_cast<size_t>(id)]);
+    for (const auto& [id, times] : row.counts.completion_counts) {
+      while (next_prompt < prompt_ids.size() && prompt_ids[next_prompt] < id) ++next_prompt;
+      const bool is_in_prompt = next_prompt < prompt_ids.size() && prompt_ids[next_prompt] == id;
+      if (!is_in_prompt) apply_repetition_penalty(row.repetition_penalty, scores[static_cast<size_t>(id)]);
+    }
+  }
+  for (const auto& [id, times] : row.counts.completion_counts)
+    scores[static_cast<size_t>(id)] -= row.presence_penalty + row.frequency_penalty * static_cast<float>(times);
+}
+
+// Sum of exp(score - best) over all scores that matter.
+double sum_exp(std::span<const float> scores, float best) {
+  double sum = 0;
+  for (const float score : scores)
+    if (score > best - kNegligible) sum += std::exp(static_cast<double>(score) - best);
+  return sum;
+}
+
+// The smallest ranked set whose probability reaches top_p, at least one. `total` is the sum of exp over all that compete.
+void cut_top_p(std::vector<Candidate>& ranked, double total, float top_p) {
+  double reached = 0;
+  for (size_t i = 0; i < ranked.size(); ++i) {
+    reached += std::exp(static_cast<double>(ranked[i].score) - ranked[0].score) / total;
+    if (reached >= top_p) {
+      ranked.resize(i + 1);
+      return;
+    }
+  }
+}
+
+// Ranked ids whose probabilities reach top_p, without ranking the whole vocabulary: doubles the number looked at until they do.
+void rank_top_p(std::span<const float> scores, float top_p, std::vector<Candidate>& ranked) {
+  const float best = max_of(scores);
+  const double total = sum_exp(scores, best);
+  for (size_t count = 64;; count *= 8) {
+    top_candidates(scores, std::min(count, scores.size()), ranked);
+    double reached = 0;
+    for (const Candidate& candidate : ranked) reached += std::exp(static_cast<double>(candidate.score) - best) / total;
+    if (reached >= top_p || ranked.size() < count) break;
+  }
+  cut_top_p(ranked, total, top_p);
+}
+
+double gumbel_noise(const SampleRow& row, int32_t id) {
+  const auto words = philox4x32({row.position, row.choice_idx, static_cast<uint32_t>(id), 0}, row.seed);
+  const double uniform = (static_cast<double>(words[0]) + 0.5) * 0x1p-32;
+  return -std::log(-std::log(uniform));
+}
+
+class GumbelMax {
+ public:
+  explicit GumbelMax(const SampleRow& row) : row_(row) {}
+  void offer(float score, int32_t id) {
+    if (score + kMaxGumbel < best_) return;
+    const double noisy = score + gumbel_noise(row_, id);
+    if (noisy > best_ || (noisy == best_ && id < id_)) {
+      best_ = noisy;
+      id_ = id;
+    }
+  }
+  int32_t id() const { return id_; }
+
+ private:
+  const SampleRow& row_;
+  double best_ = -std::numeric_limits<double>::infinity();
+  int32_t id_ = -1;
+};
+
+int32_t draw(const SampleRow& row, std::span<float> scores) {
+  thread_local std::vector<Candidate> ranked;
+  for (float& score : scores) score /= row.temperature;
+  const bool has_top_k = row.top_k > 0 && static_cast<size_t>(row.top_k) < scores.size();
+  GumbelMax best(row);
+  if (!has_top_k && row.top_p >= 1.0f) {
+    const int32_t likeliest = argmax(scores);
+    const float max_score = scores[static_cast<size_t>(likeliest)];
+    // The likeliest first: its score prunes nearly all the others.
+    best.offer(max_score, likeliest);
+    const float floor = row.min_p > 0 ? max_score + std::log(row.min_p) : kMasked;
+    for (size_t id = 0; id < scores.size(); ++id)
+      if (scores[id] >= floor && scores[id] != kMasked && static_cast<int32_t>(id) != likeliest) best.offer(scores[id], static_cast<int32_t>(id));
+    return best.id();
+  }
+  if (has_top_k) {
+    top_candidates(scores, static_cast<size_t>(row.top_k), ranked);
+    if (row.top_p < 1.0f) {
+      double total = 0;
+      for (const Candidate& candidate : ranked) total += std::exp(static_cast<double>(candidate.score) - ranked[0].score);
+      cut_top_p(ranked, total, row.top_p);
+    }
+  } else {
+    rank_top_p(scores, row.top_p, ranked);
+  }
+  const float floor = row.min_p > 0 ? ranked[0].score + std::log(row.min_p) : kMasked;
+  for (const Candidate& candidate : ranked)
+    if (candidate.score >= floor) best.offer(candidate.score, candidate.id);
+  return best.id();
+}
+
+}  // namespace
+
+void sample_row(std::span<const float> logits, int64_t num_token_ids, const SampleRow& row, SampleResult& result) {
+  result.has_numeric_error = !is_all_finite(logits);
+  if (result.has_numeric_error) return;
+  const auto drawable = logits.first(static_cast<size_t>(num_token_ids));
+  if (!row.wants_sample) {
+    result.token_id = row.target_id;
+  } else if (row.temperature == 0 && !changes_logits(row)) {
+    result.token_id = argmax(drawable);
+  } else {
+    thread_local std::vector<float> scores;
+    scores.assign(drawable.begin(), drawable.end());
+    apply_mask(row, scores);
+    apply_bias_and_penalties(row, scores);
+    const int32_t likeliest = argmax(scores);
+    // Everything masked: nothing may be drawn. The engine sees to it that this cannot be asked for; be safe all the same.
+    const bool is_nothing_left = scores[static_cast<size_t>(likeliest)] == kMasked;
+    if (is_nothing_left) {
+      result.has_numeric_error = true;
+      return;
+    }
+    result.token_id = row.temperature == 0 ? likeliest : draw(row, scores);
+  }
+  if (row.num_logprobs >= 0) fill_logprobs(logits, row, result.token_id, result);
+}
+
+}  // namespace capstan

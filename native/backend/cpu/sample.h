@@ -1,0 +1,12 @@
+#pragma once
+#include <span>
+
+#include "native/backend/backend.h"
+
+namespace capstan {
+
+// Samples one row (contract 5). `logits` (vocab_size) are read only; ids from `num_token_ids` on are never drawn. Allocates only where the
+// row asks for log-probabilities. Deterministic: the same row gives the same result on every thread.
+void sample_row(std::span<const float> logits, int64_t num_token_ids, const SampleRow& row, SampleResult& result);
+
+}  // namespace capstan

@@ -1,0 +1,23 @@
+// The addon's table of contents.
+#include <napi.h>
+
+#include "native/backend/registry.h"
+#include "native/binding/load_binding.h"
+
+namespace capstan {
+namespace {
+
+Napi::Object init(Napi::Env env, Napi::Object exports) {
+  exports.Set("version", CAPSTAN_VERSION);
+  Napi::Array isas = Napi::Array::New(env);
+  for (const std::string& name : available_isas()) isas.Set(isas.Length(), name);
+  exports.Set("isas", isas);
+  exports.Set("load", Napi::Function::New(env, load_engine_binding, "load"));
+  return exports;
+}
+
+}  // namespace
+}  // namespace capstan
+
+static Napi::Object capstan_init(Napi::Env env, Napi::Object exports) { return capstan::init(env, exports); }
+NODE_API_MODULE(capstan, capstan_init)

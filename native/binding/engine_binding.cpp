@@ -1,0 +1,156 @@
+#include "native/binding/engine_binding.h"
+
+#include "native/binding/records.h"
+
+namespace capstan {
+namespace {
+
+// Runs `work` off the JavaScript thread, then `done` on it.
+class CloseWorker final : public Napi::AsyncWorker {
+ public:
+  CloseWorker(Napi::Env env, std::function<void()> work, std::function<void(Napi::Env)> done)
+      : Napi::AsyncWorker(env, "capstan.close"), work_(std::move(work)), done_(std::move(done)) {}
+  void Execute() override { work_(); }
+  void OnOK() override { done_(Env()); }
+
+ private:
+  std::function<void()> work_;
+  std::function<void(Napi::Env)> done_;
+};
+
+}  // namespace
+
+std::shared_ptr<EngineBinding> EngineBinding::create(Napi::Env env, const Napi::Function& on_events) {
+  auto binding = std::make_shared<EngineBinding>();
+  // The thread-safe function keeps the binding alive until it is finalized.
+  auto* keeper = new std::shared_ptr<EngineBinding>(binding);
+  binding->events_function_ = EventsFunction::New(
+      env, on_events, "capstan.events", 0, 1, binding.get(), [](Napi::Env, std::shared_ptr<EngineBinding>* kept, EngineBinding*) { delete kept; }, keeper);
+  binding->events_function_.Unref(env);
+  // NOTE: added after the thread-safe function, so it runs before that one's own hook: the engine's thread is gone when the function goes.
+  napi_add_env_cleanup_hook(env, [](void* data) { clean_up(static_cast<EngineBinding*>(data)); }, binding.get());
+  return binding;
+}
+
+void EngineBinding::clean_up(EngineBinding* binding) {
+  binding->is_closing_ = true;
+  binding->shut_down();
+  if (!binding->is_released_) binding->events_function_.Abort();
+  binding->is_released_ = true;
+}
+
+void EngineBinding::release(Napi::Env env) {
+  if (is_released_) return;
+  is_released_ = true;
+  napi_remove_env_cleanup_hook(env, [](void* data) { clean_up(static_cast<EngineBinding*>(data)); }, this);
+  events_function_.Release();
+}
+
+EventSink EngineBinding::sink() {
+  return [this](std::vector<Event>&& events) {
+    const std::lock_guard lock(events_mutex_);
+    for (Event& event : events) events_.push_back(std::move(event));
+    if (is_call_queued_) return;
+    is_call_queued_ = true;
+    events_function_.NonBlockingCall(static_cast<void*>(nullptr));
+  };
+}
+
+void EngineBinding::call_js(Napi::Env env, Napi::Function on_events, EngineBinding* binding, void*) {
+  // Without an environment the function is being torn down.
+  if (static_cast<napi_env>(env) != nullptr) binding->deliver(env, on_events);
+}
+
+void EngineBinding::deliver(Napi::Env env, const Napi::Function& on_events) {
+  std::vector<Event> events;
+  {
+    const std::lock_guard lock(events_mutex_);
+    is_call_queued_ = false;
+    events.swap(events_);
+  }
+  if (events.empty()) return;
+  const Napi::HandleScope scope(env);
+  try {
+    Napi::Array array = Napi::Array::New(env, events.size());
+    for (uint32_t i = 0; i < events.size(); ++i) {
+      array.Set(i, from_event(env, events[i]));
+      if (events[i].finish) --num_open_;
+    }
+    if (num_open_ == 0 && !is_released_) events_function_.Unref(env);
+    on_events.Call({array});
+  } catch (const Napi::Error& error) {
+    // An exception of the callback is the program's: an uncaughtException, as from any other callback.
+    napi_fatal_exception(env, error.Value());
+  }
+}
+
+void EngineBinding::shut_down() {
+  const std::lock_guard lock(engine_mutex_);
+  if (engine_) engine_->close();
+  engine_.reset();
+}
+
+Napi::Object EngineBinding::expose(Napi::Env env, LoadedEngine loaded) {
+  engine_ = std::move(loaded.engine);
+  Napi::Object object = Napi::Object::New(env);
+  object.Set("info", from_info(env, loaded.info));
+  const auto self = shared_from_this();
+  object.Set("submit", Napi::Function::New(env, [self](const Napi::CallbackInfo& info) { return self->submit(info); }, "submit"));
+  object.Set("abort", Napi::Function::New(
+                          env,
+                          [self](const Napi::CallbackInfo& info) {
+                            if (!self->is_closing_ && info[0].IsNumber()) self->engine_->abort(static_cast<RequestId>(info[0].As<Napi::Number>().Int64Value()));
+                          },
+                          "abort"));
+  object.Set("stats", Napi::Function::New(
+                          env,
+                          [self](const Napi::CallbackInfo& info) -> Napi::Value {
+                            if (self->is_closing_) throw make_error(info.Env(), ErrorCode::kEngineClosed, "the engine is closed");
+                            return from_stats(info.Env(), self->engine_->stats());
+                          },
+                          "stats"));
+  object.Set("close", Napi::Function::New(env, [self](const Napi::CallbackInfo& info) { return self->close(info.Env()); }, "close"));
+  return object;
+}
+
+Napi::Value EngineBinding::submit(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  if (is_closing_) throw make_error(env, ErrorCode::kEngineClosed, "the engine is closed");
+  if (!info[0].IsObject()) throw make_error(env, ErrorCode::kInvalidArgument, "submit: expected a request record");
+  try {
+    Request request = to_request(info[0].As<Napi::Object>());
+    const int num_choices = request.num_choices;
+    const RequestId request_id = engine_->submit(std::move(request));
+    if (num_open_ == 0) events_function_.Ref(env);
+    num_open_ += num_choices;
+    return Napi::Number::New(env, static_cast<double>(request_id));
+  } catch (const Napi::Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw to_js_error(env, error);
+  }
+}
+
+Napi::Value EngineBinding::close(Napi::Env env) {
+  const auto deferred = Napi::Promise::Deferred::New(env);
+  if (is_released_) {
+    deferred.Resolve(env.Undefined());
+    return deferred.Promise();
+  }
+  closing_.push_back(deferred);
+  if (is_closing_) return deferred.Promise();
+  is_closing_ = true;
+  const auto self = shared_from_this();
+  auto* worker = new CloseWorker(
+      env, [self] { self->shut_down(); },
+      [self](Napi::Env done_env) {
+        // Events of the end are queued before this; the function goes once they are delivered.
+        self->release(done_env);
+        for (const auto& waiting : self->closing_) waiting.Resolve(done_env.Undefined());
+        self->closing_.clear();
+      });
+  worker->Queue();
+  return deferred.Promise();
+}
+
+}  // namespace capstan

@@ -1,0 +1,122 @@
+#include "native/binding/load_binding.h"
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include "native/binding/engine_binding.h"
+#include "native/binding/records.h"
+
+namespace capstan {
+namespace {
+
+// One load under way. Lives until its thread is joined and its thread-safe function finalized.
+class LoadTask {
+ public:
+  LoadTask(Napi::Env env, LoadRequest request, const Napi::Function& on_progress, std::shared_ptr<EngineBinding> engine)
+      : deferred_(Napi::Promise::Deferred::New(env)), request_(std::move(request)), engine_(std::move(engine)) {
+    function_ = Function::New(env, on_progress, "capstan.load", 0, 1, this, [](Napi::Env, void*, LoadTask* task) { delete task; }, static_cast<void*>(nullptr));
+    napi_add_env_cleanup_hook(env, clean_up, this);
+    thread_ = std::thread([this] { run(); });
+  }
+
+  Napi::Promise promise() const { return deferred_.Promise(); }
+  std::shared_ptr<std::atomic<bool>> cancelled() const { return is_cancelled_; }
+
+ private:
+  static void call_js(Napi::Env env, Napi::Function on_progress, LoadTask* task, void*) {
+    if (static_cast<napi_env>(env) == nullptr) return;
+    const Napi::HandleScope scope(env);
+    task->is_call_queued_.store(false);
+    // Read before the numbers, so that the last report is complete.
+    const bool is_done = task->is_done_.load();
+    try {
+      on_progress.Call({Napi::Number::New(env, static_cast<double>(task->done_bytes_.load())),
+                        Napi::Number::New(env, static_cast<double>(task->total_bytes_.load()))});
+    } catch (const Napi::Error& error) {
+      napi_fatal_exception(env, error.Value());
+    }
+    if (is_done) task->settle(env);
+  }
+  using Function = Napi::TypedThreadSafeFunction<LoadTask, void, &LoadTask::call_js>;
+
+  // The environment goes while loading: stop reading, wait, and let everything go.
+  static void clean_up(void* data) {
+    auto* task = static_cast<LoadTask*>(data);
+    task->is_cancelled_->store(true);
+    task->thread_.join();
+    task->loaded_.engine.reset();
+    task->function_.Abort();
+  }
+
+  void run() {
+    try {
+      loaded_ = load_engine(request_, [this](int64_t done, int64_t total) { report(done, total); }, engine_->sink());
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+    is_done_.store(true);
+    function_.NonBlockingCall(static_cast<void*>(nullptr));
+  }
+
+  // From loading threads.
+  void report(int64_t done, int64_t total) {
+    if (is_cancelled_->load()) throw Error(ErrorCode::kAborted, "loading was aborted");
+    done_bytes_.store(done);
+    total_bytes_.store(total);
+    constexpr int64_t kReportIntervalMs = 50;
+    const int64_t now = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    int64_t last = last_report_ms_.load();
+    if (now - last < kReportIntervalMs || !last_report_ms_.compare_exchange_strong(last, now)) return;
+    if (!is_call_queued_.exchange(true)) function_.NonBlockingCall(static_cast<void*>(nullptr));
+  }
+
+  void settle(Napi::Env env) {
+    if (is_settled_) return;
+    is_settled_ = true;
+    thread_.join();
+    napi_remove_env_cleanup_hook(env, clean_up, this);
+    if (error_) {
+      engine_->release(env);
+      try {
+        std::rethrow_exception(error_);
+      } catch (const std::exception& error) {
+        deferred_.Reject(to_js_error(env, error).Value());
+      }
+    } else {
+      deferred_.Resolve(engine_->expose(env, std::move(loaded_)));
+    }
+    function_.Release();
+  }
+
+  Napi::Promise::Deferred deferred_;
+  LoadRequest request_;
+  std::shared_ptr<EngineBinding> engine_;
+  std::shared_ptr<std::atomic<bool>> is_cancelled_ = std::make_shared<std::atomic<bool>>(false);
+  std::atomic<int64_t> done_bytes_{0}, total_bytes_{0}, last_report_ms_{0};
+  std::atomic<bool> is_done_{false}, is_call_queued_{false};
+  bool is_settled_ = false;
+  LoadedEngine loaded_;
+  std::exception_ptr error_;
+  Function function_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+Napi::Value load_engine_binding(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  if (!info[0].IsObject() || !info[1].IsFunction() || !info[2].IsFunction() || !info[3].IsObject())
+    throw make_error(env, ErrorCode::kInvalidArgument, "load: expected a load record, onProgress, onEvents and cancel");
+  LoadRequest request = to_load_request(info[0].As<Napi::Object>());
+  const Napi::Value on_cancel = info[3].As<Napi::Object>().Get("onCancel");
+  if (!on_cancel.IsFunction()) throw make_error(env, ErrorCode::kInvalidArgument, "load: cancel.onCancel: expected a function");
+  auto* task = new LoadTask(env, std::move(request), info[1].As<Napi::Function>(), EngineBinding::create(env, info[2].As<Napi::Function>()));
+  const Napi::Promise promise = task->promise();
+  const auto cancelled = task->cancelled();
+  on_cancel.As<Napi::Function>().Call({Napi::Function::New(env, [cancelled](const Napi::CallbackInfo&) { cancelled->store(true); }, "cancel")});
+  return promise;
+}
+
+}  // namespace capstan

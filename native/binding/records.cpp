@@ -1,0 +1,393 @@
+#include "native/binding/records.h"
+
+#include <cmath>
+
+namespace capstan {
+namespace {
+
+[[noreturn]] void refuse(const Napi::Object& object, const char* name, const char* expected) {
+  throw make_error(object.Env(), ErrorCode::kInvalidArgument, std::string(name) + ": expected " + expected);
+}
+
+double number(const Napi::Object& object, const char* name) {
+  const Napi::Value value = object.Get(name);
+  if (!value.IsNumber()) refuse(object, name, "a number");
+  return value.As<Napi::Number>().DoubleValue();
+}
+
+int64_t integer(const Napi::Object& object, const char* name) {
+  const double value = number(object, name);
+  if (!(std::abs(value) <= 9007199254740991.0) || value != std::floor(value)) refuse(object, name, "a whole number within 2^53");
+  return static_cast<int64_t>(value);
+}
+
+int int32(const Napi::Object& object, const char* name) {
+  const int64_t value = integer(object, name);
+  if (value < INT32_MIN || value > INT32_MAX) refuse(object, name, "a whole number of 32 bits");
+  return static_cast<int>(value);
+}
+
+bool boolean(const Napi::Object& object, const char* name) {
+  const Napi::Value value = object.Get(name);
+  if (!value.IsBoolean()) refuse(object, name, "true or false");
+  return value.As<Napi::Boolean>().Value();
+}
+
+std::string text(const Napi::Object& object, const char* name) {
+  const Napi::Value value = object.Get(name);
+  if (!value.IsString()) refuse(object, name, "a string");
+  return value.As<Napi::String>().Utf8Value();
+}
+
+Napi::Object record(const Napi::Object& object, const char* name) {
+  const Napi::Value value = object.Get(name);
+  if (!value.IsObject()) refuse(object, name, "an object");
+  return value.As<Napi::Object>();
+}
+
+Napi::Array array(const Napi::Object& object, const char* name) {
+  const Napi::Value value = object.Get(name);
+  if (!value.IsArray()) refuse(object, name, "an array");
+  return value.As<Napi::Array>();
+}
+
+std::vector<std::string> texts(const Napi::Object& object, const char* name) {
+  const Napi::Array values = array(object, name);
+  std::vector<std::string> out;
+  for (uint32_t i = 0; i < values.Length(); ++i) {
+    const Napi::Value value = values[i];
+    if (!value.IsString()) refuse(object, name, "an array of strings");
+    out.push_back(value.As<Napi::String>().Utf8Value());
+  }
+  return out;
+}
+
+// The elements of a typed array of exactly this kind.
+template <typename T>
+std::vector<T> elements(const Napi::Object& object, const char* name, napi_typedarray_type type, const char* expected) {
+  const Napi::Value value = object.Get(name);
+  if (!value.IsTypedArray() || value.As<Napi::TypedArray>().TypedArrayType() != type) refuse(object, name, expected);
+  const auto typed = value.As<Napi::TypedArrayOf<T>>();
+  return {typed.Data(), typed.Data() + typed.ElementLength()};
+}
+
+std::vector<int32_t> ids(const Napi::Object& object, const char* name) {
+  return elements<int32_t>(object, name, napi_int32_array, "an Int32Array");
+}
+
+DType to_dtype(const Napi::Object& object, const char* name) {
+  const std::string value = text(object, name);
+  if (value == "f32") return DType::kF32;
+  if (value == "f16") return DType::kF16;
+  if (value == "bf16") return DType::kBf16;
+  refuse(object, name, "f32, f16 or bf16");
+}
+
+Activation to_activation(const Napi::Object& object, const char* name) {
+  const std::string value = text(object, name);
+  if (value == "silu") return Activation::kSilu;
+  if (value == "gelu") return Activation::kGelu;
+  if (value == "gelu_tanh") return Activation::kGeluTanh;
+  refuse(object, name, "silu, gelu or gelu_tanh");
+}
+
+RopeType to_rope_type(const Napi::Object& object, const char* name) {
+  const std::string value = text(object, name);
+  if (value == "default") return RopeType::kDefault;
+  if (value == "linear") return RopeType::kLinear;
+  if (value == "dynamic") return RopeType::kDynamic;
+  if (value == "llama3") return RopeType::kLlama3;
+  if (value == "yarn") return RopeType::kYarn;
+  refuse(object, name, "default, linear, dynamic, llama3 or yarn");
+}
+
+RopeSpec to_rope(const Napi::Object& object) {
+  RopeSpec rope;
+  rope.type = to_rope_type(object, "type");
+  rope.theta = number(object, "theta");
+  rope.rotary_dim = int32(object, "rotaryDim");
+  rope.factor = number(object, "factor");
+  rope.original_max_positions = int32(object, "originalMaxPositions");
+  rope.low_freq_factor = number(object, "lowFreqFactor");
+  rope.high_freq_factor = number(object, "highFreqFactor");
+  rope.beta_fast = number(object, "betaFast");
+  rope.beta_slow = number(object, "betaSlow");
+  rope.truncate = boolean(object, "truncate");
+  rope.attention_factor = number(object, "attentionFactor");
+  return rope;
+}
+
+ModelSpec to_spec(const Napi::Object& object) {
+  ModelSpec spec;
+  spec.vocab_size = integer(object, "vocabSize");
+  spec.hidden_size = integer(object, "hiddenSize");
+  spec.intermediate_size = integer(object, "intermediateSize");
+  spec.num_layers = int32(object, "numLayers");
+  spec.num_heads = int32(object, "numHeads");
+  spec.num_kv_heads = int32(object, "numKvHeads");
+  spec.head_dim = int32(object, "headDim");
+  spec.rms_norm_eps = number(object, "rmsNormEps");
+  spec.activation = to_activation(object, "hiddenAct");
+  spec.tie_word_embeddings = boolean(object, "tieWordEmbeddings");
+  spec.attention_scale = number(object, "attentionScale");
+  spec.sliding_windows = ids(object, "slidingWindows");
+  spec.rope = to_rope(record(object, "rope"));
+  spec.max_position_embeddings = int32(object, "maxPositionEmbeddings");
+  return spec;
+}
+
+TensorEntry to_tensor(const Napi::Object& object) {
+  TensorEntry tensor;
+  tensor.name = text(object, "name");
+  tensor.file_idx = int32(object, "file");
+  const int64_t offset = integer(object, "offset");
+  if (offset < 0) refuse(object, "offset", "0 or more");
+  tensor.offset = static_cast<uint64_t>(offset);
+  tensor.dtype = to_dtype(object, "dtype");
+  const Napi::Array shape = array(object, "shape");
+  for (uint32_t i = 0; i < shape.Length(); ++i) {
+    const Napi::Value size = shape[i];
+    // Sizes beyond 2^31 fail the shape check with the tensor's name.
+    tensor.shape.push_back(size.IsNumber() ? size.As<Napi::Number>().Int64Value() : 0);
+  }
+  return tensor;
+}
+
+std::shared_ptr<Vocabulary> to_vocabulary(const Napi::Object& object) {
+  auto vocabulary = std::make_shared<Vocabulary>();
+  const auto bytes = elements<uint8_t>(object, "bytes", napi_uint8_array, "a Uint8Array");
+  vocabulary->bytes.assign(bytes.begin(), bytes.end());
+  vocabulary->offsets = elements<uint32_t>(object, "offsets", napi_uint32_array, "a Uint32Array");
+  vocabulary->is_special = elements<uint8_t>(object, "special", napi_uint8_array, "a Uint8Array");
+  if (vocabulary->is_special.empty() || vocabulary->offsets.size() != vocabulary->is_special.size() + 1)
+    refuse(object, "offsets", "one entry more than `special`, which must not be empty");
+  for (size_t i = 0; i + 1 < vocabulary->offsets.size(); ++i)
+    if (vocabulary->offsets[i] > vocabulary->offsets[i + 1]) refuse(object, "offsets", "ascending numbers");
+  if (vocabulary->offsets.back() > vocabulary->bytes.size()) refuse(object, "offsets", "numbers within `bytes`");
+  return vocabulary;
+}
+
+void read_options(const Napi::Object& object, LoadRequest& request) {
+  DeviceOptions& device = request.device;
+  device.device = text(object, "device");
+  device.isa = text(object, "isa");
+  device.world_size = int32(object, "tensorParallelSize");
+  if (device.world_size < 1 || device.world_size > 64) refuse(object, "tensorParallelSize", "1 to 64");
+  device.num_threads = int32(object, "threads");
+  if (device.num_threads < 0 || device.num_threads > 1024) refuse(object, "threads", "0 (default) to 1024");
+  device.is_pinned = boolean(object, "pinThreads");
+  device.weight_dtype = to_dtype(object, "weightDtype");
+  const std::string compute = text(object, "computeDtype");
+  if (compute != "auto" && compute != "f32") refuse(object, "computeDtype", "auto or f32");
+  device.compute_f32 = compute == "f32";
+  request.is_kv_dtype_given = text(object, "kvCacheDtype") != "auto";
+  if (request.is_kv_dtype_given) request.kv_cache_dtype = to_dtype(object, "kvCacheDtype");
+  request.block_size = int32(object, "blockSize");
+  request.kv_cache_bytes = integer(object, "kvCacheBytes");
+  if (request.kv_cache_bytes < 0) refuse(object, "kvCacheBytes", "0 (default) or more");
+  request.max_model_len = int32(object, "maxModelLen");
+  if (request.max_model_len < 0) refuse(object, "maxModelLen", "0 (default) or more");
+  request.max_num_seqs = int32(object, "maxNumSeqs");
+  request.max_num_batched_tokens = int32(object, "maxNumBatchedTokens");
+  request.max_queued_requests = int32(object, "maxQueuedRequests");
+  request.has_prefix_cache = boolean(object, "prefixCache");
+  request.eos_token_ids = ids(object, "eosTokenIds");
+}
+
+SamplingParams to_sampling(const Napi::Object& object) {
+  SamplingParams sampling;
+  sampling.temperature = static_cast<float>(number(object, "temperature"));
+  sampling.top_k = int32(object, "topK");
+  sampling.top_p = static_cast<float>(number(object, "topP"));
+  sampling.min_p = static_cast<float>(number(object, "minP"));
+  sampling.presence_penalty = static_cast<float>(number(object, "presencePenalty"));
+  sampling.frequency_penalty = static_cast<float>(number(object, "frequencyPenalty"));
+  sampling.repetition_penalty = static_cast<float>(number(object, "repetitionPenalty"));
+  if (const Napi::Value seed = object.Get("seed"); !seed.IsNull()) {
+    if (!seed.IsBigInt()) refuse(object, "seed", "a bigint or null");
+    bool is_lossless = false;
+    sampling.seed = seed.As<Napi::BigInt>().Uint64Value(&is_lossless);  // negative ones wrap
+  }
+  sampling.max_tokens = int32(object, "maxTokens");
+  sampling.min_tokens = int32(object, "minTokens");
+  sampling.is_eos_ignored = boolean(object, "ignoreEos");
+  sampling.stop_token_ids = ids(object, "stopTokenIds");
+  sampling.stop_strings = texts(object, "stop");
+  sampling.includes_stop_in_output = boolean(object, "includeStopInOutput");
+  sampling.skips_special_tokens = boolean(object, "skipSpecialTokens");
+  const std::vector<int32_t> bias_ids = ids(object, "logitBiasIds");
+  const auto biases = elements<float>(object, "logitBiasValues", napi_float32_array, "a Float32Array");
+  if (bias_ids.size() != biases.size()) refuse(object, "logitBiasValues", "as many values as ids");
+  for (size_t i = 0; i < biases.size(); ++i) sampling.logit_bias.emplace_back(bias_ids[i], biases[i]);
+  if (!object.Get("allowedTokenIds").IsNull()) sampling.allowed_token_ids = ids(object, "allowedTokenIds");
+  sampling.num_logprobs = int32(object, "logprobs");
+  sampling.num_prompt_logprobs = int32(object, "promptLogprobs");
+  return sampling;
+}
+
+const char* reason_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop: return "stop";
+    case FinishReason::kLength: return "length";
+    case FinishReason::kAbort: return "abort";
+    case FinishReason::kError: return "error";
+  }
+  return "error";
+}
+
+Napi::Object from_logprobs(Napi::Env env, const TokenLogprobs& logprobs) {
+  Napi::Object object = Napi::Object::New(env);
+  object.Set("tokenId", logprobs.token_id);
+  object.Set("logprob", logprobs.logprob);
+  object.Set("rank", logprobs.rank);
+  Napi::Array top = Napi::Array::New(env, logprobs.top.size());
+  for (uint32_t i = 0; i < logprobs.top.size(); ++i) {
+    Napi::Object entry = Napi::Object::New(env);
+    entry.Set("tokenId", logprobs.top[i].first);
+    entry.Set("logprob", logprobs.top[i].second);
+    top.Set(i, entry);
+  }
+  object.Set("top", top);
+  return object;
+}
+
+Napi::Value from_stop_reason(Napi::Env env, const Finish& finish) {
+  if (!finish.stop_string.empty()) return Napi::String::New(env, finish.stop_string);
+  if (finish.stop_token_id >= 0) return Napi::Number::New(env, finish.stop_token_id);
+  return env.Null();
+}
+
+Napi::Object from_finish(Napi::Env env, const Finish& finish) {
+  Napi::Object object = Napi::Object::New(env);
+  const bool is_error = finish.reason == FinishReason::kError;
+  object.Set("reason", reason_name(finish.reason));
+  object.Set("stopReason", from_stop_reason(env, finish));
+  object.Set("errorCode", is_error ? Napi::String::New(env, error_code_name(finish.error_code)) : env.Null());
+  object.Set("errorMessage", is_error ? Napi::String::New(env, finish.error_message) : env.Null());
+  object.Set("promptTokens", finish.num_prompt_tokens);
+  object.Set("completionTokens", finish.num_completion_tokens);
+  object.Set("cachedTokens", finish.num_cached_tokens);
+  object.Set("queueMs", finish.queue_ms);
+  object.Set("prefillMs", finish.prefill_ms);
+  object.Set("decodeMs", finish.decode_ms);
+  object.Set("numPreemptions", finish.num_preemptions);
+  return object;
+}
+
+}  // namespace
+
+LoadRequest to_load_request(const Napi::Object& load) {
+  LoadRequest request;
+  request.files = texts(load, "files");
+  const Napi::Array tensors = array(load, "tensors");
+  for (uint32_t i = 0; i < tensors.Length(); ++i) {
+    const Napi::Value tensor = tensors[i];
+    if (!tensor.IsObject()) refuse(load, "tensors", "an array of objects");
+    request.tensors.push_back(to_tensor(tensor.As<Napi::Object>()));
+  }
+  request.spec = to_spec(record(load, "spec"));
+  request.vocabulary = to_vocabulary(record(load, "vocab"));
+  read_options(record(load, "options"), request);
+  return request;
+}
+
+Request to_request(const Napi::Object& object) {
+  Request request;
+  request.prompt_token_ids = ids(object, "promptTokenIds");
+  request.num_choices = int32(object, "numChoices");
+  request.sampling = to_sampling(record(object, "sampling"));
+  request.cache_salt = text(object, "cacheSalt");
+  request.strips_leading_space = boolean(object, "stripLeadingSpace");
+  return request;
+}
+
+Napi::Object from_info(Napi::Env env, const EngineInfo& info) {
+  Napi::Object object = Napi::Object::New(env);
+  object.Set("backend", info.backend);
+  object.Set("isa", info.isa);
+  object.Set("threads", info.num_threads);
+  object.Set("tensorParallelSize", info.world_size);
+  object.Set("weightDtype", dtype_name(info.weight_dtype));
+  object.Set("computeDtype", dtype_name(info.compute_dtype));
+  object.Set("kvCacheDtype", dtype_name(info.kv_cache_dtype));
+  object.Set("blockSize", info.block_size);
+  object.Set("numBlocks", info.num_blocks);
+  object.Set("kvCacheBytes", static_cast<double>(info.kv_cache_bytes));
+  object.Set("weightBytes", static_cast<double>(info.weight_bytes));
+  object.Set("maxModelLen", info.max_model_len);
+  Napi::Array notes = Napi::Array::New(env, info.notes.size());
+  for (uint32_t i = 0; i < info.notes.size(); ++i) notes.Set(i, info.notes[i]);
+  object.Set("notes", notes);
+  return object;
+}
+
+Napi::Object from_stats(Napi::Env env, const EngineStats& stats) {
+  Napi::Object object = Napi::Object::New(env);
+  object.Set("numWaiting", stats.num_waiting);
+  object.Set("numRunning", stats.num_running);
+  object.Set("queuedPromptTokens", static_cast<double>(stats.queued_prompt_tokens));
+  object.Set("numBlocks", stats.num_blocks);
+  object.Set("numFreeBlocks", stats.num_free_blocks);
+  object.Set("numCachedBlocks", stats.num_cached_blocks);
+  object.Set("numEvictions", static_cast<double>(stats.num_evictions));
+  object.Set("numPreemptions", static_cast<double>(stats.num_preemptions));
+  object.Set("numSteps", static_cast<double>(stats.num_steps));
+  object.Set("msSinceLastStep", stats.ms_since_last_step);
+  object.Set("promptTokens", static_cast<double>(stats.prompt_tokens));
+  object.Set("cachedTokens", static_cast<double>(stats.cached_tokens));
+  object.Set("completionTokens", static_cast<double>(stats.completion_tokens));
+  Napi::Object finished = Napi::Object::New(env);
+  for (const FinishReason reason : {FinishReason::kStop, FinishReason::kLength, FinishReason::kAbort, FinishReason::kError})
+    finished.Set(reason_name(reason), static_cast<double>(stats.num_finished[static_cast<size_t>(reason)]));
+  object.Set("numFinished", finished);
+  Napi::Object step = Napi::Object::New(env);
+  step.Set("numTokens", stats.last_step.num_tokens);
+  step.Set("numSeqs", stats.last_step.num_seqs);
+  step.Set("scheduleUs", stats.last_step.schedule_us);
+  step.Set("forwardUs", stats.last_step.forward_us);
+  step.Set("settleUs", stats.last_step.settle_us);
+  object.Set("lastStep", step);
+  object.Set("failure", stats.failure.empty() ? env.Null() : Napi::String::New(env, stats.failure));
+  return object;
+}
+
+Napi::Object from_event(Napi::Env env, const Event& event) {
+  Napi::Object object = Napi::Object::New(env);
+  object.Set("id", static_cast<double>(event.request_id));
+  object.Set("index", event.choice_idx);
+  object.Set("textDelta", event.text_delta);
+  Napi::Array token_ids = Napi::Array::New(env, event.token_ids.size());
+  for (uint32_t i = 0; i < event.token_ids.size(); ++i) token_ids.Set(i, event.token_ids[i]);
+  object.Set("tokenIds", token_ids);
+  Napi::Value logprobs = env.Null();
+  if (!event.logprobs.empty()) {
+    Napi::Array entries = Napi::Array::New(env, event.logprobs.size());
+    for (uint32_t i = 0; i < event.logprobs.size(); ++i) entries.Set(i, from_logprobs(env, event.logprobs[i]));
+    logprobs = entries;
+  }
+  object.Set("logprobs", logprobs);
+  Napi::Value prompt_logprobs = env.Null();
+  if (!event.prompt_logprobs.empty()) {
+    Napi::Array entries = Napi::Array::New(env, event.prompt_logprobs.size());
+    for (uint32_t i = 0; i < event.prompt_logprobs.size(); ++i)
+      entries.Set(i, event.prompt_logprobs[i] ? from_logprobs(env, *event.prompt_logprobs[i]) : env.Null());
+    prompt_logprobs = entries;
+  }
+  object.Set("promptLogprobs", prompt_logprobs);
+  object.Set("finish", event.finish ? from_finish(env, *event.finish) : env.Null());
+  return object;
+}
+
+Napi::Error make_error(Napi::Env env, ErrorCode code, const std::string& message) {
+  Napi::Error error = Napi::Error::New(env, message);
+  error.Set("code", Napi::String::New(env, error_code_name(code)));
+  return error;
+}
+
+Napi::Error to_js_error(Napi::Env env, const std::exception& error) {
+  if (const auto* known = dynamic_cast<const Error*>(&error)) return make_error(env, known->code(), known->what());
+  const bool is_memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+  return make_error(env, is_memory ? ErrorCode::kOutOfMemory : ErrorCode::kInternal, is_memory ? "out of memory" : error.what());
+}
+
+}  // namespace capstan

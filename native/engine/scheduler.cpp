@@ -1,0 +1,154 @@
+#include "native/engine/scheduler.h"
+
+#include <algorithm>
+
+#include "native/base/check.h"
+
+namespace capstan {
+
+void Scheduler::add(Sequence& seq) {
+  waiting_.push_back(&seq);
+  num_waiting_prompt_tokens_ += seq.num_prompt_tokens;
+}
+
+bool Scheduler::plan(Batch& batch) {
+  batch.clear();
+  plan_decodes(batch);
+  plan_prefills(batch);
+  plan_admissions(batch);
+  return !batch.sequences.empty();
+}
+
+// Whether the next token of a decoding sequence may be planned now.
+bool Scheduler::can_step(const Sequence& seq) const {
+  if (seq.num_in_flight > 0 && seq.needs_host()) return false;
+  // The sample in flight may already be the last one.
+  return seq.num_tokens_ahead() - seq.num_prompt_tokens < seq.sampling.max_tokens && seq.num_tokens_ahead() < limits_.max_model_len;
+}
+
+void Scheduler::plan_decodes(Batch& batch) {
+  // NOTE: make_room preempts from the back of running_, so what is scheduled already stays, and `i` stays valid.
+  for (size_t i = 0; i < running_.size() && batch.num_tokens < limits_.max_num_batched_tokens; ++i) {
+    Sequence& seq = *running_[i];
+    if (!is_decode(seq) || (seq.num_in_flight > 0 && !can_step(seq))) continue;
+    if (make_room(seq)) schedule(batch, seq);
+  }
+}
+
+void Scheduler::plan_prefills(Batch& batch) {
+  for (Sequence* seq : running_) {
+    if (batch.num_tokens >= limits_.max_num_batched_tokens) return;
+    if (seq->num_tokens_ahead() - seq->num_computed_tokens > 1) schedule(batch, *seq);
+  }
+}
+
+void Scheduler::plan_admissions(Batch& batch) {
+  for (size_t i = 0; i < waiting_.size();) {
+    if (batch.num_tokens >= limits_.max_num_batched_tokens || num_running() >= limits_.max_num_seqs) return;
+    Sequence& seq = *waiting_[i];
+    if (!is_leader_ready(seq)) {
+      ++i;
+      continue;
+    }
+    if (!admit(seq)) return;
+    waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
+    num_waiting_prompt_tokens_ -= seq.num_prompt_tokens;
+    running_.push_back(&seq);
+    seq.status = SequenceStatus::kRunning;
+    schedule(batch, seq);
+  }
+}
+
+bool Scheduler::is_leader_ready(const Sequence& seq) const {
+  return seq.leader == nullptr ||
+         (seq.leader->status == SequenceStatus::kRunning && seq.leader->num_computed_tokens >= seq.leader->num_prompt_tokens);
+}
+
+bool Scheduler::admit(Sequence& seq) {
+  // A block in hand for each sequence that runs, so that an admission does not preempt at once.
+  const int num_tokens = seq.num_tokens(), num_reserved_tokens = num_running() * blocks_.block_size();
+  const bool uses_prefix_cache = seq.sampling.num_prompt_logprobs < 0;
+  if (seq.leader != nullptr) {
+    const int num_needed = blocks_.blocks_for(num_tokens + num_reserved_tokens) - blocks_.num_shareable(*seq.leader);
+    if (num_needed > blocks_.num_available()) return false;
+    blocks_.admit_from(seq, *seq.leader, num_tokens);
+  } else {
+    if (!blocks_.can_admit(seq, num_tokens + num_reserved_tokens, uses_prefix_cache)) return false;
+    blocks_.admit(seq, num_tokens, uses_prefix_cache);
+  }
+  if (!seq.is_admitted_once) {
+    seq.is_admitted_once = true;
+    seq.num_cached_tokens = seq.num_computed_tokens;
+    seq.first_schedule_time = Clock::now();
+  }
+  return true;
+}
+
+// Blocks for one more token of a running sequence, at the cost of younger ones if need be. False when `seq` itself had to go.
+bool Scheduler::make_room(Sequence& seq) {
+  while (!blocks_.grow(seq, seq.num_computed_tokens + 1)) {
+    Sequence& youngest = *running_.back();
+    preempt(youngest);
+    if (&youngest == &seq) return false;
+  }
+  return true;
+}
+
+void Scheduler::preempt(Sequence& seq) {
+  blocks_.free(seq);
+  seq.num_in_flight = 0;
+  ++seq.epoch;
+  ++seq.num_preemptions;
+  ++num_preemptions_;
+  seq.status = SequenceStatus::kWaiting;
+  running_.pop_back();
+  waiting_.push_front(&seq);
+  num_waiting_prompt_tokens_ += seq.num_prompt_tokens;
+}
+
+void Scheduler::schedule(Batch& batch, Sequence& seq) {
+  const int num_remaining = seq.num_tokens_ahead() - seq.num_computed_tokens;
+  const int num_tokens = std::min(num_remaining, limits_.max_num_batched_tokens - batch.num_tokens);
+  CAPSTAN_CHECK(num_tokens > 0);
+  ScheduledSequence scheduled;
+  scheduled.seq = &seq;
+  scheduled.epoch = seq.epoch;
+  scheduled.first_position = seq.num_computed_tokens;
+  scheduled.num_tokens = num_tokens;
+  scheduled.samples = num_tokens == num_remaining;
+  batch.sequences.push_back(scheduled);
+  batch.num_tokens += num_tokens;
+}
+
+void Scheduler::launched(Batch& batch) {
+  for (const ScheduledSequence& scheduled : batch.sequences) {
+    Sequence& seq = *scheduled.seq;
+    seq.num_computed_tokens += scheduled.num_tokens;
+    if (scheduled.samples) {
+      ++seq.num_in_flight;
+      seq.in_flight_row = scheduled.first_sample_row + scheduled.num_sample_rows - 1;
+    }
+    blocks_.publish(seq, std::min(seq.num_computed_tokens, seq.num_tokens()));
+  }
+}
+
+void Scheduler::append(Sequence& seq, int32_t token_id) {
+  --seq.num_in_flight;
+  seq.token_ids.push_back(token_id);
+  blocks_.publish(seq, std::min(seq.num_computed_tokens, seq.num_tokens()));
+}
+
+void Scheduler::finish(Sequence& seq, bool is_poisoned) {
+  if (seq.status == SequenceStatus::kFinished) return;
+  if (seq.status == SequenceStatus::kWaiting) {
+    waiting_.erase(std::ranges::find(waiting_, &seq));
+    num_waiting_prompt_tokens_ -= seq.num_prompt_tokens;
+  } else {
+    running_.erase(std::ranges::find(running_, &seq));
+    if (is_poisoned) blocks_.unpublish(seq);
+    blocks_.free(seq);
+  }
+  seq.status = SequenceStatus::kFinished;
+}
+
+}  // namespace capstan

@@ -1,0 +1,67 @@
+#pragma once
+// The engine's running state of one choice of one request.
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "native/engine/output.h"
+#include "native/engine/request.h"
+
+namespace capstan {
+
+using Clock = std::chrono::steady_clock;
+
+enum class SequenceStatus : uint8_t { kWaiting, kRunning, kFinished };
+
+struct Sequence {
+  // ---- set at submit ----
+  uint64_t id = 0;  // grows with arrival
+  RequestId request_id = 0;
+  int choice_idx = 0;
+  SamplingParams sampling;
+  uint64_t seed = 0;
+  std::string cache_salt;
+  int num_prompt_tokens = 0;
+  Sequence* leader = nullptr;  // choice 0 of the same request while it is open; choices wait for its prompt
+  std::vector<uint32_t> allowed_mask;    // bit per id, from allowed_token_ids
+  std::vector<int32_t> ending_ids;       // EOS (unless ignored) and stop token ids
+  std::vector<std::pair<int32_t, float>> logit_bias;
+  Clock::time_point submit_time;
+
+  // ---- scheduler ----
+  SequenceStatus status = SequenceStatus::kWaiting;
+  std::vector<int32_t> token_ids;     // prompt and completion known to the host
+  int num_in_flight = 0;              // samples launched and not collected
+  int in_flight_row = 0;              // the newest such sample's row in its step
+  int num_computed_tokens = 0;        // whose K and V are stored, counting launched steps
+  int num_cached_tokens = 0;          // prompt tokens found in the prefix cache at first admission
+  uint32_t epoch = 0;                 // grows with each preemption; results of an older epoch are dropped
+  int num_preemptions = 0;
+  bool is_admitted_once = false;
+  // ---- block manager ----
+  std::vector<int32_t> block_table;
+  int num_published_blocks = 0;       // leading blocks that have been offered to the prefix cache
+  uint64_t content_id = 0;            // prefix cache identity of the last published block
+  // ---- sampler: tables for penalties ----
+  std::vector<int32_t> prompt_ids;    // distinct, ascending; only with a repetition penalty
+  std::vector<std::pair<int32_t, int32_t>> completion_counts;  // ascending by id; only with penalties
+  // ---- output ----
+  TextOutput text;
+  std::vector<std::optional<TokenLogprobs>> prompt_logprobs;
+  Clock::time_point first_schedule_time, first_token_time;
+  int event_idx = -1;                 // of its event in the step being settled
+
+  int num_tokens() const { return static_cast<int>(token_ids.size()); }
+  int num_completion_tokens() const { return num_tokens() - num_prompt_tokens; }
+  // Tokens including those whose ids are still on the device.
+  int num_tokens_ahead() const { return num_tokens() + num_in_flight; }
+  bool has_penalties() const {
+    return sampling.repetition_penalty != 1.0f || sampling.presence_penalty != 0.0f || sampling.frequency_penalty != 0.0f;
+  }
+  // The next step of such a sequence is planned only after the last one is collected (architecture, contract 1).
+  bool needs_host() const { return has_penalties() || sampling.num_prompt_logprobs >= 0; }
+};
+
+}  // namespace capstan

@@ -1,0 +1,17 @@
+#pragma once
+#include "native/engine/batch.h"
+
+namespace capstan {
+
+// Runs planned steps (architecture, contract 1). Steps are launched and collected in the same order; at most depth() of them are in flight, and a
+// batch stays where it is until it is collected. Errors thrown here end every open request.
+class StepRunner {
+ public:
+  virtual ~StepRunner() = default;
+  virtual int depth() const = 0;
+  virtual void launch(Batch& batch) = 0;
+  // Waits for the oldest launched step and fills its results.
+  virtual void collect(Batch& batch) = 0;
+};
+
+}  // namespace capstan

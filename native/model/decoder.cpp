@@ -1,0 +1,18 @@
+#include "native/model/decoder.h"
+
+namespace capstan {
+
+void decoder_forward(const Weights& weights, const StepInput& step, Backend& backend) {
+  backend.begin_step(step);
+  backend.embed(*weights.embed_tokens);
+  for (int layer = 0; layer < static_cast<int>(weights.layers.size()); ++layer) {
+    const LayerWeights& layer_weights = weights.layers[static_cast<size_t>(layer)];
+    backend.norm_qkv(layer, layer_weights);
+    backend.attention(layer);
+    backend.output_residual(layer_weights);
+    backend.norm_gate_up(layer_weights);
+    backend.down_residual(layer_weights);
+  }
+}
+
+}  // namespace capstan

@@ -1,0 +1,47 @@
+#include "native/model/spec.h"
+
+#include <algorithm>
+
+#include "native/base/error.h"
+
+namespace capstan {
+namespace {
+
+void require(bool is_met, const std::string& message) {
+  if (!is_met) throw Error(ErrorCode::kInvalidModel, message);
+}
+
+void require_positive(int64_t value, const char* name) {
+  // No model comes near 2^31 in one dimension; products of two stay far from overflow.
+  require(value > 0 && value < int64_t{1} << 31, std::string(name) + ": expected a positive integer below 2^31, got " + std::to_string(value));
+}
+
+}  // namespace
+
+int max_context_length(const ModelSpec& spec) {
+  const RopeSpec& rope = spec.rope;
+  if (rope.type == RopeType::kDefault || rope.type == RopeType::kLlama3) return spec.max_position_embeddings;
+  const double stretched = rope.original_max_positions * rope.factor;
+  return std::max(spec.max_position_embeddings, static_cast<int>(std::min(stretched, 2147483647.0)));
+}
+
+void check_spec(const ModelSpec& spec) {
+  require_positive(spec.vocab_size, "vocab_size");
+  require_positive(spec.hidden_size, "hidden_size");
+  require_positive(spec.intermediate_size, "intermediate_size");
+  require_positive(spec.num_layers, "num_hidden_layers");
+  require_positive(spec.num_heads, "num_attention_heads");
+  require_positive(spec.num_kv_heads, "num_key_value_heads");
+  require_positive(spec.head_dim, "head_dim");
+  require_positive(spec.max_position_embeddings, "max_position_embeddings");
+  require(spec.num_heads % spec.num_kv_heads == 0, "num_attention_heads " + std::to_string(spec.num_heads) +
+                                                       " is not a multiple of num_key_value_heads " + std::to_string(spec.num_kv_heads));
+  require(spec.rope.rotary_dim > 0 && spec.rope.rotary_dim <= spec.head_dim && spec.rope.rotary_dim % 2 == 0,
+          "rotary dimension: expected an even number up to head_dim " + std::to_string(spec.head_dim) + ", got " +
+              std::to_string(spec.rope.rotary_dim));
+  require(spec.rope.theta > 0 && spec.rope.factor > 0, "rope_theta and the scaling factor must be positive");
+  require(static_cast<int>(spec.sliding_windows.size()) == spec.num_layers, "sliding windows: expected one entry per layer");
+  require(spec.rms_norm_eps > 0, "rms_norm_eps must be positive");
+}
+
+}  // namespace capstan

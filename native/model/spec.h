@@ -1,0 +1,48 @@
+#pragma once
+// An architecture as data: what `ts/model` reads from config.json. Sizes are the whole model's, before any split over ranks.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "native/backend/backend.h"
+
+namespace capstan {
+
+enum class RopeType : uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn };
+
+struct RopeSpec {
+  RopeType type = RopeType::kDefault;
+  double theta = 10000;
+  int rotary_dim = 0;  // rotated dimensions of a head, from its first
+  double factor = 1;
+  int original_max_positions = 0;  // trained length
+  double low_freq_factor = 1, high_freq_factor = 4;  // llama3
+  double beta_fast = 32, beta_slow = 1;              // yarn
+  bool truncate = true;                              // yarn: whole dimensions for the correction range
+  double attention_factor = 1;                       // on cos and sin
+};
+
+struct ModelSpec {
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int num_layers = 0;
+  int num_heads = 0;
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  double rms_norm_eps = 1e-6;
+  Activation activation = Activation::kSilu;
+  bool tie_word_embeddings = false;
+  double attention_scale = 1;
+  std::vector<int32_t> sliding_windows;  // (num_layers), 0 = all positions
+  RopeSpec rope;
+  int max_position_embeddings = 0;
+};
+
+// The longest context that the positions allow: the configured one, or what the scaling stretches the trained one to.
+int max_context_length(const ModelSpec& spec);
+
+// Throws kInvalidModel or kUnsupportedModel when the sizes contradict each other.
+void check_spec(const ModelSpec& spec);
+
+}  // namespace capstan
