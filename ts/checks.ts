@@ -1,0 +1,66 @@
+import { CapstanError } from './errors';
+
+/** What a number must be; bounds are inclusive unless said otherwise. */
+export interface NumberRule {
+  min?: number;
+  max?: number;
+  /** The minimum itself is not allowed. */
+  isMinOpen?: boolean;
+  isInteger?: boolean;
+}
+
+/** @throws CapstanError `invalid_argument` naming `param`, what was expected and what came. */
+export function checkNumber(param: string, value: unknown, rule: NumberRule = {}): number {
+  const { min = -Infinity, max = Infinity } = rule;
+  const isInside = typeof value === 'number' && Number.isFinite(value) && value >= min && value <= max && !(rule.isMinOpen && value === min)
+    && (!rule.isInteger || Number.isSafeInteger(value));
+  if (!isInside) throw CapstanError.argument(param, describeNumber(rule), value);
+  return value;
+}
+
+export function checkBoolean(param: string, value: unknown): boolean {
+  if (typeof value !== 'boolean') throw CapstanError.argument(param, 'true or false', value);
+  return value;
+}
+
+export function checkString(param: string, value: unknown): string {
+  if (typeof value !== 'string') throw CapstanError.argument(param, 'a string', value);
+  return value;
+}
+
+export function checkOneOf<T extends string>(param: string, value: unknown, choices: readonly T[]): T {
+  const found = choices.find((choice) => choice === value);
+  if (found === undefined) throw CapstanError.argument(param, `one of ${choices.join(', ')}`, value);
+  return found;
+}
+
+export function checkObject(param: string, value: unknown): Record<string, unknown> {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw CapstanError.argument(param, 'an object', value);
+  return value as Record<string, unknown>;
+}
+
+/** Token ids as the addon takes them; each must be a row of the vocabulary. */
+export function checkTokenIds(param: string, value: unknown, vocabSize: number): Int32Array {
+  if (!Array.isArray(value) && !(value instanceof Int32Array)) throw CapstanError.argument(param, 'an array of token ids', value);
+  const ids = value as ArrayLike<unknown>;
+  for (let i = 0; i < ids.length; i++) {
+    const id = ids[i];
+    if (!Number.isInteger(id) || (id as number) < 0 || (id as number) >= vocabSize) {
+      throw CapstanError.argument(`${param}[${i}]`, `a token id from 0 to ${vocabSize - 1}`, id);
+    }
+  }
+  return value instanceof Int32Array ? value : Int32Array.from(value as number[]);
+}
+
+/** A misspelt option would silently do nothing: names that no option has are refused. */
+export function checkKnownKeys(param: string, value: object, known: readonly string[]): void {
+  const unknown = Object.keys(value).find((key) => !known.includes(key));
+  if (unknown !== undefined) throw CapstanError.argument(`${param}.${unknown}`, `one of the options ${known.join(', ')}`, 'an unknown option');
+}
+
+function describeNumber({ min, max, isMinOpen, isInteger }: NumberRule): string {
+  const noun = isInteger ? 'an integer' : 'a number';
+  if (min !== undefined && max !== undefined) return `${noun} ${isMinOpen ? `above ${min} and up to` : `from ${min} to`} ${max}`;
+  if (min !== undefined) return `${noun} ${isMinOpen ? `above ${min}` : `of ${min} or more`}`;
+  return max === undefined ? noun : `${noun} of ${max} or less`;
+}

@@ -1,0 +1,114 @@
+import type { NativeModelSpec } from '../addon-types';
+import { CapstanError } from '../errors';
+import type { SamplingDefaults } from '../sampling';
+import { type Family, findFamily, type ModelFeatures, SHARED_DEFAULTS } from './families';
+import { type JsonObject, JsonReader } from './json-file';
+import { readRope } from './rope';
+
+/** What config.json and generation_config.json say, as the engine needs it. */
+export interface ModelConfig {
+  family: Family;
+  spec: NativeModelSpec;
+  features: ModelFeatures;
+  /** The union of both files' lists. */
+  eosTokenIds: number[];
+  samplingDefaults: SamplingDefaults;
+}
+
+const MAX_LAYERS = 4096;
+
+const ACTIVATIONS: Readonly<Record<string, NativeModelSpec['hiddenAct']>> = {
+  silu: 'silu', swish: 'silu', gelu: 'gelu', gelu_new: 'gelu_tanh', gelu_pytorch_tanh: 'gelu_tanh', gelu_fast: 'gelu_tanh',
+};
+
+/** @throws CapstanError `invalid_model` or `unsupported_model` naming file and key. */
+export function readModelConfig(configJson: JsonObject, generationJson: JsonObject | undefined): ModelConfig {
+  const config = new JsonReader(configJson, 'config.json');
+  const generation = new JsonReader(generationJson ?? {}, 'generation_config.json');
+  const family = findFamily(config);
+  refuseQuantized(config);
+  const spec = readSpec(config, family);
+  return {
+    family,
+    spec,
+    features: family.features(config),
+    eosTokenIds: readEosTokenIds(config, generation, family, spec.vocabSize),
+    samplingDefaults: readSamplingDefaults(generation),
+  };
+}
+
+function readSpec(config: JsonReader, family: Family): NativeModelSpec {
+  const { defaults } = family;
+  const hiddenSize = config.positiveInt('hidden_size', SHARED_DEFAULTS.hiddenSize);
+  const numLayers = config.positiveInt('num_hidden_layers', SHARED_DEFAULTS.numLayers, MAX_LAYERS);
+  const numHeads = config.positiveInt('num_attention_heads', SHARED_DEFAULTS.numHeads);
+  const headDim = readHeadDim(config, hiddenSize, numHeads, defaults.headDim);
+  const maxPositionEmbeddings = config.positiveInt('max_position_embeddings', defaults.maxPositionEmbeddings);
+  return {
+    vocabSize: config.positiveInt('vocab_size', defaults.vocabSize),
+    hiddenSize,
+    intermediateSize: config.positiveInt('intermediate_size', defaults.intermediateSize),
+    numLayers,
+    numHeads,
+    numKvHeads: readNumKvHeads(config, numHeads, defaults.numKvHeads),
+    headDim,
+    rmsNormEps: config.positiveNumber('rms_norm_eps', SHARED_DEFAULTS.rmsNormEps),
+    hiddenAct: readActivation(config),
+    tieWordEmbeddings: config.boolean('tie_word_embeddings', false),
+    attentionScale: 1 / Math.sqrt(headDim),
+    slidingWindows: family.slidingWindows(config, numLayers),
+    rope: readRope(config, headDim, maxPositionEmbeddings),
+    maxPositionEmbeddings,
+  };
+}
+
+function readHeadDim(config: JsonReader, hiddenSize: number, numHeads: number, classDefault: number | undefined): number {
+  // A null is "not given" to Llama and Mistral; to a class with a default of its own it never comes.
+  const headDim = config.positiveInt('head_dim', classDefault ?? hiddenSize / numHeads);
+  if (headDim % 2 !== 0) throw config.mismatch('head_dim', 'an even number of dimensions', headDim);
+  return headDim;
+}
+
+function readNumKvHeads(config: JsonReader, numHeads: number, classDefault: number | undefined): number {
+  const fallback = config.isNull('num_key_value_heads') ? numHeads : classDefault ?? numHeads;
+  const numKvHeads = config.positiveInt('num_key_value_heads', fallback);
+  if (numHeads % numKvHeads !== 0) throw config.mismatch('num_key_value_heads', `a divisor of num_attention_heads (${numHeads})`, numKvHeads);
+  return numKvHeads;
+}
+
+function readActivation(config: JsonReader): NativeModelSpec['hiddenAct'] {
+  const name = config.string('hidden_act', 'silu');
+  const activation = Object.hasOwn(ACTIVATIONS, name) ? ACTIVATIONS[name] : undefined;
+  if (activation === undefined) throw CapstanError.mismatch('unsupported_model', 'config.json: hidden_act', `one of ${Object.keys(ACTIVATIONS).join(', ')}`, name);
+  return activation;
+}
+
+function refuseQuantized(config: JsonReader): void {
+  const quantization = config.object('quantization_config') ?? config.object('compression_config');
+  if (quantization === undefined) return;
+  const method = quantization.string('quant_method', 'an unnamed method');
+  throw new CapstanError('unsupported_model', `config.json: expected weights in f32, f16 or bf16, got quantized ones (${method})`,
+    { param: 'quantization_config', expected: 'f32, f16 or bf16 weights', received: method });
+}
+
+function readEosTokenIds(config: JsonReader, generation: JsonReader, { defaults }: Family, vocabSize: number): number[] {
+  const stated = [...generation.tokenIds('eos_token_id'), ...config.tokenIds('eos_token_id')];
+  const ids = stated.length === 0 && defaults.eosTokenId !== null ? [defaults.eosTokenId] : stated;
+  return [...new Set(ids)].filter((id) => id < vocabSize);
+}
+
+/** `do_sample: false` says greedy, whatever the temperature beside it. */
+function readSamplingDefaults(generation: JsonReader): SamplingDefaults {
+  const isGreedy = generation.raw('do_sample') === false || generation.raw('temperature') === 0;
+  if (isGreedy) return { temperature: 0, ...readRepetitionPenalty(generation) };
+  return {
+    ...(generation.raw('temperature') === undefined ? {} : { temperature: generation.positiveNumber('temperature') }),
+    ...(generation.raw('top_p') === undefined ? {} : { topP: Math.min(generation.positiveNumber('top_p'), 1) }),
+    ...(generation.raw('top_k') === undefined ? {} : { topK: generation.nonNegativeInt('top_k') }),
+    ...readRepetitionPenalty(generation),
+  };
+}
+
+function readRepetitionPenalty(generation: JsonReader): SamplingDefaults {
+  return generation.raw('repetition_penalty') === undefined ? {} : { repetitionPenalty: generation.positiveNumber('repetition_penalty') };
+}

@@ -1,0 +1,158 @@
+import type { NativeModelSpec } from '../addon-types';
+import { CapstanError } from '../errors';
+import type { JsonReader } from './json-file';
+
+/** Sizes that transformers assumes when config.json does not say. */
+interface FamilyDefaults {
+  vocabSize: number;
+  intermediateSize: number;
+  /** undefined: as many as query heads. */
+  numKvHeads?: number;
+  /** undefined: hidden size over heads. */
+  headDim?: number;
+  maxPositionEmbeddings: number;
+  /** null: neither config.json nor the class names one. */
+  eosTokenId: number | null;
+}
+
+/** Which optional tensors a model has. */
+export interface ModelFeatures {
+  qkvBias: boolean;
+  outputBias: boolean;
+  mlpBias: boolean;
+  qkNorm: boolean;
+}
+
+/** One architecture: how its config becomes a spec. Adding a dense family is adding a row. */
+export interface Family {
+  modelType: string;
+  architecture: string;
+  defaults: FamilyDefaults;
+  features(config: JsonReader): ModelFeatures;
+  /** Per layer, how many of the newest positions a query sees; 0 = all. */
+  slidingWindows(config: JsonReader, numLayers: number): Int32Array;
+}
+
+/** The ones that all families so far share. */
+export const SHARED_DEFAULTS = { hiddenSize: 4096, numLayers: 32, numHeads: 32, rmsNormEps: 1e-6 } as const;
+
+const FAMILIES: readonly Family[] = [
+  {
+    modelType: 'llama',
+    architecture: 'LlamaForCausalLM',
+    defaults: { vocabSize: 32000, intermediateSize: 11008, maxPositionEmbeddings: 2048, eosTokenId: 2 },
+    features: (config) => biases(config.boolean('attention_bias', false), config.boolean('attention_bias', false), config.boolean('mlp_bias', false)),
+    slidingWindows: (_config, numLayers) => new Int32Array(numLayers),
+  },
+  {
+    modelType: 'mistral',
+    architecture: 'MistralForCausalLM',
+    defaults: { vocabSize: 32000, intermediateSize: 14336, numKvHeads: 8, maxPositionEmbeddings: 131072, eosTokenId: 2 },
+    features: () => biases(false, false, false),
+    slidingWindows: (config, numLayers) => new Int32Array(numLayers).fill(readWindow(config)),
+  },
+  {
+    modelType: 'qwen2',
+    architecture: 'Qwen2ForCausalLM',
+    defaults: { vocabSize: 151936, intermediateSize: 22016, numKvHeads: 32, maxPositionEmbeddings: 32768, eosTokenId: null },
+    features: () => biases(true, false, false),
+    slidingWindows: qwenWindows,
+  },
+  {
+    modelType: 'qwen3',
+    architecture: 'Qwen3ForCausalLM',
+    defaults: { vocabSize: 151936, intermediateSize: 22016, numKvHeads: 32, headDim: 128, maxPositionEmbeddings: 32768, eosTokenId: null },
+    features: (config) => ({ ...biases(config.boolean('attention_bias', false), config.boolean('attention_bias', false), false), qkNorm: true }),
+    slidingWindows: qwenWindows,
+  },
+];
+
+/** Families that are known and come later, by the start of their model type. */
+const LATER_FAMILIES: readonly [prefix: string, what: string][] = [
+  ['qwen2_moe', 'mixture of experts'], ['qwen3_moe', 'mixture of experts'], ['qwen3_next', 'mixture of experts'], ['mixtral', 'mixture of experts'],
+  ['deepseek', 'mixture of experts'], ['gpt_oss', 'mixture of experts'], ['olmoe', 'mixture of experts'], ['gemma', 'Gemma'], ['phi', 'Phi'],
+];
+
+/** @throws CapstanError `unsupported_model` that names the architecture and the ones that work. */
+export function findFamily(config: JsonReader): Family {
+  const modelType = config.string('model_type', '');
+  const architectures = config.raw('architectures');
+  const architecture = Array.isArray(architectures) ? String(architectures[0]) : undefined;
+  const family = FAMILIES.find((row) => (modelType === '' ? row.architecture === architecture : row.modelType === modelType));
+  const name = architecture ?? (modelType === '' ? 'a model without model_type and architectures' : modelType);
+  if (family === undefined) {
+    const later = LATER_FAMILIES.find(([prefix]) => modelType.startsWith(prefix));
+    throw unsupported(later === undefined ? name : `${name} (${later[1]}, not supported yet)`);
+  }
+  // A head other than the language model's (classification, reward) would be loaded without it.
+  if (architecture !== undefined && architecture !== family.architecture && !architecture.endsWith('Model')) throw unsupported(name);
+  return family;
+}
+
+function unsupported(received: string): CapstanError {
+  const expected = FAMILIES.map((row) => row.architecture).join(', ');
+  return new CapstanError('unsupported_model', `config.json: expected one of the architectures ${expected}, got ${received}`, { param: 'architectures', expected, received });
+}
+
+function biases(qkvBias: boolean, outputBias: boolean, mlpBias: boolean): ModelFeatures {
+  return { qkvBias, outputBias, mlpBias, qkNorm: false };
+}
+
+/** transformers' classes default to 4,096 where the key is absent; null means no window. */
+function readWindow(config: JsonReader): number {
+  return config.isNull('sliding_window') ? 0 : config.positiveInt('sliding_window', 4096);
+}
+
+function qwenWindows(config: JsonReader, numLayers: number): Int32Array {
+  const window = config.boolean('use_sliding_window', false) ? readWindow(config) : 0;
+  const layerTypes = config.raw('layer_types');
+  if (layerTypes === undefined) {
+    const firstWindowed = config.nonNegativeInt('max_window_layers', 28);
+    return Int32Array.from({ length: numLayers }, (_, layer) => (layer >= firstWindowed ? window : 0));
+  }
+  if (!Array.isArray(layerTypes) || layerTypes.length !== numLayers) throw config.mismatch('layer_types', `a list of ${numLayers} layer types`, layerTypes);
+  return Int32Array.from(layerTypes, (type: unknown) => {
+    if (type !== 'sliding_attention' && type !== 'full_attention') throw config.mismatch('layer_types', 'sliding_attention or full_attention', type);
+    return type === 'sliding_attention' ? window : 0;
+  });
+}
+
+/** A tensor that the spec needs: its canonical name, its name in the checkpoint without `model.`, its shape. */
+export interface WantedTensor {
+  name: string;
+  checkpointName: string;
+  shape: number[];
+}
+
+/** Hugging Face's names, which all families so far share. */
+export function wantedTensors(spec: NativeModelSpec, features: ModelFeatures): WantedTensor[] {
+  const { hiddenSize: hidden, intermediateSize: inner, headDim, vocabSize } = spec;
+  const queries = spec.numHeads * headDim;
+  const keys = spec.numKvHeads * headDim;
+  const wanted: WantedTensor[] = [
+    { name: 'embed_tokens.weight', checkpointName: 'embed_tokens.weight', shape: [vocabSize, hidden] },
+    { name: 'norm.weight', checkpointName: 'norm.weight', shape: [hidden] },
+  ];
+  if (!spec.tieWordEmbeddings) wanted.push({ name: 'lm_head.weight', checkpointName: 'lm_head.weight', shape: [vocabSize, hidden] });
+  const add = (layer: number, name: string, checkpointName: string, shape: number[], hasBias = false) => {
+    for (const kind of hasBias ? ['weight', 'bias'] : ['weight']) {
+      wanted.push({ name: `layers.${layer}.${name}.${kind}`, checkpointName: `layers.${layer}.${checkpointName}.${kind}`, shape: kind === 'bias' ? [shape[0]] : shape });
+    }
+  };
+  for (let layer = 0; layer < spec.numLayers; layer++) {
+    add(layer, 'input_norm', 'input_layernorm', [hidden]);
+    add(layer, 'post_attention_norm', 'post_attention_layernorm', [hidden]);
+    add(layer, 'q_proj', 'self_attn.q_proj', [queries, hidden], features.qkvBias);
+    add(layer, 'k_proj', 'self_attn.k_proj', [keys, hidden], features.qkvBias);
+    add(layer, 'v_proj', 'self_attn.v_proj', [keys, hidden], features.qkvBias);
+    add(layer, 'o_proj', 'self_attn.o_proj', [hidden, queries], features.outputBias);
+    if (features.qkNorm) {
+      add(layer, 'q_norm', 'self_attn.q_norm', [headDim]);
+      add(layer, 'k_norm', 'self_attn.k_norm', [headDim]);
+    }
+    add(layer, 'gate_proj', 'mlp.gate_proj', [inner, hidden], features.mlpBias);
+    add(layer, 'up_proj', 'mlp.up_proj', [inner, hidden], features.mlpBias);
+    add(layer, 'down_proj', 'mlp.down_proj', [hidden, inner], features.mlpBias);
+  }
+  return wanted;
+}

@@ -1,0 +1,110 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { CapstanError, showValue } from '../errors';
+
+/** Sizes and counts of a model stay below it, so that the addon can hold them in 32 bits. */
+const MAX_INT = 2 ** 31 - 1;
+
+export type JsonObject = Record<string, unknown>;
+
+/** The JSON object in a file of the model directory, or undefined if there is no such file. */
+export async function readJsonFile(modelDir: string, name: string): Promise<JsonObject | undefined> {
+  const text = await readTextFile(modelDir, name);
+  return text === undefined ? undefined : parseJsonObject(text, name);
+}
+
+/** @throws CapstanError `io_error` if the file is there but cannot be read. */
+export async function readTextFile(modelDir: string, name: string): Promise<string | undefined> {
+  try {
+    return await readFile(join(modelDir, name), 'utf8');
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw new CapstanError('io_error', `${name} cannot be read: ${(cause as Error).message}`, { param: name, cause });
+  }
+}
+
+export function parseJsonObject(text: string, name: string): JsonObject {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (cause) {
+    throw new CapstanError('invalid_model', `${name}: expected JSON, got a text that does not parse (${(cause as Error).message})`, { param: name, cause });
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw CapstanError.mismatch('invalid_model', name, 'a JSON object', value);
+  }
+  return value as JsonObject;
+}
+
+/** Typed reading of one JSON object of a file; a null counts as absent. Errors are `invalid_model` and name file and key. */
+export class JsonReader {
+  readonly #object: JsonObject;
+  readonly #where: string;
+
+  constructor(object: JsonObject, where: string) {
+    this.#object = object;
+    this.#where = where;
+  }
+
+  has(key: string): boolean {
+    return this.#object[key] !== undefined;
+  }
+
+  isNull(key: string): boolean {
+    return this.#object[key] === null;
+  }
+
+  raw(key: string): unknown {
+    return this.#object[key] ?? undefined;
+  }
+
+  positiveInt(key: string, fallback?: number, max = MAX_INT): number {
+    return this.#read(key, fallback, `an integer from 1 to ${max}`, (value) => Number.isInteger(value) && (value as number) > 0 && (value as number) <= max);
+  }
+
+  nonNegativeInt(key: string, fallback?: number): number {
+    return this.#read(key, fallback, `an integer from 0 to ${MAX_INT}`, (value) => Number.isInteger(value) && (value as number) >= 0 && (value as number) <= MAX_INT);
+  }
+
+  positiveNumber(key: string, fallback?: number): number {
+    return this.#read(key, fallback, 'a number above 0', (value) => Number.isFinite(value) && (value as number) > 0);
+  }
+
+  boolean(key: string, fallback?: boolean): boolean {
+    return this.#read(key, fallback, 'true or false', (value) => typeof value === 'boolean');
+  }
+
+  string(key: string, fallback?: string): string {
+    return this.#read(key, fallback, 'a string', (value) => typeof value === 'string');
+  }
+
+  object(key: string): JsonReader | undefined {
+    const value = this.raw(key);
+    if (value === undefined) return undefined;
+    if (typeof value !== 'object' || Array.isArray(value)) throw this.mismatch(key, 'an object', value);
+    return new JsonReader(value as JsonObject, `${this.#where}: ${key}`);
+  }
+
+  /** One integer or a list of them, as token ids are written; absent = none. */
+  tokenIds(key: string): number[] {
+    const value = this.raw(key);
+    const ids: unknown[] = value === undefined ? [] : Array.isArray(value) ? value : [value];
+    return ids.map((id) => {
+      if (!Number.isSafeInteger(id) || (id as number) < 0) throw this.mismatch(key, 'a token id or a list of them', id);
+      return id as number;
+    });
+  }
+
+  mismatch(key: string, expected: string, received: unknown): CapstanError {
+    const where = `${this.#where}: ${key}`;
+    return received === undefined
+      ? new CapstanError('invalid_model', `${where}: expected ${expected}, but it is missing`, { param: key, expected, received: 'nothing' })
+      : new CapstanError('invalid_model', `${where}: expected ${expected}, got ${showValue(received)}`, { param: key, expected, received: showValue(received) });
+  }
+
+  #read<T>(key: string, fallback: T | undefined, expected: string, isValid: (value: unknown) => boolean): T {
+    const value = this.raw(key) ?? fallback;
+    if (!isValid(value)) throw this.mismatch(key, expected, value);
+    return value as T;
+  }
+}

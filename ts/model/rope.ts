@@ -1,0 +1,86 @@
+import type { NativeModelSpec } from '../addon-types';
+import { CapstanError } from '../errors';
+import type { JsonReader } from './json-file';
+
+type RopeSpec = NativeModelSpec['rope'];
+
+const ROPE_TYPES = ['default', 'linear', 'dynamic', 'llama3', 'yarn'] as const;
+
+/**
+ * Rotary positions of a config in either spelling: `rope_theta` beside `rope_scaling`, or `rope_parameters` (transformers 5 on).
+ * Defaults are those of transformers' `modeling_rope_utils.py`.
+ */
+export function readRope(config: JsonReader, headDim: number, maxPositionEmbeddings: number): RopeSpec {
+  const parameters = config.object('rope_scaling') ?? config.object('rope_parameters');
+  const type = readRopeType(parameters);
+  const partial = parameters?.raw('partial_rotary_factor') === undefined ? config : parameters;
+  const rope: RopeSpec = {
+    type,
+    theta: (parameters?.has('rope_theta') ? parameters : config).positiveNumber('rope_theta', 10000),
+    rotaryDim: Math.trunc(headDim * partial.positiveNumber('partial_rotary_factor', 1)),
+    factor: 1,
+    originalMaxPositions: maxPositionEmbeddings,
+    lowFreqFactor: 1,
+    highFreqFactor: 1,
+    betaFast: 32,
+    betaSlow: 1,
+    truncate: true,
+    attentionFactor: 1,
+  };
+  if (rope.rotaryDim < 2 || rope.rotaryDim > headDim || rope.rotaryDim % 2 !== 0) {
+    throw config.mismatch('partial_rotary_factor', `an even number of rotated dimensions from 2 to ${headDim}`, rope.rotaryDim);
+  }
+  if (parameters !== undefined && type !== 'default') readScaling(rope, parameters, config, maxPositionEmbeddings);
+  return rope;
+}
+
+function readRopeType(parameters: JsonReader | undefined): RopeSpec['type'] {
+  if (parameters === undefined) return 'default';
+  const perLayer = ['full_attention', 'sliding_attention'].find((key) => parameters.has(key));
+  if (perLayer !== undefined) {
+    throw new CapstanError('unsupported_model', 'config.json: rotary parameters per layer type are not supported',
+      { param: 'rope_parameters', expected: 'one set of parameters', received: perLayer });
+  }
+  const name = parameters.string('rope_type', parameters.string('type', 'default'));
+  const type = ROPE_TYPES.find((candidate) => candidate === name);
+  if (type === undefined) throw CapstanError.mismatch('unsupported_model', 'config.json: rope_type', `one of ${ROPE_TYPES.join(', ')}`, name);
+  return type;
+}
+
+function readScaling(rope: RopeSpec, parameters: JsonReader, config: JsonReader, maxPositionEmbeddings: number): void {
+  if (rope.type === 'llama3' || rope.type === 'yarn') {
+    // A value beside the parameters wins, as Phi-3 and others write it.
+    const original = config.has('original_max_position_embeddings') ? config : parameters;
+    rope.originalMaxPositions = original.positiveInt('original_max_position_embeddings', maxPositionEmbeddings);
+  }
+  rope.factor = parameters.positiveNumber('factor', rope.type === 'yarn' ? maxPositionEmbeddings / rope.originalMaxPositions : undefined);
+  if (rope.type === 'llama3') {
+    rope.lowFreqFactor = parameters.positiveNumber('low_freq_factor');
+    rope.highFreqFactor = parameters.positiveNumber('high_freq_factor');
+    if (rope.highFreqFactor <= rope.lowFreqFactor) throw parameters.mismatch('high_freq_factor', `a number above low_freq_factor (${rope.lowFreqFactor})`, rope.highFreqFactor);
+  }
+  if (rope.type === 'yarn') {
+    rope.betaFast = parameters.positiveNumber('beta_fast', 32);
+    rope.betaSlow = parameters.positiveNumber('beta_slow', 1);
+    rope.truncate = parameters.boolean('truncate', true);
+    rope.attentionFactor = parameters.positiveNumber('attention_factor', yarnAttentionFactor(rope.factor, parameters));
+  }
+}
+
+/** YaRN's temperature, 0.1·ln(s)+1 (arXiv 2309.00071, section 3.4), or the ratio of two of them as DeepSeek writes it. */
+function yarnAttentionFactor(factor: number, parameters: JsonReader): number {
+  const scale = (weight: number) => (factor <= 1 ? 1 : 0.1 * weight * Math.log(factor) + 1);
+  const mscale = parameters.raw('mscale');
+  const mscaleAllDim = parameters.raw('mscale_all_dim');
+  if (!mscale || !mscaleAllDim) return scale(1);
+  return scale(parameters.positiveNumber('mscale')) / scale(parameters.positiveNumber('mscale_all_dim'));
+}
+
+/** The longest context length that may be asked for; dynamic scaling stretches to any. */
+export function maxContextLength({ rope, maxPositionEmbeddings }: NativeModelSpec): number {
+  switch (rope.type) {
+    case 'dynamic': return Infinity;
+    case 'linear': case 'yarn': return Math.max(maxPositionEmbeddings, Math.floor(rope.originalMaxPositions * rope.factor));
+    case 'default': case 'llama3': return maxPositionEmbeddings;
+  }
+}

@@ -1,0 +1,81 @@
+import type { NativeDType, NativeEngineOptions } from './addon-types';
+import { checkBoolean, checkKnownKeys, checkNumber, checkObject, checkOneOf } from './checks';
+import { CapstanError } from './errors';
+
+/** How an engine is set up. Every field is optional. */
+export interface EngineOptions {
+  /** Where to run; 'auto' (the default) and 'cpu' are the CPU in this version. */
+  device?: 'auto' | 'cpu';
+  /** Ranks that each layer is split over: 1 (default), 2, 4 or 8; the tokens are the same for all. */
+  tensorParallelSize?: number;
+  /** Threads in total over ranks; default: the cores that affinity and the control group allow. */
+  threads?: number;
+  /** Tie each thread to a core; default false. */
+  pinThreads?: boolean;
+  /** Number type of the weights; 'auto' (default) = the checkpoint's. */
+  dtype?: 'auto' | NativeDType;
+  /** 'f32' keeps activations of bf16 weights in f32; default 'auto'. */
+  computeDtype?: 'auto' | 'f32';
+  /** Number type of the KV cache; 'auto' (default) = that of the weights. */
+  kvCacheDtype?: 'auto' | NativeDType;
+  /** Instruction set of the kernels; 'auto' (default) = the best of this machine. */
+  isa?: NativeEngineOptions['isa'];
+  /** Tokens per KV cache block; default: what the backend prefers (16). */
+  blockSize?: number;
+  /** Size of the KV cache; default: room for `maxNumSeqs` full sequences, at most a quarter of the free memory. */
+  kvCacheBytes?: number;
+  /** Context length; default: the trained length, lowered to fit the KV cache. */
+  maxModelLen?: number;
+  /** Most sequences running at once; default 64. */
+  maxNumSeqs?: number;
+  /** Most tokens per step; default 512. */
+  maxNumBatchedTokens?: number;
+  /** Most sequences waiting; default 1,024. Beyond it requests are refused with `queue_full`. */
+  maxQueuedRequests?: number;
+  /** Reuse the KV cache of equal prompt prefixes; default true. */
+  prefixCache?: boolean;
+  /** 'none' leaves out the sampling defaults of `generation_config.json`; default 'auto'. */
+  generationConfig?: 'auto' | 'none';
+  /** Ends the load with code `aborted`. */
+  signal?: AbortSignal;
+}
+
+/** Options that the model does not decide; `dtype` is resolved against the checkpoint by `Engine.load`. */
+export type ResolvedEngineOptions = Omit<NativeEngineOptions, 'weightDtype' | 'eosTokenIds'> & {
+  dtype: 'auto' | NativeDType;
+  generationConfig: 'auto' | 'none';
+};
+
+const DTYPES = ['f32', 'f16', 'bf16'] as const;
+const ISAS = ['auto', 'portable', 'avx2', 'avx512', 'avx512bf16'] as const;
+const ENGINE_KEYS = [
+  'device', 'tensorParallelSize', 'threads', 'pinThreads', 'dtype', 'computeDtype', 'kvCacheDtype', 'isa', 'blockSize', 'kvCacheBytes', 'maxModelLen',
+  'maxNumSeqs', 'maxNumBatchedTokens', 'maxQueuedRequests', 'prefixCache', 'generationConfig', 'signal',
+] as const satisfies readonly (keyof EngineOptions)[];
+
+/** @throws CapstanError `invalid_argument` naming the first option that is wrong. */
+export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOptions {
+  checkKnownKeys('options', checkObject('options', options), ENGINE_KEYS);
+  if (options.signal !== undefined && !(options.signal instanceof AbortSignal)) throw CapstanError.argument('signal', 'an AbortSignal', options.signal);
+  checkOneOf('device', options.device ?? 'auto', ['auto', 'cpu']);
+  const count = (name: keyof EngineOptions, fallback: number, min = 1) =>
+    options[name] === undefined ? fallback : checkNumber(name, options[name], { min, max: 2 ** 31 - 1, isInteger: true });
+  return {
+    device: 'cpu',
+    tensorParallelSize: count('tensorParallelSize', 1),
+    threads: count('threads', 0),
+    pinThreads: checkBoolean('pinThreads', options.pinThreads ?? false),
+    dtype: checkOneOf('dtype', options.dtype ?? 'auto', ['auto', ...DTYPES]),
+    computeDtype: checkOneOf('computeDtype', options.computeDtype ?? 'auto', ['auto', 'f32']),
+    kvCacheDtype: checkOneOf('kvCacheDtype', options.kvCacheDtype ?? 'auto', ['auto', ...DTYPES]),
+    isa: checkOneOf('isa', options.isa ?? 'auto', ISAS),
+    blockSize: count('blockSize', 0),
+    kvCacheBytes: options.kvCacheBytes === undefined ? 0 : checkNumber('kvCacheBytes', options.kvCacheBytes, { min: 1, isInteger: true }),
+    maxModelLen: count('maxModelLen', 0),
+    maxNumSeqs: count('maxNumSeqs', 64),
+    maxNumBatchedTokens: count('maxNumBatchedTokens', 512),
+    maxQueuedRequests: count('maxQueuedRequests', 1024),
+    prefixCache: checkBoolean('prefixCache', options.prefixCache ?? true),
+    generationConfig: checkOneOf('generationConfig', options.generationConfig ?? 'auto', ['auto', 'none']),
+  };
+}

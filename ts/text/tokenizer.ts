@@ -1,0 +1,80 @@
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Tokenizer as HfTokenizer } from 'tokenizers';
+import { CapstanError } from '../errors';
+import { parseJsonObject, readTextFile } from '../model/json-file';
+import { buildVocabulary, type TokenizerJson, type Vocabulary } from './vocabulary';
+
+const TOKENIZER_FILE = 'tokenizer.json';
+
+/** Text to ids by Hugging Face's `tokenizers`, on its own threads; ids to text by our own table. */
+export class Tokenizer {
+  readonly vocabulary: Vocabulary;
+  readonly #tokenizer: HfTokenizer;
+
+  private constructor(tokenizer: HfTokenizer, vocabulary: Vocabulary) {
+    this.#tokenizer = tokenizer;
+    this.vocabulary = vocabulary;
+  }
+
+  /** @throws CapstanError `invalid_model` without a usable tokenizer.json; `unsupported_model` for a decoder that we do not know. */
+  static async load(modelDir: string, keptTokens: ReadonlySet<string>): Promise<Tokenizer> {
+    const text = await readTextFile(modelDir, TOKENIZER_FILE);
+    if (text === undefined) throw missingTokenizer(modelDir);
+    const json = parseJsonObject(text, TOKENIZER_FILE) as unknown as TokenizerJson;
+    if (typeof json.model?.vocab !== 'object' || json.model.vocab === null) throw CapstanError.mismatch('invalid_model', `${TOKENIZER_FILE}: model.vocab`, 'a vocabulary', json.model?.vocab);
+    const vocabulary = buildVocabulary(json, keptTokens);
+    return new Tokenizer(await createTokenizer(text), vocabulary);
+  }
+
+  /** `addSpecialTokens` runs the post-processor (BOS and the like): on for plain prompts, off for rendered chat templates. */
+  async encode(text: string, addSpecialTokens: boolean): Promise<Int32Array> {
+    const encoding = await this.#tokenizer.encode(text, null, { addSpecialTokens });
+    return Int32Array.from(encoding.getIds());
+  }
+
+  /** The text of ids as a whole; bytes that are no UTF-8 become U+FFFD. */
+  decode(ids: ArrayLike<number>, skipSpecialTokens: boolean): string {
+    const { special, stripsLeadingSpace } = this.vocabulary;
+    const pieces: Uint8Array[] = [];
+    for (let i = 0; i < ids.length; i++) if (!(skipSpecialTokens && special[ids[i]] === 1)) pieces.push(this.tokenBytes(ids[i]));
+    const text = Buffer.concat(pieces).toString('utf8');
+    return stripsLeadingSpace && text.startsWith(' ') ? text.slice(1) : text;
+  }
+
+  /** A view of one token's bytes; empty for ids without a token. */
+  tokenBytes(id: number): Uint8Array {
+    const { bytes, offsets, numTokens } = this.vocabulary;
+    return id < numTokens ? bytes.subarray(offsets[id], offsets[id + 1]) : bytes.subarray(0, 0);
+  }
+
+  /** Whether a completion of this prompt begins the decoded text, so that its leading space is the decoder's to drop. */
+  startsText(promptTokenIds: ArrayLike<number>, skipSpecialTokens: boolean): boolean {
+    const { special, stripsLeadingSpace } = this.vocabulary;
+    if (!stripsLeadingSpace) return false;
+    for (let i = 0; i < promptTokenIds.length; i++) {
+      const isSkipped = skipSpecialTokens && special[promptTokenIds[i]] === 1;
+      if (!isSkipped && this.tokenBytes(promptTokenIds[i]).length > 0) return false;
+    }
+    return true;
+  }
+}
+
+async function createTokenizer(text: string): Promise<HfTokenizer> {
+  const { Tokenizer: HfTokenizer } = await import('tokenizers');
+  try {
+    const tokenizer = HfTokenizer.fromString(text);
+    // Training settings that some files carry; a prompt is never cut or filled up behind the caller's back.
+    tokenizer.disableTruncation();
+    tokenizer.disablePadding();
+    return tokenizer;
+  } catch (cause) {
+    throw new CapstanError('invalid_model', `${TOKENIZER_FILE}: expected a tokenizer, got one that does not load (${(cause as Error).message})`, { param: TOKENIZER_FILE, cause });
+  }
+}
+
+function missingTokenizer(modelDir: string): CapstanError {
+  const other = ['tokenizer.model', 'vocab.json', 'tekken.json'].find((name) => existsSync(join(modelDir, name)));
+  const received = other === undefined ? 'none' : `only ${other}, which has to be converted (AutoTokenizer.from_pretrained(…).save_pretrained(…) writes it)`;
+  return new CapstanError('invalid_model', `${TOKENIZER_FILE}: expected one in the model directory, got ${received}`, { param: TOKENIZER_FILE, expected: TOKENIZER_FILE, received: other ?? 'none' });
+}

@@ -1,0 +1,143 @@
+import type { NativeVocab } from '../addon-types';
+import { CapstanError } from '../errors';
+
+/** The parts of tokenizer.json that decoding needs. */
+export interface TokenizerJson {
+  added_tokens?: { id: number; content: string; special: boolean }[];
+  model: { type: string; vocab: Record<string, number> | [token: string, score: number][] };
+  decoder: DecoderJson | null;
+}
+
+interface DecoderJson {
+  type: string;
+  decoders?: DecoderJson[];
+  pattern?: { String?: string; Regex?: string };
+  content?: string;
+  start?: number;
+  stop?: number;
+  replacement?: string;
+  prepend_scheme?: string;
+  add_prefix_space?: boolean;
+}
+
+/** id → bytes, and what the decoder does to the text as a whole. */
+export interface Vocabulary extends NativeVocab {
+  numTokens: number;
+  /** The decoder drops one leading space of the whole text. */
+  stripsLeadingSpace: boolean;
+  /** Id of every token by its spelling in the file. */
+  ids: Map<string, number>;
+}
+
+/** Turns a token's spelling into its bytes. */
+interface TokenDecoder {
+  toBytes(token: string): Uint8Array;
+  stripsLeadingSpace: boolean;
+}
+
+/**
+ * The table of tokenizer.json, as Hugging Face's `tokenizers` decodes: added tokens go through the decoder like the others.
+ * @param keptTokens Never marked special: markers that the text machines need to see (`<tool_call>`, `<think>`).
+ * @throws CapstanError `unsupported_model` for a decoder that is not byte-level, metaspace or byte fallback.
+ */
+export function buildVocabulary(json: TokenizerJson, keptTokens: ReadonlySet<string>): Vocabulary {
+  const tokens = listTokens(json);
+  const decoder = makeDecoder(json.decoder);
+  const numTokens = tokens.length;
+  const pieces = Array.from(tokens, (token) => (token === undefined ? new Uint8Array(0) : decoder.toBytes(token)));
+  const offsets = new Uint32Array(numTokens + 1);
+  pieces.forEach((piece, id) => { offsets[id + 1] = offsets[id] + piece.length; });
+  const bytes = new Uint8Array(offsets[numTokens]);
+  pieces.forEach((piece, id) => bytes.set(piece, offsets[id]));
+  const special = new Uint8Array(numTokens);
+  for (const token of json.added_tokens ?? []) if (token.special && !keptTokens.has(token.content)) special[token.id] = 1;
+  const ids = new Map<string, number>();
+  tokens.forEach((token, id) => ids.set(token, id));
+  return { bytes, offsets, special, numTokens, stripsLeadingSpace: decoder.stripsLeadingSpace, ids };
+}
+
+/** Spelling by id; ids that no token has stay holes. */
+function listTokens(json: TokenizerJson): string[] {
+  const tokens: string[] = [];
+  const { vocab } = json.model;
+  if (Array.isArray(vocab)) vocab.forEach(([token], id) => { tokens[id] = token; });
+  else for (const token in vocab) tokens[checkId(vocab[token], token)] = token;
+  for (const { id, content } of json.added_tokens ?? []) tokens[checkId(id, content)] = content;
+  return tokens;
+}
+
+const MAX_VOCABULARY = 1 << 24;
+
+function checkId(id: unknown, token: string): number {
+  if (!Number.isInteger(id) || (id as number) < 0 || (id as number) >= MAX_VOCABULARY) {
+    throw CapstanError.mismatch('invalid_model', `tokenizer.json: ${JSON.stringify(token)}`, `an id from 0 to ${MAX_VOCABULARY - 1}`, id);
+  }
+  return id as number;
+}
+
+const utf8 = new TextEncoder();
+
+/** Each step works on the spelling of one token; Strip after Fuse works on the text, which the addon does. */
+function makeDecoder(json: DecoderJson | null): TokenDecoder {
+  const steps = json === null ? [] : json.type === 'Sequence' ? json.decoders ?? [] : [json];
+  const replacements: ((token: string) => string)[] = [];
+  let finish = (token: string): Uint8Array => utf8.encode(token);
+  let stripsLeadingSpace = false;
+  for (const step of steps) {
+    switch (step.type) {
+      case 'ByteLevel': finish = byteLevelBytes; break;
+      case 'ByteFallback': finish = byteFallbackBytes; break;
+      case 'Fuse': break;
+      case 'Replace': replacements.push(replacement(step)); break;
+      case 'Metaspace':
+        replacements.push((token) => token.replaceAll(step.replacement ?? '▁', ' '));
+        stripsLeadingSpace ||= (step.prepend_scheme ?? (step.add_prefix_space === false ? 'never' : 'always')) !== 'never';
+        break;
+      case 'Strip':
+        if (step.content !== ' ' || (step.start ?? 0) > 1 || (step.stop ?? 0) > 0) throw unsupportedDecoder(step, 'a Strip of one leading space');
+        stripsLeadingSpace ||= step.start === 1;
+        break;
+      default: throw unsupportedDecoder(step, 'a decoder of ByteLevel, Metaspace, Replace, ByteFallback, Fuse and Strip');
+    }
+  }
+  return { toBytes: (token) => finish(replacements.reduce((text, replace) => replace(text), token)), stripsLeadingSpace };
+}
+
+function replacement(step: DecoderJson): (token: string) => string {
+  const pattern = step.pattern?.String;
+  const content = step.content;
+  if (pattern === undefined || content === undefined) throw unsupportedDecoder(step, 'a Replace of a plain string');
+  return (token) => token.replaceAll(pattern, content);
+}
+
+function byteFallbackBytes(token: string): Uint8Array {
+  return /^<0x[0-9A-Fa-f]{2}>$/.test(token) ? Uint8Array.of(parseInt(token.slice(3, 5), 16)) : utf8.encode(token);
+}
+
+/** A spelling that holds a character outside the byte alphabet stands for itself. */
+function byteLevelBytes(token: string): Uint8Array {
+  const bytes = new Uint8Array(token.length);
+  for (let i = 0; i < token.length; i++) {
+    const byte = BYTE_OF_CHAR.get(token.charCodeAt(i));
+    if (byte === undefined) return utf8.encode(token);
+    bytes[i] = byte;
+  }
+  return bytes;
+}
+
+/** GPT-2's byte alphabet: printable Latin-1 stands for itself, the other 68 bytes for U+0100 on, in order. */
+const BYTE_OF_CHAR = makeByteAlphabet();
+
+function makeByteAlphabet(): Map<number, number> {
+  const alphabet = new Map<number, number>();
+  let numShifted = 0;
+  for (let byte = 0; byte < 256; byte++) {
+    const isPrintable = (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
+    alphabet.set(isPrintable ? byte : 256 + numShifted++, byte);
+  }
+  return alphabet;
+}
+
+function unsupportedDecoder(step: DecoderJson, expected: string): CapstanError {
+  return new CapstanError('unsupported_model', `tokenizer.json: expected ${expected}, got ${step.type}`, { param: 'decoder', expected, received: step.type });
+}
