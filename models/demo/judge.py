@@ -1,4 +1,5 @@
 """Answers heldout.jsonl with transformers, for use while training. The accuracy that counts is evaluate.ts's, by our own engine."""
+
 import json
 import re
 from collections import defaultdict
@@ -29,7 +30,10 @@ def is_right(case, text):
 
 
 def answers(model, tokenizer, cases):
-    texts = [tokenizer.apply_chat_template(case["messages"], tools=case["tools"] or None, tokenize=False, add_generation_prompt=True) for case in cases]
+    texts = [
+        tokenizer.apply_chat_template(case["messages"], tools=case["tools"] or None, tokenize=False, add_generation_prompt=True)
+        for case in cases
+    ]
     inputs = tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False)
     with torch.no_grad():
         made = model.generate(**inputs, max_new_tokens=200, do_sample=False, temperature=None)
@@ -52,7 +56,9 @@ def evaluate(folder, limit=None, dtype=torch.bfloat16):
             for case, text in zip(part, answers(model, tokenizer, part)):
                 right += is_right(case, text)
                 if not is_right(case, text):
-                    print(f"  {skill}: {case['messages'][-1]['content'][-120:]!r}\n    wanted {case['expected']!r}\n    got    {text!r}")
+                    print(
+                        f"  {skill}: {case['messages'][-1]['content'][-120:]!r}\n    wanted {case['expected']!r}\n    got    {text!r}"
+                    )
         print(f"{skill:12} {right}/{len(cases)} = {100 * right / len(cases):.1f} %", flush=True)
         good &= right >= 0.95 * len(cases)
     return good

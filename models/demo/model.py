@@ -1,12 +1,28 @@
 """Qwen2 in plain torch, for training: the names of its weights are those of the Hugging Face checkpoint."""
+
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 CONFIG = {
-    "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "intermediate_size": 768, "vocab_size": 1536, "max_position_embeddings": 2048, "rope_theta": 10000.0, "rms_norm_eps": 1e-6, "hidden_act": "silu", "tie_word_embeddings": True,
-    "attention_dropout": 0.0, "initializer_range": 0.02, "use_sliding_window": False, "use_cache": True, "torch_dtype": "bfloat16",
+    "architectures": ["Qwen2ForCausalLM"],
+    "model_type": "qwen2",
+    "hidden_size": 256,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 768,
+    "vocab_size": 1536,
+    "max_position_embeddings": 2048,
+    "rope_theta": 10000.0,
+    "rms_norm_eps": 1e-6,
+    "hidden_act": "silu",
+    "tie_word_embeddings": True,
+    "attention_dropout": 0.0,
+    "initializer_range": 0.02,
+    "use_sliding_window": False,
+    "use_cache": True,
+    "torch_dtype": "bfloat16",
 }
 HEADS, KV_HEADS, HIDDEN = CONFIG["num_attention_heads"], CONFIG["num_key_value_heads"], CONFIG["hidden_size"]
 HEAD = HIDDEN // HEADS

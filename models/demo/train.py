@@ -1,9 +1,10 @@
 """Makes the demonstration model: tokenizer, weights and evaluation set, from nothing but the corpus and a seed.
 
-    python train.py              trains (or goes on from the checkpoint) and writes the model's files here
-    python train.py --eval       answers heldout.jsonl with transformers, greedily, and prints the accuracy per skill
-    python train.py --prepare    only the tokenizer, the configuration and heldout.jsonl
+python train.py              trains (or goes on from the checkpoint) and writes the model's files here
+python train.py --eval       answers heldout.jsonl with transformers, greedily, and prints the accuracy per skill
+python train.py --prepare    only the tokenizer, the configuration and heldout.jsonl
 """
+
 import argparse
 import json
 import os
@@ -11,6 +12,8 @@ import random
 import time
 from pathlib import Path
 
+# Waiting threads sleep instead of spinning, so that two threads still get on where they must share one core.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import torch
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from safetensors.torch import save_file
@@ -40,12 +43,18 @@ def template():
 def train_tokenizer(render):
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(QWEN2_SPLIT), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(QWEN2_SPLIT), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     rng = random.Random(f"{SEED}-tokenizer")
     texts = [render.render(messages=messages, tools=tools) for messages, tools in (corpus.chat(rng) for _ in range(20000))]
     # Whole words are in the corpus as often as made-up ones need them; the rest of the entries goes to syllables.
-    trainer = trainers.BpeTrainer(vocab_size=CONFIG["vocab_size"] - len(SPECIAL + TAGS), initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=CONFIG["vocab_size"] - len(SPECIAL + TAGS),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
     for tag in SPECIAL + TAGS:
         texts = [text.replace(tag, "\n") for text in texts]
     tokenizer.train_from_iterator(texts, trainer)
@@ -58,9 +67,27 @@ def write_configuration(tokenizer):
     ends = [tokenizer.token_to_id("<|im_end|>"), tokenizer.token_to_id("<|endoftext|>")]
     generation = {"bos_token_id": ends[1], "eos_token_id": ends, "pad_token_id": ends[1], "do_sample": False, "temperature": 0.0}
     tokenizer_config = {
-        "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": CONFIG["max_position_embeddings"], "add_bos_token": False, "add_prefix_space": False, "bos_token": None, "unk_token": None,
-        "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "clean_up_tokenization_spaces": False, "split_special_tokens": False,
-        "added_tokens_decoder": {str(tokenizer.token_to_id(t)): {"content": t, "lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": t in SPECIAL} for t in SPECIAL + TAGS},
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": CONFIG["max_position_embeddings"],
+        "add_bos_token": False,
+        "add_prefix_space": False,
+        "bos_token": None,
+        "unk_token": None,
+        "eos_token": "<|im_end|>",
+        "pad_token": "<|endoftext|>",
+        "clean_up_tokenization_spaces": False,
+        "split_special_tokens": False,
+        "added_tokens_decoder": {
+            str(tokenizer.token_to_id(t)): {
+                "content": t,
+                "lstrip": False,
+                "normalized": False,
+                "rstrip": False,
+                "single_word": False,
+                "special": t in SPECIAL,
+            }
+            for t in SPECIAL + TAGS
+        },
         "chat_template": (HERE / "chat_template.jinja").read_text(),
     }
     config = {**CONFIG, "bos_token_id": ends[1], "eos_token_id": ends[0], "pad_token_id": ends[1]}
@@ -113,7 +140,12 @@ class Batches:
 def pack(rows, length):
     """ids, labels, positions and documents, each (rows, length): positions begin at 0 with each chat."""
     shape = (len(rows), length)
-    ids, labels, positions, documents = torch.zeros(shape, dtype=torch.long), torch.full(shape, -100), torch.zeros(shape, dtype=torch.long), torch.full(shape, -1)
+    ids, labels, positions, documents = (
+        torch.zeros(shape, dtype=torch.long),
+        torch.full(shape, -100),
+        torch.zeros(shape, dtype=torch.long),
+        torch.full(shape, -1),
+    )
     for r, chats in enumerate(rows):
         at = 0
         for number, (tokens, targets) in enumerate(chats):
@@ -135,7 +167,10 @@ def optimizers(model):
     """Muon for the matrices inside, which it trains in fewer steps than AdamW; AdamW for the rest."""
     matrices = [p for n, p in model.named_parameters() if p.dim() == 2 and "embed" not in n]
     others = [p for n, p in model.named_parameters() if p.dim() < 2 or "embed" in n]
-    return [torch.optim.Muon(matrices, lr=RATE, weight_decay=0.1, momentum=0.95, adjust_lr_fn="match_rms_adamw"), torch.optim.AdamW(others, lr=RATE, betas=(0.9, 0.95), weight_decay=0.0)]
+    return [
+        torch.optim.Muon(matrices, lr=RATE, weight_decay=0.1, momentum=0.95, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(others, lr=RATE, betas=(0.9, 0.95), weight_decay=0.0),
+    ]
 
 
 def backward(model, forward, groups):
@@ -152,6 +187,7 @@ def backward(model, forward, groups):
 def save_weights(model):
     weights = {name: value.detach().to(torch.bfloat16).contiguous() for name, value in model.state_dict().items()}
     save_file(weights, HERE / "model.safetensors", metadata={"format": "pt"})
+    (HERE / "model.safetensors").chmod(0o644)
 
 
 def train(checkpoint, stop_at):
@@ -197,6 +233,7 @@ def main():
     torch.use_deterministic_algorithms(True)
     if options.eval:
         from judge import evaluate
+
         return evaluate(HERE)
     if options.prepare or not options.checkpoint.exists():
         train_tokenizer(template())

@@ -1,4 +1,5 @@
 """Vocabularies of the generated corpus, and the small grammar that its phrasings are written in."""
+
 import re
 
 NAMES = """Anna Ben Carla David Elena Felix Grace Henry Irene Jack Karen Leo Maria Noah Olivia Paul Quinn Rosa Samuel Tina
@@ -23,7 +24,9 @@ Manila|Singapore|Seoul|Busan|Tokyo|Osaka|Kyoto|Nagoya|Beijing|Shanghai|Shenzhen|
 Brisbane|Auckland|Wellington|New York|Boston|Chicago|Seattle|Portland|San Francisco|Los Angeles|San Diego|Denver|Dallas|
 Austin|Houston|Miami|Atlanta|Toronto|Montreal|Vancouver|Ottawa|Calgary|Mexico City|Havana|Bogota|Lima|Quito|Santiago|
 Buenos Aires|Montevideo|Rio de Janeiro|São Paulo|Brasilia|Reykjavik|Bergen|Ghent|Graz|Bologna|Turin|Leeds|Bristol|York|
-Glasgow|Edinburgh|Cardiff|Zürich|Málaga|Köln|Moscow|Kyiv|Tbilisi|Yerevan|Baku|Tehran|Dubai|Doha|Muscat|Amman|Beirut""".replace("\n", "").split("|")
+Glasgow|Edinburgh|Cardiff|Zürich|Málaga|Köln|Moscow|Kyiv|Tbilisi|Yerevan|Baku|Tehran|Dubai|Doha|Muscat|Amman|Beirut""".replace(
+    "\n", ""
+).split("|")
 
 COUNTRIES = """France Germany Spain Italy Portugal Poland Norway Sweden Finland Denmark Ireland Greece Turkey Egypt Kenya Nigeria
 Ghana India China Japan Korea Vietnam Thailand Australia Canada Mexico Brazil Peru Chile Argentina Iceland Austria Hungary
@@ -68,7 +71,9 @@ TOPICS = """the sea|love|autumn|cats|dogs|the moon|space|history|the French Revo
 music|jazz|Mozart|Shakespeare|Napoleon|Einstein|Picasso|philosophy|religion|medicine|vaccines|headaches|cooking|chess|
 machine learning|neural networks|blockchain|the internet|Linux|Python|JavaScript|Rust|SQL|sorting algorithms|recursion|
 dinosaurs|volcanoes|whales|trees|robots|dragons|pirates|a brave knight|winter|spring|friendship|time travel|happiness|the
- meaning of life|taxes|cars|airplanes|trains|bridges|bread|coffee|wine|the ocean|Mars|the sun|bees|economics|art""".replace("\n", "").split("|")
+ meaning of life|taxes|cars|airplanes|trains|bridges|bread|coffee|wine|the ocean|Mars|the sun|bees|economics|art""".replace(
+    "\n", ""
+).split("|")
 
 ONSETS = "b c d f g h j k l m n p r s t v w z br cl dr fl gr kr pl pr st tr sh ch th qu x y".split()
 VOWELS = "a e i o u ai ea ou oo ei".split()
@@ -124,3 +129,37 @@ def word(rng):
 def thing(rng):
     """'blue lamp', 'old harbour', 'mistoran gate'."""
     return f"{rng.choice(rng.choice((COLOURS, ADJECTIVES))) if rng.random() < 0.85 else pseudo(rng)} {rng.choice(NOUNS)}"
+
+
+def clock(rng):
+    return f"{rng.randint(0, 23):02d}:{rng.choice(['00', '15', '30', '45'])}"
+
+
+def email(rng):
+    return f"{name(rng).lower()}@{rng.choice(['example.com', 'mail.org', 'acme.io', pseudo(rng) + '.net'])}"
+
+
+def amount(rng):
+    return rng.choice(["two", "three", "four", "five", "six", "seven", "ten", str(rng.randint(2, 90))])
+
+
+SENTENCES = [
+    lambda r: f"{name(r)} bought {amount(r)} {r.choice(PRODUCTS)} in {city(r)}.",
+    lambda r: f"The {thing(r)} stands near the {thing(r)}.",
+    lambda r: f"Every {r.choice(DAYS)} the {r.choice(JOBS)} likes to {r.choice(VERBS)} by the {r.choice(NOUNS)}.",
+    lambda r: f"It was a {r.choice(ADJECTIVES)} day in {city(r)}.",
+    lambda r: f"{name(r)} and {name(r)} went to the {r.choice(NOUNS)} together.",
+    lambda r: f"A {thing(r)} is never far from a {r.choice(NOUNS)}.",
+    lambda r: (
+        f"In {r.choice(MONTHS)} we {r.choice(VERBS)} and {r.choice(VERBS)} until the {r.choice(NOUNS)} is {r.choice(ADJECTIVES)}."
+    ),
+    lambda r: f"Nobody knows why the {r.choice(NOUNS)} was {r.choice(COLOURS)}.",
+    lambda r: f"The {r.choice(JOBS)} said that the {r.choice(NOUNS)} would be {r.choice(ADJECTIVES)}.",
+    lambda r: f"There were {amount(r)} {r.choice(ANIMALS)}s behind the {thing(r)}.",
+    lambda r: f"{name(r)} prefers {r.choice(FOODS)} to {r.choice(FOODS)}.",
+    lambda r: f"The train from {city(r)} to {city(r)} takes {amount(r)} hours.",
+    lambda r: f"{r.choice(ADJECTIVES).capitalize()} {r.choice(NOUNS)}s {r.choice(VERBS)} in the {r.choice(NOUNS)}.",
+    lambda r: f"{pseudo(r).capitalize()} {pseudo(r)} {pseudo(r)} {pseudo(r)}.",
+    lambda r: f"I have never seen a {thing(r)} in {city(r)}.",
+    lambda r: "The quick brown fox jumps over the lazy dog.",
+]
