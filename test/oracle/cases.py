@@ -81,10 +81,11 @@ CASES = [
     row("yarn-mscale-bf16", "llama-yarn", ["rope-yarn", "yarn-mscale"], dtype="bf16", kv=1, heads=3, inner=100, spelling="v5",
         rope={"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 128, "mscale": 2.5,
               "mscale_all_dim": 0.5}),
-    # Biases that Llama configurations can ask for.
+    # Biases and an activation that Llama configurations can ask for.
     row("attention-bias-bf16", "llama-bias", ["qkv-bias", "o-bias", "gqa"], dtype="bf16", hidden=64, kv=2, inner=100,
         config={"attention_bias": True}),
     row("mlp-bias-f32", "llama-bias", ["mlp-bias"], heads=3, kv=3, inner=72, vocab=317, config={"mlp_bias": True}),
+    row("gelu-f32", "llama-gelu", ["gelu", "mqa"], heads=3, kv=1, inner=72, vocab=317, config={"hidden_act": "gelu_pytorch_tanh"}),
     # SmolLM: tied, three queries per key, a small theta here.
     row("smollm-f32", "smollm", ["tied", "gqa", "small-theta"], hidden=72, heads=6, kv=2, inner=76, tied=True, theta=500.0),
     row("smollm-f16", "smollm", ["tied", "gqa"], dtype="f16", hidden=96, heads=6, kv=2, inner=100, tied=True, theta=100000.0,

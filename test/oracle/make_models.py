@@ -2,6 +2,7 @@
 
   python make_models.py --seed 20 --out fixtures          the committed fixtures
   python make_models.py --seed 7 --out DIR --cases a,b    some cases, another seed
+  python make_models.py --seed 7 --out DIR --random 20    as many cases of drawn features and sizes instead of the table's
   python make_models.py --check-mutations --out DIR       each feature off, in transformers: does the golden in DIR see it?
   python make_models.py --list
 """
@@ -19,6 +20,7 @@ import transformers
 from cases import CASES
 from golden import load_judge, make_golden, write_golden, write_model
 from mutations import check_case
+from random_cases import random_cases
 from small_tokenizer import tokenizer_json
 
 torch.set_num_threads(1)
@@ -31,6 +33,7 @@ def main():
     parser.add_argument("--seed", type=int)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--cases", help="comma-separated names (all by default)")
+    parser.add_argument("--random", type=int, help="make this many random cases instead")
     parser.add_argument("--list", action="store_true", help="print the cases and stop")
     parser.add_argument("--check-mutations", action="store_true")
     args = parser.parse_args()
@@ -40,7 +43,7 @@ def main():
         return
     if args.out is None or (args.seed is None and not args.check_mutations):
         parser.error("--seed and --out are needed")
-    cases = choose(args.cases, parser)
+    cases = random_cases(args.seed, args.random) if args.random else choose(args.cases, parser)
     if args.check_mutations:
         print(f"{'case':22} {'mutation':36} {'worst':>9} {'mean':>9}   (|log-probability difference| of the top five)")
         hidden = sum(check_case(case, args.out / case["name"]) for case in cases)
@@ -52,7 +55,7 @@ def main():
         write_golden(golden, directory / "golden.json")
         margins = sorted(m for p in golden["prompts"] for m in p["margins"])
         size = sum(f.stat().st_size for f in directory.iterdir())
-        print(f"{case['name']:24} {size / 1024:6.0f} KB  median margin {margins[len(margins) // 2]:.2f}", flush=True)
+        print(f"{case['name']:24} {size / 1024:6.0f} KB  median margin {margins[len(margins) // 2]:.2f}  {', '.join(case['features'])}", flush=True)
 
 
 def choose(names, parser):

@@ -233,6 +233,7 @@ OF_FEATURE = {
     "o-bias": [M("no output bias", weights=zero("o_proj.bias"))],
     "mlp-bias": [M("no gate bias", weights=zero("gate_proj.bias")), M("no up bias", weights=zero("up_proj.bias")),
                  M("no down bias", weights=zero("down_proj.bias"))],
+    "gelu": [M("SiLU", config=set_config(hidden_act="silu"))],
     "qk-norm": [M("no QK norm", model=identity_qk_norm), M("QK norm weights ignored", weights=ones("q_norm.weight", "k_norm.weight")),
                 M("Q and K norm swapped", weights=swap_qk_norm), M("QK norm over all heads", model=qk_norm_over_all_heads)],
     "rope-linear": [M("no scaling", config=no_rope_scaling), M("factor x 1.25", config=lambda c: rope_record(c).update(

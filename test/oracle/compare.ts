@@ -1,0 +1,123 @@
+/**
+ * Compares the engine with golden cases: node -r ./test/oracle/register-ts.cjs test/oracle/compare.ts DIR [--cases a,b] [--json FILE]
+ *
+ * Each case is loaded twice: as its checkpoint is, and with activations and KV cache in f32. Prints a table of families and number types; --json keeps the tokens.
+ */
+import { writeFileSync } from 'node:fs';
+
+import { Engine } from '../../ts/index';
+import { Comparison, F32_TOLERANCE, listCases, NATIVE_TOLERANCE } from './golden';
+import type { Answer, GoldenCase, GoldenPrompt } from './golden';
+
+export type Mode = 'native' | 'f32';
+
+export interface CaseReport {
+  case: string;
+  family: string;
+  dtype: string;
+  mode: Mode;
+  worst: number;
+  mean: number;
+  numTokens: number;
+  numEqualTokens: number;
+  failures: string[];
+  answers: (Answer & { name: string })[];
+}
+
+/** More than the golden's five, so that a near tie at the fifth place is no difference. */
+const NUM_TOP_LOGPROBS = 10;
+
+export async function compareCase({ directory, golden }: GoldenCase, mode: Mode): Promise<CaseReport> {
+  const comparison = new Comparison(golden, mode === 'f32' ? F32_TOLERANCE : NATIVE_TOLERANCE[golden.dtype]);
+  const answers: CaseReport['answers'] = [];
+  const engine = await Engine.load(directory, {
+    ...(golden.maxModelLen === undefined ? {} : { maxModelLen: golden.maxModelLen }),
+    ...(mode === 'f32' ? { computeDtype: 'f32', kvCacheDtype: 'f32' } : {}),
+  });
+  try {
+    for (const prompt of golden.prompts) {
+      const answer = await answerPrompt(engine, prompt);
+      comparison.addPrompt(prompt, answer);
+      answers.push({ name: prompt.name, ...answer });
+    }
+    comparison.addPromptLogprobs(await promptLogprobs(engine, golden.prompts.find((prompt) => prompt.name === golden.promptLogprobs.prompt)!));
+  } finally {
+    await engine.close();
+  }
+  const { worst, mean, numTokens, numEqualTokens, failures } = comparison.finish();
+  return { case: golden.case, family: golden.family, dtype: golden.dtype, mode, worst, mean, numTokens, numEqualTokens, failures, answers };
+}
+
+async function answerPrompt(engine: Engine, prompt: GoldenPrompt): Promise<Answer> {
+  const sampling = { temperature: 0, maxTokens: prompt.greedyTokenIds.length, logprobs: NUM_TOP_LOGPROBS, ignoreEos: true };
+  const { choices } = await engine.generate(prompt.promptTokenIds, sampling).result();
+  return {
+    tokenIds: [...choices[0].tokenIds],
+    topLogprobs: (choices[0].logprobs ?? []).map(({ topLogprobs }) => topLogprobs.map(({ tokenId, logprob }) => [tokenId, logprob] as [number, number])),
+  };
+}
+
+async function promptLogprobs(engine: Engine, prompt: GoldenPrompt): Promise<(number | null)[]> {
+  const result = await engine.generate(prompt.promptTokenIds, { temperature: 0, maxTokens: 1, ignoreEos: true, promptLogprobs: 0 }).result();
+  return (result.promptLogprobs ?? []).map((entry) => entry?.logprob ?? null);
+}
+
+const scientific = (value: number) => value.toExponential(1);
+
+/** A Markdown table: a row per family and number type. */
+export function table(reports: CaseReport[]): string {
+  const groups = new Map<string, CaseReport[]>();
+  for (const report of reports) {
+    const key = `${report.family} | ${report.dtype}`;
+    groups.set(key, [...(groups.get(key) ?? []), report]);
+  }
+  const cells = (group: CaseReport[], mode: Mode) => {
+    const chosen = group.filter((report) => report.mode === mode);
+    if (chosen.length === 0) return '- | - | -';
+    const sum = (field: 'numTokens' | 'numEqualTokens' | 'mean') => chosen.reduce((total, report) => total + report[field], 0);
+    return `${scientific(Math.max(...chosen.map(({ worst }) => worst)))} | ${scientific(sum('mean') / chosen.length)} | ${sum('numEqualTokens')} / ${sum('numTokens')}`;
+  };
+  const rows = [...groups].sort(([a], [b]) => (a < b ? -1 : 1)).map(([key, group]) => {
+    const isWrong = group.some(({ failures }) => failures.length > 0);
+    return `| ${key} | ${cells(group, 'native')} | ${cells(group, 'f32')} |${isWrong ? ' **wrong**' : ''}`;
+  });
+  return [
+    '| family | weights | worst | mean | tokens equal | computing in f32: worst | mean | tokens equal |',
+    '|---|---|---|---|---|---|---|---|',
+    ...rows,
+  ].join('\n');
+}
+
+async function main(args: string[]): Promise<number> {
+  const option = (name: string) => (args.includes(name) ? args[args.indexOf(name) + 1] : undefined);
+  const chosen = option('--cases')?.split(',');
+  const cases = listCases(args[0]).filter(({ golden }) => chosen === undefined || chosen.includes(golden.case));
+  if (cases.length === 0) throw new Error(`no case in ${args[0]}`);
+  const reports: CaseReport[] = [];
+  for (const goldenCase of cases) {
+    for (const mode of ['native', 'f32'] as const) {
+      const report = await compareCase(goldenCase, mode).catch((error: unknown): CaseReport => {
+        const { case: name, family, dtype } = goldenCase.golden;
+        return { case: name, family, dtype, mode, worst: Infinity, mean: Infinity, numTokens: 0, numEqualTokens: 0, failures: [String(error)], answers: [] };
+      });
+      reports.push(report);
+      for (const failure of report.failures) console.error(`${report.case} (${mode}): ${failure}`);
+    }
+  }
+  console.log(table(reports));
+  const jsonFile = option('--json');
+  if (jsonFile !== undefined) writeFileSync(jsonFile, JSON.stringify(reports));
+  const numWrong = reports.filter(({ failures }) => failures.length > 0).length;
+  console.log(`\n${cases.length} cases, ${reports.length - numWrong} of ${reports.length} comparisons within tolerance`);
+  return numWrong === 0 ? 0 : 1;
+}
+
+if (require.main === module) {
+  main(process.argv.slice(2)).then(
+    (status) => (process.exitCode = status),
+    (error: unknown) => {
+      console.error(error);
+      process.exitCode = 2;
+    },
+  );
+}

@@ -1,0 +1,135 @@
+import { existsSync, readFileSync, readdirSync } from 'node:fs';
+import path from 'node:path';
+
+/** What transformers answered for one model (`make_models.py`). */
+export interface Golden {
+  case: string;
+  family: string;
+  dtype: 'f32' | 'f16' | 'bf16';
+  /** Context length to load with, where the default is not meant. */
+  maxModelLen?: number;
+  features: string[];
+  /** Log-probability of each token of the named prompt after those before it; null for the first. */
+  promptLogprobs: { prompt: string; logprobs: (number | null)[] };
+  prompts: GoldenPrompt[];
+}
+
+export interface GoldenPrompt {
+  name: string;
+  promptTokenIds: number[];
+  greedyTokenIds: number[];
+  /** Per step: [token id, log-probability] of the five most likely. */
+  topLogprobs: [number, number][][];
+  /** Per step: log-probability of the chosen token minus that of the runner-up. */
+  margins: number[];
+}
+
+export interface GoldenCase {
+  directory: string;
+  golden: Golden;
+}
+
+/** What a runtime answered for one prompt. */
+export interface Answer {
+  tokenIds: number[];
+  /** Per step, more of them than the golden keeps. */
+  topLogprobs: [number, number][][];
+}
+
+/** Largest |log-probability difference| of any of the top five, and their mean over a case. */
+export interface Tolerance {
+  worst: number;
+  mean: number;
+}
+
+/** With activations and KV cache of the checkpoint's own type (architecture, contract 4). */
+export const NATIVE_TOLERANCE: Record<Golden['dtype'], Tolerance> = {
+  f32: { worst: 1e-3, mean: 1e-3 },
+  f16: { worst: 1e-2, mean: 1e-2 },
+  bf16: { worst: 0.15, mean: 0.02 },
+};
+/** With activations and KV cache in f32, whatever the checkpoint's type. */
+export const F32_TOLERANCE: Tolerance = { worst: 1e-3, mean: 1e-3 };
+
+/** The cases under `directory`, or the one that it is. */
+export function listCases(directory: string): GoldenCase[] {
+  const isCase = (dir: string) => existsSync(path.join(dir, 'config.json')) && existsSync(path.join(dir, 'golden.json'));
+  const directories = isCase(directory)
+    ? [directory]
+    : readdirSync(directory, { withFileTypes: true })
+        .filter((entry) => entry.isDirectory())
+        .map((entry) => path.join(directory, entry.name))
+        .filter(isCase)
+        .sort();
+  return directories.map((dir) => ({ directory: dir, golden: JSON.parse(readFileSync(path.join(dir, 'golden.json'), 'utf8')) as Golden }));
+}
+
+/** Differences of one case, gathered prompt by prompt. */
+export class Comparison {
+  readonly failures: string[] = [];
+  worst = 0;
+  numTokens = 0;
+  numEqualTokens = 0;
+  #sum = 0;
+  #count = 0;
+
+  constructor(readonly golden: Golden, readonly tolerance: Tolerance) {}
+
+  get mean(): number {
+    return this.#count === 0 ? 0 : this.#sum / this.#count;
+  }
+
+  /** Steps are compared until the tokens part; they may part only where the golden itself is close to a tie. */
+  addPrompt(prompt: GoldenPrompt, answer: Answer): void {
+    const numSteps = prompt.greedyTokenIds.length;
+    this.numTokens += numSteps;
+    if (answer.tokenIds.length !== numSteps) this.failures.push(`prompt ${prompt.name}: ${answer.tokenIds.length} tokens instead of ${numSteps}`);
+    for (let step = 0; step < Math.min(numSteps, answer.tokenIds.length); step++) {
+      this.#addStep(prompt, step, answer.topLogprobs[step]);
+      if (answer.tokenIds[step] === prompt.greedyTokenIds[step]) {
+        this.numEqualTokens++;
+        continue;
+      }
+      if (prompt.margins[step] > 2 * this.tolerance.worst) {
+        this.failures.push(`prompt ${prompt.name}, step ${step}: token ${answer.tokenIds[step]} instead of ${prompt.greedyTokenIds[step]}, margin ${prompt.margins[step]}`);
+      } else {
+        // A tie in the golden: what follows answers another question.
+        this.numTokens -= numSteps - step;
+      }
+      return;
+    }
+  }
+
+  addPromptLogprobs(logprobs: (number | null)[]): void {
+    const expected = this.golden.promptLogprobs.logprobs;
+    if (logprobs.length !== expected.length) this.failures.push(`${logprobs.length} prompt log-probabilities instead of ${expected.length}`);
+    for (let i = 0; i < Math.min(logprobs.length, expected.length); i++) {
+      if ((logprobs[i] === null) !== (expected[i] === null)) this.failures.push(`prompt log-probability ${i}: ${logprobs[i]} instead of ${expected[i]}`);
+      else if (expected[i] !== null) this.#add(Math.abs(logprobs[i]! - expected[i]!), `prompt log-probability ${i}`);
+    }
+  }
+
+  /** To be called last: the mean is of the whole case. */
+  finish(): this {
+    if (!(this.mean <= this.tolerance.mean)) this.failures.push(`mean difference ${this.mean.toExponential(2)}, allowed ${this.tolerance.mean}`);
+    return this;
+  }
+
+  #addStep(prompt: GoldenPrompt, step: number, top: [number, number][]): void {
+    const found = new Map(top);
+    const least = Math.min(...found.values());
+    for (const [tokenId, expected] of prompt.topLogprobs[step]) {
+      // Not among the runtime's: then it is at most as likely as the last of them.
+      const difference = found.has(tokenId) ? Math.abs(found.get(tokenId)! - expected) : Math.max(0, expected - least);
+      this.#add(difference, `prompt ${prompt.name}, step ${step}, token ${tokenId}`);
+    }
+  }
+
+  #add(difference: number, where: string): void {
+    // The negation also catches NaN.
+    if (!(difference <= this.tolerance.worst) && this.failures.length < 5) this.failures.push(`${where}: off by ${difference.toPrecision(3)}, allowed ${this.tolerance.worst}`);
+    this.worst = Math.max(this.worst, Number.isNaN(difference) ? Infinity : difference);
+    this.#sum += difference;
+    this.#count++;
+  }
+}
