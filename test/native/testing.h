@@ -67,8 +67,8 @@ inline std::string thrown_code(const std::function<void()>& work) {
 
 #define EXPECT_EQ(got, wanted)                                                                                        \
   do {                                                                                                                \
-    const auto& got_value = (got);                                                                                    \
-    const auto& wanted_value = (wanted);                                                                              \
+    const auto got_value = (got);                                                                                     \
+    const auto wanted_value = (wanted);                                                                               \
     if (!(got_value == wanted_value))                                                                                 \
       ::capstan::testing::fail(__FILE__, __LINE__, "expected " #got " to be " + ::capstan::testing::show(wanted_value) + \
                                                        ", got " + ::capstan::testing::show(got_value));               \

@@ -1,0 +1,91 @@
+#pragma once
+// A step runner without a model that finds paging faults: it writes what each slot must hold (which tokens, up to which position) and verifies every
+// slot that a row would read. Its "model" draws the next id as a function of all tokens before, so any wrong id, position, slot, block table or
+// lost token shows up as a wrong answer too.
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "native/base/hash.h"
+#include "native/engine/step_runner.h"
+#include "test/native/testing.h"
+
+namespace capstan::testing {
+
+// The id that follows `context`, a hash of all tokens so far.
+inline uint64_t extend_context(uint64_t context, int32_t token_id) { return hash_ids(context, {&token_id, 1}); }
+inline int32_t next_id(uint64_t context, int num_ids) { return static_cast<int32_t>(context % static_cast<uint64_t>(num_ids)); }
+
+class CheckingRunner final : public StepRunner {
+ public:
+  CheckingRunner(int depth, int num_blocks, int block_size, int num_ids)
+      : depth_(depth), block_size_(block_size), num_ids_(num_ids), slots_(static_cast<size_t>(num_blocks * block_size)) {}
+
+  int depth() const override { return depth_; }
+  int num_steps() const { return num_steps_; }
+
+  // The work is done at launch, in order, as on a stream; the answers are handed out at collect.
+  void launch(Batch& batch) override {
+    ++num_steps_;
+    EXPECT(static_cast<int>(in_flight_.size()) < depth_);
+    std::vector<uint64_t> contexts;
+    for (size_t s = 0; s < batch.sequences.size(); ++s) {
+      const auto rows_begin = static_cast<size_t>(batch.cu_seqlens_q[s]), rows_end = static_cast<size_t>(batch.cu_seqlens_q[s + 1]);
+      for (size_t row = rows_begin; row < rows_end; ++row) contexts.push_back(run_row(batch, s, row));
+      EXPECT_EQ(batch.context_lens[s], batch.positions[rows_end - 1] + 1);
+    }
+    std::vector<int32_t> drawn;
+    for (size_t i = 0; i < batch.sample_rows.size(); ++i) {
+      const SampleRow& row = batch.sample_rows[i];
+      const int32_t next = next_id(contexts[static_cast<size_t>(batch.logits_rows[i])], num_ids_);
+      drawn.push_back(row.wants_sample ? next : row.target_id);
+    }
+    previous_ = drawn;
+    in_flight_.push_back(drawn);
+  }
+
+  void collect(Batch& batch) override {
+    const std::vector<int32_t> drawn = in_flight_.front();
+    in_flight_.pop_front();
+    EXPECT_EQ(drawn.size(), batch.results.size());
+    for (size_t i = 0; i < drawn.size(); ++i) {
+      batch.results[i] = {};
+      batch.results[i].token_id = drawn[i];
+      batch.results[i].has_numeric_error = drawn[i] == poisoned_id_;
+    }
+  }
+
+  int32_t poisoned_id_ = -1;  // drawing this one counts as NaN logits
+
+ private:
+  uint64_t run_row(const Batch& batch, size_t s, size_t row) {
+    const int position = batch.positions[row];
+    const int32_t given = batch.input_ids[row];
+    const int32_t token_id = given >= 0 ? given : previous_.at(static_cast<size_t>(-1 - given));
+    const auto slot_at = [&](int p) {
+      const int32_t block = batch.block_tables[s * static_cast<size_t>(batch.max_blocks_per_seq) + static_cast<size_t>(p / block_size_)];
+      return static_cast<size_t>(block * block_size_ + p % block_size_);
+    };
+    EXPECT_EQ(static_cast<size_t>(batch.slot_mapping[row]), slot_at(position));
+    // What the row reads: each earlier slot must hold exactly its position, and the contexts must chain.
+    for (int p = 0; p < position; ++p) EXPECT_EQ(slots_[slot_at(p)].position, p);
+    for (int p = 1; p < position; ++p) EXPECT_EQ(slots_[slot_at(p)].parent, slots_[slot_at(p - 1)].context);
+    const uint64_t parent = position > 0 ? slots_[slot_at(position - 1)].context : 0;
+    const Slot written{position, parent, extend_context(parent, token_id)};
+    slots_[slot_at(position)] = written;
+    return written.context;
+  }
+
+  struct Slot {
+    int position = -1;
+    uint64_t parent = 0;
+    uint64_t context = 0;
+  };
+  int depth_, block_size_, num_ids_;
+  int num_steps_ = 0;
+  std::vector<Slot> slots_;
+  std::vector<int32_t> previous_;
+  std::deque<std::vector<int32_t>> in_flight_;
+};
+
+}  // namespace capstan::testing

@@ -1,0 +1,414 @@
+#include <condition_variable>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "native/engine/engine.h"
+#include "test/native/checking_runner.h"
+#include "test/native/testing.h"
+
+namespace capstan {
+namespace {
+
+using testing::CheckingRunner;
+
+constexpr int kNumIds = 50;
+constexpr int32_t kEos = 0;
+
+std::shared_ptr<Vocabulary> letters() {
+  auto vocabulary = std::make_shared<Vocabulary>();
+  vocabulary->offsets.push_back(0);
+  for (int id = 0; id < kNumIds; ++id) {
+    vocabulary->bytes += static_cast<char>('A' + id % 26);
+    vocabulary->offsets.push_back(static_cast<uint32_t>(vocabulary->bytes.size()));
+    vocabulary->is_special.push_back(id == kEos);
+  }
+  return vocabulary;
+}
+
+struct Setup {
+  int depth = 1, num_blocks = 64, block_size = 4, max_num_seqs = 8, max_num_batched_tokens = 16, max_model_len = 200, max_queued = 1024;
+  bool has_prefix_cache = true;
+  int32_t poisoned_id = -1;
+};
+
+struct Answer {
+  std::string text;
+  std::vector<int32_t> token_ids;
+  std::optional<Finish> finish;
+  int num_events = 0;
+};
+
+// An engine on the checking runner that gathers answers by (request, choice).
+class Harness {
+ public:
+  explicit Harness(const Setup& setup) {
+    EngineOptions options;
+    options.limits = {setup.max_num_seqs, setup.max_num_batched_tokens, setup.max_model_len};
+    options.max_queued_requests = setup.max_queued;
+    options.eos_token_ids = {kEos};
+    options.vocab_size = kNumIds;
+    auto runner = std::make_unique<CheckingRunner>(setup.depth, setup.num_blocks, setup.block_size, kNumIds);
+    runner->poisoned_id_ = setup.poisoned_id;
+    runner_ = runner.get();
+    engine_ = std::make_unique<Engine>(options, BlockManager(setup.num_blocks, setup.block_size, setup.has_prefix_cache), std::move(runner), letters(),
+                                       [this](std::vector<Event>&& events) { gather(events); });
+  }
+
+  Engine& engine() { return *engine_; }
+  CheckingRunner& runner() { return *runner_; }
+
+  RequestId submit(std::vector<int32_t> prompt, int max_tokens, const std::function<void(Request&)>& change = nullptr) {
+    Request request;
+    request.prompt_token_ids = std::move(prompt);
+    request.sampling.temperature = 0;
+    request.sampling.max_tokens = max_tokens;
+    if (change) change(request);
+    const RequestId id = engine_->submit(std::move(request));
+    return id;
+  }
+
+  // Requests in the order in which their first choices ended.
+  std::vector<RequestId> finish_order() {
+    const std::lock_guard lock(mutex_);
+    return finish_order_;
+  }
+
+  Answer wait(RequestId id, int choice = 0) {
+    std::unique_lock lock(mutex_);
+    const bool is_done = arrived_.wait_for(lock, std::chrono::seconds(20), [&] { return answers_[{id, choice}].finish.has_value(); });
+    EXPECT(is_done);
+    return answers_[{id, choice}];
+  }
+
+ private:
+  void gather(const std::vector<Event>& events) {
+    const std::lock_guard lock(mutex_);
+    for (const Event& event : events) {
+      Answer& answer = answers_[{event.request_id, event.choice_idx}];
+      EXPECT(!answer.finish.has_value());  // nothing comes after the end
+      answer.text += event.text_delta;
+      answer.token_ids.insert(answer.token_ids.end(), event.token_ids.begin(), event.token_ids.end());
+      ++answer.num_events;
+      if (event.finish) answer.finish = event.finish;
+      if (event.finish && event.choice_idx == 0) finish_order_.push_back(event.request_id);
+    }
+    arrived_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::map<std::pair<RequestId, int>, Answer> answers_;
+  std::vector<RequestId> finish_order_;
+  CheckingRunner* runner_ = nullptr;
+  std::unique_ptr<Engine> engine_;
+};
+
+// What the checking runner's model answers.
+std::vector<int32_t> expected_answer(const std::vector<int32_t>& prompt, int max_tokens, bool ignores_eos = false) {
+  uint64_t context = 0;
+  for (const int32_t id : prompt) context = testing::extend_context(context, id);
+  std::vector<int32_t> out;
+  while (static_cast<int>(out.size()) < max_tokens) {
+    out.push_back(testing::next_id(context, kNumIds));
+    if (out.back() == kEos && !ignores_eos) break;
+    context = testing::extend_context(context, out.back());
+  }
+  return out;
+}
+
+std::vector<int32_t> random_prompt(std::mt19937& random, int length) {
+  std::vector<int32_t> prompt;
+  for (int i = 0; i < length; ++i) prompt.push_back(1 + static_cast<int32_t>(random() % (kNumIds - 1)));
+  return prompt;
+}
+
+void expect_idle(Harness& harness) {
+  for (int i = 0; i < 500; ++i) {
+    const EngineStats stats = harness.engine().stats();
+    if (stats.num_running == 0 && stats.num_waiting == 0 && stats.num_free_blocks + stats.num_cached_blocks == stats.num_blocks) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  EXPECT(false && "idle with all blocks free or cached");
+}
+
+TEST(engine_answers_as_its_model_does_at_both_depths) {
+  std::mt19937 random(1);
+  for (const int depth : {1, 2}) {
+    Setup setup;
+    setup.depth = depth;
+    Harness harness(setup);
+    for (const int length : {1, 3, 4, 5, 16, 17, 40}) {
+      const auto prompt = random_prompt(random, length);
+      const Answer answer = harness.wait(harness.submit(prompt, 20));
+      EXPECT(answer.token_ids == expected_answer(prompt, 20));
+      EXPECT(answer.finish->reason == (answer.token_ids.back() == kEos ? FinishReason::kStop : FinishReason::kLength));
+      EXPECT_EQ(answer.finish->num_completion_tokens, static_cast<int>(answer.token_ids.size()));
+    }
+    expect_idle(harness);
+  }
+}
+
+// Random submits and aborts under little memory: batching, chunks, preemption and the prefix cache change no answer and lose no block.
+TEST(engine_random_operations_change_no_answer) {
+  for (const int depth : {1, 2})
+    for (const bool has_prefix_cache : {true, false})
+      for (uint32_t seed = 1; seed <= 4; ++seed) {
+        std::mt19937 random(seed);
+        Setup setup;
+        setup.depth = depth;
+        setup.has_prefix_cache = has_prefix_cache;
+        setup.num_blocks = 24;
+        setup.max_model_len = 80;
+        setup.max_num_batched_tokens = 8 + static_cast<int>(random() % 24);
+        Harness harness(setup);
+        const auto shared = random_prompt(random, 18);
+        struct Open {
+          RequestId id;
+          std::vector<int32_t> prompt;
+          int max_tokens, num_choices;
+          bool is_aborted;
+        };
+        std::vector<Open> open;
+        for (int i = 0; i < 60; ++i) {
+          auto prompt = random_prompt(random, 1 + static_cast<int>(random() % 30));
+          if (random() % 2) prompt.insert(prompt.begin(), shared.begin(), shared.end());
+          const int max_tokens = 1 + static_cast<int>(random() % 30), num_choices = random() % 5 == 0 ? 3 : 1;
+          const RequestId id = harness.submit(prompt, max_tokens, [&](Request& request) {
+            request.num_choices = num_choices;
+            request.sampling.is_eos_ignored = true;
+            if (random() % 4 == 0) request.sampling.presence_penalty = 0.1f;
+            if (random() % 3 == 0) request.cache_salt = "tenant";
+          });
+          open.push_back({id, prompt, max_tokens, num_choices, false});
+          if (random() % 6 == 0) {
+            Open& victim = open[random() % open.size()];
+            victim.is_aborted = true;
+            harness.engine().abort(victim.id);
+          }
+          if (random() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
+        }
+        for (const Open& request : open)
+          for (int choice = 0; choice < request.num_choices; ++choice) {
+            const Answer answer = harness.wait(request.id, choice);
+            const auto expected = expected_answer(request.prompt, request.max_tokens, true);
+            if (request.is_aborted) {
+              EXPECT(answer.token_ids.size() <= expected.size() && std::equal(answer.token_ids.begin(), answer.token_ids.end(), expected.begin()));
+            } else {
+              EXPECT(answer.token_ids == expected);
+              EXPECT(answer.finish->reason == FinishReason::kLength);
+            }
+          }
+        expect_idle(harness);
+      }
+}
+
+TEST(engine_preempts_and_recovers_when_blocks_run_out) {
+  Setup setup;
+  setup.num_blocks = 12;
+  setup.max_model_len = 48;
+  setup.has_prefix_cache = false;
+  Harness harness(setup);
+  std::mt19937 random(3);
+  std::vector<std::pair<RequestId, std::vector<int32_t>>> open;
+  for (int i = 0; i < 6; ++i) {
+    const auto prompt = random_prompt(random, 6);
+    open.emplace_back(harness.submit(prompt, 30, [](Request& request) { request.sampling.is_eos_ignored = true; }), prompt);
+  }
+  int num_preemptions = 0;
+  for (const auto& [id, prompt] : open) {
+    const Answer answer = harness.wait(id);
+    EXPECT(answer.token_ids == expected_answer(prompt, 30, true));
+    num_preemptions += answer.finish->num_preemptions;
+  }
+  EXPECT(num_preemptions > 0);
+  expect_idle(harness);
+}
+
+TEST(prefix_cache_serves_full_blocks_and_recomputes_the_last_token) {
+  Setup setup;
+  Harness harness(setup);
+  std::mt19937 random(4);
+  const auto prompt = random_prompt(random, 33);
+  EXPECT_EQ(harness.wait(harness.submit(prompt, 3)).finish->num_cached_tokens, 0);
+  EXPECT_EQ(harness.wait(harness.submit(prompt, 3)).finish->num_cached_tokens, 32);
+  // 32 tokens end at a block's end: the last block is computed again.
+  const std::vector<int32_t> exact(prompt.begin(), prompt.begin() + 32);
+  EXPECT_EQ(harness.wait(harness.submit(exact, 3)).finish->num_cached_tokens, 28);
+  auto changed = prompt;
+  changed[9] = changed[9] == 1 ? 2 : 1;
+  EXPECT_EQ(harness.wait(harness.submit(changed, 3)).finish->num_cached_tokens, 8);
+}
+
+TEST(prefix_cache_is_partitioned_by_salt) {
+  Setup setup;
+  Harness harness(setup);
+  std::mt19937 random(5);
+  const auto prompt = random_prompt(random, 20);
+  const auto salted = [](const char* salt) { return [salt](Request& request) { request.cache_salt = salt; }; };
+  EXPECT_EQ(harness.wait(harness.submit(prompt, 2, salted("a"))).finish->num_cached_tokens, 0);
+  EXPECT_EQ(harness.wait(harness.submit(prompt, 2, salted("b"))).finish->num_cached_tokens, 0);
+  EXPECT_EQ(harness.wait(harness.submit(prompt, 2)).finish->num_cached_tokens, 0);
+  EXPECT_EQ(harness.wait(harness.submit(prompt, 2, salted("a"))).finish->num_cached_tokens, 16);
+}
+
+TEST(prefix_cache_evicts_the_oldest) {
+  Setup setup;
+  setup.num_blocks = 16;
+  setup.max_model_len = 60;
+  Harness harness(setup);
+  std::mt19937 random(6);
+  const auto first = random_prompt(random, 24), second = random_prompt(random, 24), third = random_prompt(random, 36);
+  harness.wait(harness.submit(first, 1));
+  harness.wait(harness.submit(second, 1));
+  harness.wait(harness.submit(third, 1));
+  EXPECT(harness.engine().stats().num_evictions > 0);
+  EXPECT_EQ(harness.wait(harness.submit(third, 1)).finish->num_cached_tokens, 32);
+}
+
+TEST(choices_share_the_prompts_blocks) {
+  for (const bool has_prefix_cache : {true, false}) {
+    Setup setup;
+    setup.has_prefix_cache = has_prefix_cache;
+    setup.num_blocks = 16;  // three prompts of 40 tokens would take 30
+    setup.max_model_len = 60;
+    Harness harness(setup);
+    std::mt19937 random(7);
+    const auto prompt = random_prompt(random, 40);
+    const RequestId id = harness.submit(prompt, 4, [](Request& request) {
+      request.num_choices = 3;
+      request.sampling.is_eos_ignored = true;
+    });
+    for (int choice = 0; choice < 3; ++choice) {
+      const Answer answer = harness.wait(id, choice);
+      EXPECT(answer.token_ids == expected_answer(prompt, 4, true));
+      EXPECT_EQ(answer.finish->num_preemptions, 0);
+      EXPECT_EQ(answer.finish->num_cached_tokens, choice == 0 ? 0 : 36);
+    }
+    expect_idle(harness);
+  }
+}
+
+TEST(short_requests_finish_before_long_ones_that_started_earlier) {
+  Setup setup;
+  setup.num_blocks = 200;
+  setup.max_model_len = 400;
+  Harness harness(setup);
+  std::mt19937 random(8);
+  const auto ignore_eos = [](Request& request) { request.sampling.is_eos_ignored = true; };
+  const RequestId slow = harness.submit(random_prompt(random, 100), 250, ignore_eos);
+  const RequestId quick = harness.submit(random_prompt(random, 5), 3, ignore_eos);
+  harness.wait(slow);
+  EXPECT(harness.finish_order() == (std::vector<RequestId>{quick, slow}));
+}
+
+TEST(numeric_errors_end_one_sequence_and_unpublish_its_blocks) {
+  std::mt19937 random(9);
+  const auto prompt = random_prompt(random, 21);
+  const auto answer = expected_answer(prompt, 6, true);
+  Setup setup;
+  setup.poisoned_id = answer[5];
+  Harness harness(setup);
+  const Answer poisoned = harness.wait(harness.submit(prompt, 20, [](Request& request) { request.sampling.is_eos_ignored = true; }));
+  EXPECT(poisoned.finish->reason == FinishReason::kError && poisoned.finish->error_code == ErrorCode::kNumeric);
+  EXPECT(poisoned.token_ids.size() <= 5);
+  EXPECT_EQ(harness.wait(harness.submit(prompt, 2)).finish->num_cached_tokens, 0);
+  expect_idle(harness);
+}
+
+TEST(stop_strings_and_stop_ids_end_the_text) {
+  Setup setup;
+  Harness harness(setup);
+  std::mt19937 random(10);
+  const auto prompt = random_prompt(random, 9);
+  const auto answer = expected_answer(prompt, 12, true);
+  const auto letter = [](int32_t id) { return std::string(1, static_cast<char>('A' + id % 26)); };
+  const std::string stop = letter(answer[3]) + letter(answer[4]);
+  std::string before;
+  for (int i = 0; i < 3; ++i) before += letter(answer[static_cast<size_t>(i)]);
+  const Answer by_text = harness.wait(harness.submit(prompt, 12, [&](Request& request) {
+    request.sampling.is_eos_ignored = true;
+    request.sampling.stop_strings = {stop};
+    request.sampling.skips_special_tokens = false;
+  }));
+  EXPECT_EQ(by_text.text, before);
+  EXPECT_EQ(by_text.finish->stop_string, stop);
+  const Answer by_id = harness.wait(harness.submit(prompt, 12, [&](Request& request) {
+    request.sampling.is_eos_ignored = true;
+    request.sampling.stop_token_ids = {answer[3]};
+    request.sampling.skips_special_tokens = false;
+  }));
+  EXPECT_EQ(by_id.finish->stop_token_id, answer[3]);
+  EXPECT_EQ(by_id.text, before);
+}
+
+TEST(bad_requests_are_refused_with_a_code) {
+  Setup setup;
+  setup.max_queued = 2;
+  Harness harness(setup);
+  EXPECT_ERROR("invalid_argument", harness.submit({}, 4));
+  EXPECT_ERROR("invalid_argument", harness.submit({kNumIds}, 4));
+  EXPECT_ERROR("invalid_argument", harness.submit({-1}, 4));
+  EXPECT_ERROR("context_length_exceeded", harness.submit(std::vector<int32_t>(190, 1), 20));
+  EXPECT_ERROR("invalid_argument", harness.submit({1}, 4, [](Request& request) { request.sampling.top_p = 0; }));
+  EXPECT_ERROR("invalid_argument", harness.submit({1}, 4, [](Request& request) { request.sampling.temperature = NAN; }));
+  EXPECT_ERROR("invalid_argument", harness.submit({1}, 4, [](Request& request) { request.sampling.stop_strings = {""}; }));
+  EXPECT_ERROR("queue_full", harness.submit({1}, 4, [](Request& request) { request.num_choices = 3; }));
+  EXPECT(harness.wait(harness.submit({1}, 4)).finish.has_value());
+}
+
+TEST(closing_ends_open_requests_with_a_code) {
+  Setup setup;
+  auto harness = std::make_unique<Harness>(setup);
+  const RequestId id = harness->submit({1, 2, 3}, 190, [](Request& request) { request.sampling.is_eos_ignored = true; });
+  harness->engine().close();
+  const Answer answer = harness->wait(id);
+  EXPECT(answer.finish->reason == FinishReason::kError ? answer.finish->error_code == ErrorCode::kEngineClosed
+                                                        : answer.finish->reason == FinishReason::kLength);
+  EXPECT_ERROR("engine_closed", harness->submit({1}, 1));
+  harness->engine().close();
+}
+
+TEST(max_tokens_zero_computes_the_prompt_only) {
+  Setup setup;
+  Harness harness(setup);
+  const Answer answer = harness.wait(harness.submit({1, 2, 3, 4, 5}, 0));
+  EXPECT(answer.token_ids.empty());
+  EXPECT(answer.finish->reason == FinishReason::kLength);
+}
+
+// A device that fails in mid-step.
+class FailingRunner final : public StepRunner {
+ public:
+  int depth() const override { return 1; }
+  void launch(Batch&) override {}
+  void collect(Batch&) override { throw Error(ErrorCode::kDeviceLost, "the device is gone"); }
+};
+
+TEST(a_failing_device_ends_requests_and_refuses_more) {
+  EngineOptions options;
+  options.eos_token_ids = {kEos};
+  options.vocab_size = kNumIds;
+  std::mutex mutex;
+  std::condition_variable arrived;
+  std::optional<Finish> finish;
+  Engine engine(options, BlockManager(64, 16, true), std::make_unique<FailingRunner>(), letters(), [&](std::vector<Event>&& events) {
+    const std::lock_guard lock(mutex);
+    for (const Event& event : events)
+      if (event.finish) finish = event.finish;
+    arrived.notify_all();
+  });
+  Request request;
+  request.prompt_token_ids = {1, 2};
+  engine.submit(request);
+  {
+    std::unique_lock lock(mutex);
+    EXPECT(arrived.wait_for(lock, std::chrono::seconds(10), [&] { return finish.has_value(); }));
+    EXPECT(finish->error_code == ErrorCode::kDeviceLost);
+  }
+  EXPECT_ERROR("device_lost", engine.submit(request));
+  EXPECT_EQ(engine.stats().failure, std::string("the device is gone"));
+}
+
+}  // namespace
+}  // namespace capstan

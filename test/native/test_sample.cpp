@@ -1,0 +1,232 @@
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <random>
+
+#include "native/backend/cpu/sample.h"
+#include "native/base/random.h"
+#include "test/native/testing.h"
+
+namespace capstan {
+namespace {
+
+std::vector<float> random_logits(size_t count, uint32_t seed, float scale = 2.0f) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, scale);
+  std::vector<float> logits(count);
+  for (float& logit : logits) logit = normal(random);
+  return logits;
+}
+
+SampleResult sample(const std::vector<float>& logits, const SampleRow& row) {
+  SampleResult result;
+  sample_row(logits, static_cast<int64_t>(logits.size()), row, result);
+  return result;
+}
+
+// How often each id is drawn over `count` positions.
+std::map<int32_t, int> draw_many(const std::vector<float>& logits, SampleRow row, int count) {
+  std::map<int32_t, int> counts;
+  for (int i = 0; i < count; ++i) {
+    row.position = static_cast<uint32_t>(i);
+    ++counts[sample(logits, row).token_id];
+  }
+  return counts;
+}
+
+std::vector<double> softmax(const std::vector<float>& logits, double temperature = 1) {
+  const double best = *std::max_element(logits.begin(), logits.end());
+  std::vector<double> probabilities;
+  double sum = 0;
+  for (const float logit : logits) probabilities.push_back(std::exp((logit - best) / temperature));
+  for (const double p : probabilities) sum += p;
+  for (double& p : probabilities) p /= sum;
+  return probabilities;
+}
+
+TEST(philox_matches_the_published_vectors) {
+  // Known answers of the Random123 distribution, philox4x32-10.
+  const auto zeros = philox4x32({0, 0, 0, 0}, 0);
+  EXPECT_EQ(zeros[0], 0x6627e8d5u);
+  EXPECT_EQ(zeros[3], 0x9b00dbd8u);
+  const auto ones = philox4x32({~0u, ~0u, ~0u, ~0u}, ~uint64_t{0});
+  EXPECT_EQ(ones[0], 0x408f276du);
+  const auto pi = philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, 0x299f31d0a4093822);
+  EXPECT_EQ(pi[0], 0xd16cfe09u);
+}
+
+TEST(greedy_takes_the_lowest_of_equal_ids) {
+  SampleRow row;
+  row.temperature = 0;
+  EXPECT_EQ(sample({1, 3, 3, 2}, row).token_id, 1);
+}
+
+TEST(sampling_draws_by_probability) {
+  const auto logits = random_logits(12, 1, 1.5f);
+  for (const float temperature : {0.7f, 1.0f, 1.6f}) {
+    SampleRow row;
+    row.temperature = temperature;
+    row.seed = 42;
+    constexpr int kCount = 40000;
+    const auto probabilities = softmax(logits, temperature);
+    auto counts = draw_many(logits, row, kCount);
+    for (size_t id = 0; id < logits.size(); ++id) {
+      const double expected = probabilities[id] * kCount, deviation = std::sqrt(expected * (1 - probabilities[id]));
+      EXPECT_NEAR(counts[static_cast<int32_t>(id)], expected, 5 * deviation + 1);
+    }
+  }
+}
+
+TEST(sampling_depends_on_seed_position_and_choice_alone) {
+  const auto logits = random_logits(1000, 2);
+  SampleRow row;
+  row.seed = 7;
+  row.position = 5;
+  const int32_t drawn = sample(logits, row).token_id;
+  EXPECT_EQ(sample(logits, row).token_id, drawn);
+  int num_other = 0;
+  for (uint32_t i = 0; i < 20; ++i) {
+    SampleRow other = row;
+    other.choice_idx = i + 1;
+    num_other += sample(logits, other).token_id != drawn;
+  }
+  EXPECT(num_other > 10);
+}
+
+TEST(top_k_top_p_and_min_p_keep_what_they_say) {
+  const auto logits = random_logits(300, 3);
+  std::vector<int32_t> order(logits.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
+  std::ranges::sort(order, [&](int32_t a, int32_t b) { return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)]; });
+  const auto probabilities = softmax(logits);
+
+  const auto check = [&](const SampleRow& row, size_t num_kept) {
+    for (const auto& [id, times] : draw_many(logits, row, 4000))
+      EXPECT(std::find(order.begin(), order.begin() + static_cast<ptrdiff_t>(num_kept), id) != order.begin() + static_cast<ptrdiff_t>(num_kept));
+    // The least likely of the kept is drawn now and then.
+    auto counts = draw_many(logits, row, 30000);
+    EXPECT(counts.contains(order[num_kept - 1]));
+  };
+  SampleRow row;
+  row.top_k = 5;
+  check(row, 5);
+  row = {};
+  row.top_p = 0.6f;
+  size_t num_kept = 0;
+  for (double sum = 0; sum < 0.6; ++num_kept) sum += probabilities[static_cast<size_t>(order[num_kept])];
+  check(row, num_kept);
+  row = {};
+  row.min_p = 0.3f;
+  num_kept = 0;
+  while (probabilities[static_cast<size_t>(order[num_kept])] >= 0.3 * probabilities[static_cast<size_t>(order[0])]) ++num_kept;
+  check(row, num_kept);
+}
+
+TEST(top_p_applies_after_top_k) {
+  // Of the two best, 0.6 / (0.6 + 0.3) = 0.67 reaches 0.65: one is left. Over the whole vocabulary it would take two.
+  const std::vector<float> logits = {std::log(0.6f), std::log(0.3f), std::log(0.1f)};
+  SampleRow row;
+  row.top_k = 2;
+  row.top_p = 0.65f;
+  EXPECT_EQ(draw_many(logits, row, 500).size(), size_t{1});
+}
+
+TEST(penalties_follow_their_formulas) {
+  const std::vector<float> logits = {2.0f, -1.0f, 1.9f, 0.0f};
+  const std::vector<int32_t> prompt = {0};
+  const std::vector<std::pair<int32_t, int32_t>> completion = {{0, 1}, {2, 3}};
+  SampleRow row;
+  row.temperature = 0;
+  row.repetition_penalty = 2;  // 2.0 → 1.0 (once, though in prompt and completion), 1.9 → 0.95
+  row.counts = {prompt, completion};
+  EXPECT_EQ(sample(logits, row).token_id, 0);
+  row.presence_penalty = 0.5f;  // 0.5 and 0.45
+  row.frequency_penalty = 0.2f;  // 0.3 and -0.15
+  EXPECT_EQ(sample(logits, row).token_id, 0);
+  row.frequency_penalty = 0.6f;  // -0.1 and -1.35: id 3 with 0 wins
+  EXPECT_EQ(sample(logits, row).token_id, 3);
+  // Negative logits are multiplied.
+  const std::vector<float> negative = {-1.0f, -1.5f};
+  SampleRow repeated;
+  repeated.temperature = 0;
+  repeated.repetition_penalty = 2;
+  repeated.counts.prompt_ids = prompt;
+  EXPECT_EQ(sample(negative, repeated).token_id, 1);
+}
+
+TEST(masks_bans_and_biases_apply) {
+  const std::vector<float> logits = {5, 4, 3, 2};
+  SampleRow row;
+  row.temperature = 0;
+  const std::vector<int32_t> banned = {0};
+  row.banned_ids = banned;
+  EXPECT_EQ(sample(logits, row).token_id, 1);
+  const std::vector<uint32_t> mask = {0b1100};
+  row.allowed_mask = mask;
+  EXPECT_EQ(sample(logits, row).token_id, 2);
+  const std::vector<std::pair<int32_t, float>> bias = {{3, 1.5f}};
+  row.logit_bias = bias;
+  EXPECT_EQ(sample(logits, row).token_id, 3);
+  const std::vector<uint32_t> nothing = {0};
+  row.allowed_mask = nothing;
+  EXPECT(sample(logits, row).has_numeric_error);
+}
+
+TEST(ids_without_a_token_are_never_drawn) {
+  const std::vector<float> logits = {1, 2, 9};
+  SampleRow row;
+  row.temperature = 0;
+  SampleResult result;
+  sample_row(logits, 2, row, result);
+  EXPECT_EQ(result.token_id, 1);
+  row.temperature = 1;
+  for (row.position = 0; row.position < 200; ++row.position) {
+    sample_row(logits, 2, row, result);
+    EXPECT(result.token_id < 2);
+  }
+}
+
+TEST(logprobs_are_of_the_raw_logits) {
+  const auto logits = random_logits(500, 4);
+  const auto probabilities = softmax(logits);
+  SampleRow row;
+  row.temperature = 0.3f;
+  row.num_logprobs = 7;
+  const std::vector<std::pair<int32_t, float>> bias = {{9, 50.0f}};
+  row.logit_bias = bias;
+  const SampleResult result = sample(logits, row);
+  EXPECT_EQ(result.token_id, 9);
+  EXPECT_NEAR(result.logprob, std::log(probabilities[9]), 1e-5);
+  EXPECT_EQ(result.top.size(), size_t{7});
+  EXPECT_EQ(result.rank, 1 + static_cast<int32_t>(std::ranges::count_if(probabilities, [&](double p) { return p > probabilities[9]; })));
+  for (size_t i = 0; i + 1 < result.top.size(); ++i) EXPECT(result.top[i].logprob >= result.top[i + 1].logprob);
+  EXPECT_NEAR(result.top[0].logprob, std::log(*std::ranges::max_element(probabilities)), 1e-5);
+}
+
+TEST(numeric_errors_are_seen) {
+  SampleRow row;
+  row.temperature = 0;
+  EXPECT(sample({1, std::numeric_limits<float>::quiet_NaN(), 2}, row).has_numeric_error);
+  EXPECT(sample({1, std::numeric_limits<float>::infinity(), 2}, row).has_numeric_error);
+  EXPECT(!sample({1, 2}, row).has_numeric_error);
+}
+
+TEST(large_vocabularies_draw_as_small_ones_do) {
+  // Pruning by the best score must not change a draw: compare with the formula over all ids.
+  const auto logits = random_logits(20000, 5, 1.0f);
+  SampleRow row;
+  row.seed = 99;
+  for (row.position = 0; row.position < 30; ++row.position) {
+    double best = -1e300;
+    int32_t best_id = -1;
+    for (size_t id = 0; id < logits.size(); ++id) {
+      const auto words = philox4x32({row.position, row.choice_idx, static_cast<uint32_t>(id), 0}, row.seed);
+      const double score = logits[id] - std::log(-std::log((words[0] + 0.5) * 0x1p-32));
+      if (score > best) best = score, best_id = static_cast<int32_t>(id);
+    }
+    EXPECT_EQ(sample(logits, row).token_id, best_id);
+  }
+}
+
+}  // namespace
+}  // namespace capstan
