@@ -1,0 +1,382 @@
+#include "native/backend/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "native/backend/cpu/attention_plan.h"
+#include "native/backend/cpu/isa.h"
+#include "native/backend/cpu/kernels.h"
+#include "native/backend/cpu/matrix.h"
+#include "native/backend/cpu/memory.h"
+#include "native/backend/cpu/sample.h"
+#include "native/backend/cpu/team.h"
+#include "native/base/check.h"
+
+namespace capstan {
+
+namespace {
+
+// Rows of small ops that the caller does alone: waking the team costs more.
+constexpr int64_t kSerialRows = 2;
+
+int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+// Bytes of one block of one layer, K then V.
+int64_t k_block_bytes(const KvLayout& layout) {
+  return int64_t{layout.num_kv_heads} * layout.block_size * layout.k_dim * static_cast<int64_t>(dtype_size(layout.dtype));
+}
+int64_t v_block_bytes(const KvLayout& layout) {
+  return int64_t{layout.num_kv_heads} * layout.block_size * layout.v_dim * static_cast<int64_t>(dtype_size(layout.dtype));
+}
+
+KvLayout make_kv_layout(const DeviceModel& model, int block_size, DType dtype) {
+  return {dtype,          block_size, model.num_kv_heads, model.head_dim, static_cast<int>(round_up(model.head_dim, 2)),
+          static_cast<int>(round_up(model.head_dim, 16))};
+}
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(const CpuBackendOptions& options, std::unique_ptr<Comm> comm)
+      : weight_dtype_(options.weight_dtype), kernels_(cpu_kernels(options.isa)), comm_(std::move(comm)), team_(options.cpus, options.may_spin) {
+    act_format_ = weight_dtype_ == DType::kBf16 && !options.compute_f32 ? kernels_.bf16_act_format : ActFormat::kF32;
+    info_.name = "cpu";
+    info_.isa = cpu_isa_name(options.isa);
+    info_.depth = 1;
+    info_.preferred_block_size = kSlotGroup;
+    info_.block_size_multiple = kSlotGroup;
+    info_.compute_dtype = act_format_ == ActFormat::kF32 ? DType::kF32 : DType::kBf16;
+  }
+
+  const BackendInfo& info() const override { return info_; }
+
+  std::unique_ptr<Matrix> load_matrix(const MatrixSource& source, const LoadProgress& progress) override {
+    return pack_matrix(source, weight_dtype_, team_, progress);
+  }
+  std::unique_ptr<Vector> load_vector(const TensorSlice& slice, const LoadProgress& progress) override { return read_vector(slice, progress); }
+
+  int64_t kv_block_bytes(const DeviceModel& model, int block_size, DType kv_cache_dtype) const override {
+    const KvLayout layout = make_kv_layout(model, block_size, kv_cache_dtype);
+    return model.num_layers * (k_block_bytes(layout) + v_block_bytes(layout));
+  }
+  void prepare(const DeviceModel& model, const DeviceLimits& limits) override;
+
+  void begin_step(const StepInput& step) override;
+  void embed(const Matrix& table) override;
+  void norm_qkv(int layer, const LayerWeights& weights) override;
+  void attention(int layer) override;
+  void output_residual(const LayerWeights& weights) override;
+  void norm_gate_up(const LayerWeights& weights) override;
+  void down_residual(const LayerWeights& weights) override;
+  void lm_head(const Vector& norm, const Matrix& head, std::span<const int32_t> rows) override;
+  void sample(std::span<const SampleRow> rows, std::span<SampleResult> results) override;
+
+ private:
+  int world_size() const { return comm_ == nullptr ? 1 : comm_->world_size(); }
+  int64_t num_tokens() const { return static_cast<int64_t>(step_.positions.size()); }
+  float* hidden_row(int64_t row) const { return hidden_.as<float>() + row * hidden_stride_; }
+
+  ActTiles act_tiles(const HugeBuffer& buffer, int64_t rows, int64_t k) const;
+  KvCache kv_cache(int layer) const;
+  // acts = rms_norm of rows of hidden: all, or the given ones.
+  ActTiles norm_rows(const Vector& norm, std::span<const int32_t> rows, int64_t num_rows);
+  void run_gemm(const GemmArgs& args, const CpuMatrix& matrix);
+  // hidden += acts · weightsᵀ + bias, over all ranks.
+  void row_parallel_residual(const ActTiles& acts, const CpuMatrix& matrix);
+  void add_all_partials(const float* bias);
+
+  const DType weight_dtype_;
+  const CpuKernels& kernels_;
+  const std::unique_ptr<Comm> comm_;
+  Team team_;
+  ActFormat act_format_ = ActFormat::kF32;
+  BackendInfo info_;
+
+  DeviceModel model_;
+  DeviceLimits limits_;
+  KvLayout kv_layout_;
+  std::vector<int32_t> windows_;        // distinct ones
+  std::vector<int> window_of_layer_;    // index into windows_
+  int64_t hidden_stride_ = 0, qkv_stride_ = 0;
+
+  HugeBuffer kv_;         // (num_layers) of K then V, layouts in kernels.h
+  HugeBuffer hidden_;     // (max_num_tokens, hidden_stride)
+  HugeBuffer partial_;    // the same, this rank's share of a sum; with several ranks only
+  HugeBuffer qkv_;        // (max_num_tokens, qkv_stride): q, k, v; then attention's output in q's place
+  HugeBuffer acts_;       // activations of norms and of the attention output
+  HugeBuffer mlp_acts_;   // activations of the down projection
+  HugeBuffer logits_;     // (max_num_seqs, vocab_size), filled on rank 0
+  HugeBuffer scratch_;    // per thread, of attention
+  int64_t scratch_floats_ = 0;
+
+  StepInput step_;
+  std::vector<std::vector<AttentionItem>> attention_items_;  // by distinct window
+  int64_t num_logit_rows_ = 0;
+};
+
+void CpuBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) {
+  CAPSTAN_CHECK(limits.block_size > 0 && limits.block_size % kSlotGroup == 0 && limits.num_blocks > 0);
+  CAPSTAN_CHECK(limits.max_num_tokens > 0 && limits.max_num_seqs > 0);
+  CAPSTAN_CHECK(model.num_kv_heads > 0 && model.num_heads % model.num_kv_heads == 0);
+  CAPSTAN_CHECK(model.rotary_dim % 2 == 0 && model.rotary_dim <= model.head_dim);
+  CAPSTAN_CHECK(static_cast<int64_t>(model.rope_table.size()) >= int64_t{model.max_model_len} * model.rotary_dim);
+  if (model.head_dim > kMaxHeadDim)
+    throw Error(ErrorCode::kUnsupportedModel, "head size: expected at most " + std::to_string(kMaxHeadDim) + ", got " + std::to_string(model.head_dim));
+  model_ = model;
+  limits_ = limits;
+  kv_layout_ = make_kv_layout(model, limits.block_size, limits.kv_cache_dtype);
+
+  windows_.clear();
+  window_of_layer_.clear();
+  for (int layer = 0; layer < model.num_layers; ++layer) {
+    const int32_t window = model.sliding_windows.empty() ? 0 : model.sliding_windows[layer];
+    const auto found = std::find(windows_.begin(), windows_.end(), window);
+    window_of_layer_.push_back(static_cast<int>(found - windows_.begin()));
+    if (found == windows_.end()) windows_.push_back(window);
+  }
+  attention_items_.resize(windows_.size());
+
+  const int64_t rows = limits.max_num_tokens;
+  const int64_t q_size = int64_t{model.num_heads} * model.head_dim;
+  const int64_t kv_size = int64_t{model.num_kv_heads} * model.head_dim;
+  hidden_stride_ = round_up(model.hidden_size, 16);
+  qkv_stride_ = round_up(q_size + 2 * kv_size, 16);
+  const auto floats = [](int64_t count, const char* purpose) { return HugeBuffer(static_cast<size_t>(count) * sizeof(float), purpose); };
+  hidden_ = floats(rows * hidden_stride_, "the hidden states");
+  if (world_size() > 1) partial_ = floats(rows * hidden_stride_, "the hidden states of a rank");
+  qkv_ = floats(rows * qkv_stride_, "queries, keys and values");
+  const int64_t act_rows = std::max<int64_t>(rows, limits.max_num_seqs);
+  acts_ = floats(act_rows * round_up(std::max(model.hidden_size, q_size), 2), "the activations");
+  mlp_acts_ = floats(rows * round_up(model.intermediate_size, 2), "the activations of the MLP");
+  logits_ = floats(int64_t{limits.max_num_seqs} * model.vocab_size, "the logits");
+  const int64_t item_rows = std::max<int64_t>(kAttentionRows, model.num_heads / model.num_kv_heads);
+  scratch_floats_ = round_up(attention_scratch_floats(item_rows, kv_layout_.k_dim, kv_layout_.v_dim), 1024);
+  scratch_ = floats(team_.size() * scratch_floats_, "the attention scratch");
+  const int64_t layer_bytes = limits.num_blocks * (k_block_bytes(kv_layout_) + v_block_bytes(kv_layout_));
+  kv_ = HugeBuffer(static_cast<size_t>(model.num_layers * layer_bytes), "the KV cache");
+}
+
+KvCache CpuBackend::kv_cache(int layer) const {
+  const int64_t k_bytes = limits_.num_blocks * k_block_bytes(kv_layout_);
+  const int64_t layer_bytes = k_bytes + limits_.num_blocks * v_block_bytes(kv_layout_);
+  char* k = kv_.as<char>() + layer * layer_bytes;
+  return {kv_layout_, k, k + k_bytes};
+}
+
+ActTiles CpuBackend::act_tiles(const HugeBuffer& buffer, int64_t rows, int64_t k) const {
+  const int64_t padded = round_up(k, 2);
+  return {buffer.as<uint32_t>(), rows, act_format_ == ActFormat::kBf16Pairs ? padded / 2 : padded, kernels_.tile_rows, act_format_};
+}
+
+void CpuBackend::begin_step(const StepInput& step) {
+  const int64_t rows = static_cast<int64_t>(step.input_ids.size());
+  CAPSTAN_CHECK(rows > 0 && rows <= limits_.max_num_tokens);
+  CAPSTAN_CHECK(step.positions.size() == step.input_ids.size() && step.slot_mapping.size() == step.input_ids.size());
+  CAPSTAN_CHECK(step.cu_seqlens_q.size() == step.context_lens.size() + 1 && step.cu_seqlens_q.back() == rows);
+  CAPSTAN_CHECK(static_cast<int64_t>(step.block_tables.size()) >= static_cast<int64_t>(step.context_lens.size()) * step.max_blocks_per_seq);
+  for (int64_t row = 0; row < rows; ++row) {
+    CAPSTAN_CHECK(step.positions[row] >= 0 && step.positions[row] < model_.max_model_len);
+    CAPSTAN_CHECK(step.slot_mapping[row] >= 0 && step.slot_mapping[row] < int64_t{limits_.num_blocks} * limits_.block_size);
+  }
+  team_.pin_caller();
+  step_ = step;
+  for (size_t i = 0; i < windows_.size(); ++i)
+    plan_attention(step, model_.num_heads, model_.num_kv_heads, windows_[i], team_.size(), attention_items_[i]);
+}
+
+void CpuBackend::embed(const Matrix& table) {
+  const auto& matrix = static_cast<const CpuMatrix&>(table);
+  const bool is_shared = world_size() > 1;
+  float* out = is_shared ? partial_.as<float>() : hidden_.as<float>();
+  team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int32_t id = step_.input_ids[row];
+      CAPSTAN_CHECK(id >= 0 && id < model_.vocab_size);  // depth 1: no id is still on the device
+      float* to = out + row * hidden_stride_;
+      std::fill(hidden_row(row), hidden_row(row) + hidden_stride_, 0.0f);
+      if (id >= model_.vocab_begin && id < model_.vocab_end)
+        gather_row(matrix, id - model_.vocab_begin, to);
+      else
+        std::fill(to, to + hidden_stride_, 0.0f);
+      // Zeros of other ranks turn -0 into +0: done with one rank too.
+      if (!is_shared)
+        for (int64_t i = 0; i < matrix.cols; ++i) to[i] += 0.0f;
+    }
+  });
+  if (is_shared) add_all_partials(nullptr);
+}
+
+ActTiles CpuBackend::norm_rows(const Vector& norm, std::span<const int32_t> rows, int64_t num_rows) {
+  const ActTiles acts = act_tiles(acts_, num_rows, model_.hidden_size);
+  const float* weight = static_cast<const CpuVector&>(norm).values.data();
+  team_.for_ranges(num_rows, kSerialRows, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row)
+      kernels_.rms_norm(hidden_row(rows.empty() ? row : rows[row]), weight, model_.hidden_size, model_.rms_norm_eps, acts, row);
+  });
+  return acts;
+}
+
+void CpuBackend::run_gemm(const GemmArgs& args, const CpuMatrix& matrix) {
+  CAPSTAN_CHECK(args.acts.words * (args.acts.format == ActFormat::kBf16Pairs ? 2 : 1) == matrix.padded_k);
+  team_.run([&](int thread) {
+    GemmArgs part = args;
+    part.weights = matrix.data.as<void>();
+    part.weight_dtype = matrix.dtype;
+    part.k = matrix.padded_k;
+    part.num_parts = matrix.num_parts;
+    part.panel_begin = matrix.num_panels * thread / team_.size();
+    part.panel_end = matrix.num_panels * (thread + 1) / team_.size();
+    if (part.panel_begin < part.panel_end) kernels_.gemm(part);
+  });
+}
+
+void CpuBackend::norm_qkv(int layer, const LayerWeights& weights) {
+  const auto& matrix = static_cast<const CpuMatrix&>(*weights.qkv_proj);
+  GemmArgs gemm;
+  gemm.acts = norm_rows(*weights.input_norm, {}, num_tokens());
+  gemm.num_features = matrix.rows;
+  gemm.bias = matrix.bias.empty() ? nullptr : matrix.bias.data();
+  gemm.out = qkv_.as<float>();
+  gemm.out_stride = qkv_stride_;
+  run_gemm(gemm, matrix);
+
+  QkvRowArgs args;
+  args.num_heads = model_.num_heads;
+  args.q_norm = weights.q_norm == nullptr ? nullptr : static_cast<const CpuVector&>(*weights.q_norm).values.data();
+  args.k_norm = weights.k_norm == nullptr ? nullptr : static_cast<const CpuVector&>(*weights.k_norm).values.data();
+  args.eps = model_.rms_norm_eps;
+  args.q_scale = model_.attention_scale * kLog2E;
+  args.rotary_dim = model_.rotary_dim;
+  args.cache = kv_cache(layer);
+  team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
+    QkvRowArgs row_args = args;
+    for (int64_t row = begin; row < end; ++row) {
+      row_args.qkv = qkv_.as<float>() + row * qkv_stride_;
+      row_args.rope = model_.rope_table.data() + int64_t{step_.positions[row]} * model_.rotary_dim;
+      row_args.slot = step_.slot_mapping[row];
+      kernels_.qkv_row(row_args);
+    }
+  });
+}
+
+void CpuBackend::attention(int layer) {
+  const int window_idx = window_of_layer_[layer];
+  const std::vector<AttentionItem>& items = attention_items_[window_idx];
+  const int heads_per_kv = model_.num_heads / model_.num_kv_heads;
+  std::atomic<size_t> next_item{0};
+  team_.run([&](int thread) {
+    AttentionArgs args;
+    args.q_stride = qkv_stride_;
+    args.window = windows_[window_idx];
+    args.cache = kv_cache(layer);
+    args.scratch = scratch_.as<float>() + thread * scratch_floats_;
+    for (size_t i; (i = next_item.fetch_add(1, std::memory_order_relaxed)) < items.size();) {
+      const AttentionItem& item = items[i];
+      args.q = qkv_.as<float>() + item.first_row * qkv_stride_ + (item.kv_head * heads_per_kv + item.first_head) * model_.head_dim;
+      args.num_rows = item.num_rows;
+      args.num_heads = item.num_heads;
+      args.first_position = item.first_position;
+      args.kv_head = item.kv_head;
+      args.block_table = step_.block_tables.data() + int64_t{item.seq} * step_.max_blocks_per_seq;
+      kernels_.attention(args);
+    }
+  });
+}
+
+void CpuBackend::add_all_partials(const float* bias) {
+  const float* partials[8];
+  CAPSTAN_CHECK(world_size() <= 8);
+  void* const* published = comm_->exchange(partial_.as<void>());
+  for (int rank = 0; rank < world_size(); ++rank) partials[rank] = static_cast<const float*>(published[rank]);
+  team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const float* row_partials[8];
+      for (int rank = 0; rank < world_size(); ++rank) row_partials[rank] = partials[rank] + row * hidden_stride_;
+      kernels_.add_partials(hidden_row(row), row_partials, world_size(), bias, model_.hidden_size);
+    }
+  });
+  comm_->barrier();  // the others have read ours
+}
+
+void CpuBackend::row_parallel_residual(const ActTiles& acts, const CpuMatrix& matrix) {
+  const float* bias = matrix.bias.empty() ? nullptr : matrix.bias.data();
+  GemmArgs gemm;
+  gemm.acts = acts;
+  gemm.num_features = matrix.rows;
+  gemm.out_stride = hidden_stride_;
+  if (world_size() == 1) {
+    gemm.output = GemmOutput::kResidual;
+    gemm.bias = bias;
+    gemm.out = hidden_.as<float>();
+    run_gemm(gemm, matrix);
+  } else {
+    gemm.out = partial_.as<float>();
+    run_gemm(gemm, matrix);
+    add_all_partials(bias);
+  }
+}
+
+void CpuBackend::output_residual(const LayerWeights& weights) {
+  const auto& matrix = static_cast<const CpuMatrix&>(*weights.o_proj);
+  const ActTiles acts = act_tiles(acts_, num_tokens(), matrix.cols);
+  team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) kernels_.pack_row(qkv_.as<float>() + row * qkv_stride_, matrix.cols, acts, row);
+  });
+  row_parallel_residual(acts, matrix);
+}
+
+void CpuBackend::norm_gate_up(const LayerWeights& weights) {
+  const auto& matrix = static_cast<const CpuMatrix&>(*weights.gate_up_proj);
+  GemmArgs gemm;
+  gemm.acts = norm_rows(*weights.post_attention_norm, {}, num_tokens());
+  gemm.num_features = matrix.rows / 2;
+  gemm.bias = matrix.bias.empty() ? nullptr : matrix.bias.data();
+  gemm.output = GemmOutput::kGated;
+  gemm.gated = act_tiles(mlp_acts_, num_tokens(), matrix.rows / 2);
+  gemm.activation = model_.activation;
+  run_gemm(gemm, matrix);
+}
+
+void CpuBackend::down_residual(const LayerWeights& weights) {
+  const auto& matrix = static_cast<const CpuMatrix&>(*weights.down_proj);
+  row_parallel_residual(act_tiles(mlp_acts_, num_tokens(), matrix.cols), matrix);
+}
+
+void CpuBackend::lm_head(const Vector& norm, const Matrix& head, std::span<const int32_t> rows) {
+  const auto& matrix = static_cast<const CpuMatrix&>(head);
+  num_logit_rows_ = static_cast<int64_t>(rows.size());
+  CAPSTAN_CHECK(num_logit_rows_ > 0 && num_logit_rows_ <= limits_.max_num_seqs);
+  for (const int32_t row : rows) CAPSTAN_CHECK(row >= 0 && row < num_tokens());
+  GemmArgs gemm;
+  gemm.acts = norm_rows(norm, rows, num_logit_rows_);
+  gemm.num_features = matrix.rows;
+  gemm.bias = matrix.bias.empty() ? nullptr : matrix.bias.data();
+  gemm.out_stride = model_.vocab_size;
+  float* logits = logits_.as<float>();
+  if (world_size() > 1) logits = static_cast<float*>(comm_->exchange(logits)[0]);  // every rank writes its columns of rank 0's array
+  gemm.out = logits + model_.vocab_begin;
+  run_gemm(gemm, matrix);
+  if (world_size() > 1) comm_->barrier();
+}
+
+void CpuBackend::sample(std::span<const SampleRow> rows, std::span<SampleResult> results) {
+  CAPSTAN_CHECK(rows.size() == results.size());
+  std::atomic<size_t> next_row{0};
+  team_.run([&](int) {
+    for (size_t i; (i = next_row.fetch_add(1, std::memory_order_relaxed)) < rows.size();) {
+      CAPSTAN_CHECK(rows[i].logits_row >= 0 && rows[i].logits_row < num_logit_rows_);
+      const float* logits = logits_.as<float>() + rows[i].logits_row * model_.vocab_size;
+      sample_row({logits, static_cast<size_t>(model_.vocab_size)}, model_.num_token_ids, rows[i], results[i]);
+    }
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options, std::unique_ptr<Comm> comm) {
+  return std::make_unique<CpuBackend>(options, std::move(comm));
+}
+
+}  // namespace capstan

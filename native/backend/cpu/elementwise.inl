@@ -1,0 +1,213 @@
+// Row kernels and the functions of one value, over the Vec of the including file.
+namespace {
+
+using namespace capstan;
+
+// ---- functions of one value ------------------------------------------------------------------------------------------------------------
+
+// 2^x, relative error below 2e-7 for the rounded x; 0 below -126.5, correct up to 127. NaN stays.
+inline Vec vec_exp2(Vec x) {
+  x = vec_max(vec_set(-127.0f), x);
+  const Vec magic = vec_set(12582912.0f);  // 1.5 · 2^23: adding it rounds to an integer in the low mantissa bits
+  const Vec t = vec_add(x, magic);
+  const Vec f = vec_sub(x, vec_sub(t, magic));  // [-0.5, 0.5]
+  Vec p = vec_set(1.5403530393381608e-4f);      // Taylor of 2^f: ln(2)^n / n!
+  p = vec_fma(p, f, vec_set(1.3333558146428443e-3f));
+  p = vec_fma(p, f, vec_set(9.6181291076284772e-3f));
+  p = vec_fma(p, f, vec_set(5.5504108664821580e-2f));
+  p = vec_fma(p, f, vec_set(2.4022650695910071e-1f));
+  p = vec_fma(p, f, vec_set(6.9314718055994531e-1f));
+  p = vec_fma(p, f, vec_set(1.0f));
+  return vec_mul(p, vec_pow2_of_magic(t));
+}
+
+inline Vec vec_sigmoid(Vec x) {
+  // exp(-x) is held below 2^126, so that nothing overflows; sigmoid is below 1e-37 there.
+  const Vec e = vec_exp2(vec_max(vec_set(-126.0f), vec_sub(vec_zero(), vec_max(vec_set(-126.0f), vec_mul(x, vec_set(kLog2E))))));
+  return vec_div(vec_set(1.0f), vec_add(vec_set(1.0f), e));
+}
+
+inline Vec vec_silu(Vec x) { return vec_mul(x, vec_sigmoid(x)); }
+
+// 0.5 x (1 + tanh(y)) = x · sigmoid(2 y), y = sqrt(2 / pi) (x + 0.044715 x³).
+inline Vec vec_gelu_tanh(Vec x) {
+  const Vec cubed = vec_mul(vec_mul(x, x), x);
+  const Vec y = vec_mul(vec_set(0.79788456080286536f), vec_fma(vec_set(0.044715f), cubed, x));
+  return vec_mul(x, vec_sigmoid(vec_add(y, y)));
+}
+
+// x · Phi(x), erf by Abramowitz and Stegun 7.1.26, absolute error of erf 1.5e-7.
+inline Vec vec_gelu(Vec x) {
+  const Vec z = vec_mul(vec_max(x, vec_sub(vec_zero(), x)), vec_set(0.70710678118654752f));
+  const Vec t = vec_div(vec_set(1.0f), vec_fma(vec_set(0.3275911f), z, vec_set(1.0f)));
+  Vec p = vec_set(1.061405429f);
+  p = vec_fma(p, t, vec_set(-1.453152027f));
+  p = vec_fma(p, t, vec_set(1.421413741f));
+  p = vec_fma(p, t, vec_set(-0.284496736f));
+  p = vec_fma(p, t, vec_set(0.254829592f));
+  const Vec tail = vec_mul(vec_mul(p, t), vec_exp2(vec_mul(vec_mul(z, z), vec_set(-kLog2E))));  // 1 - erf(|z|)
+  // x ≥ 0: x (1 - tail / 2); x < 0: x tail / 2. Both are max(x, 0) - |x| tail / 2.
+  const Vec magnitude = vec_max(x, vec_sub(vec_zero(), x));
+  return vec_sub(vec_max(vec_zero(), x), vec_mul(vec_mul(magnitude, tail), vec_set(0.5f)));
+}
+
+inline Vec vec_activation(Activation activation, Vec x) {
+  switch (activation) {
+    case Activation::kSilu: return vec_silu(x);
+    case Activation::kGelu: return vec_gelu(x);
+    case Activation::kGeluTanh: return vec_gelu_tanh(x);
+  }
+  return x;
+}
+
+// ---- rows ------------------------------------------------------------------------------------------------------------------------------
+
+// Elements [k, k + count) of a row of activations; k even, count <= 16. An odd count writes a zero behind it, as lanes from `count` on are 0.
+inline void store_act_words(const ActTiles& acts, int64_t row, int64_t k, Vec value, int count) {
+  const int64_t first = row - row % acts.tile_rows;
+  const int64_t rows = acts.rows - first < acts.tile_rows ? acts.rows - first : acts.tile_rows;
+  uint32_t word[16];
+  int64_t index = k;
+  int n = (count + 1) & ~1;
+  if (acts.format == ActFormat::kBf16Pairs) {
+    vec_store_bf16(reinterpret_cast<uint16_t*>(word), value);
+    index = k / 2;
+    n /= 2;
+  } else {
+    vec_store(reinterpret_cast<float*>(word), acts.format == ActFormat::kBf16Rounded ? vec_round_bf16(value) : value);
+  }
+  uint32_t* to = acts.data + first * acts.words + index * rows + (row - first);
+  for (int i = 0; i < n; ++i) to[i * rows] = word[i];
+}
+
+inline Vec load_part(const float* p, int64_t count) {
+  return count >= 16 ? vec_load(p) : vec_select_range(vec_load(p), 0, static_cast<int>(count), vec_zero());
+}
+
+// 1 / rms(x): 16 partial sums and a fixed tree.
+inline float inverse_rms(const float* x, int64_t k, float eps) {
+  Vec sum = vec_zero();
+  for (int64_t i = 0; i < k; i += 16) {
+    const Vec v = load_part(x + i, k - i);
+    sum = vec_fma(v, v, sum);
+  }
+  return 1.0f / __builtin_sqrtf(vec_reduce_add(sum) / static_cast<float>(k) + eps);
+}
+
+void rms_norm(const float* x, const float* w, int64_t k, float eps, const ActTiles& acts, int64_t row) {
+  const Vec scale = vec_set(inverse_rms(x, k, eps));
+  for (int64_t i = 0; i < k; i += 16) {
+    const Vec v = vec_mul(vec_mul(load_part(x + i, k - i), scale), load_part(w + i, k - i));
+    store_act_words(acts, row, i, v, k - i < 16 ? static_cast<int>(k - i) : 16);
+  }
+}
+
+void pack_row(const float* x, int64_t k, const ActTiles& acts, int64_t row) {
+  for (int64_t i = 0; i < k; i += 16)
+    store_act_words(acts, row, i, load_part(x + i, k - i), k - i < 16 ? static_cast<int>(k - i) : 16);
+}
+
+void add_partials(float* hidden, const float* const* partials, int num_partials, const float* bias, int64_t n) {
+  for (int64_t i = 0; i < n; i += 16) {
+    Vec part[8];
+    for (int p = 0; p < num_partials; ++p) part[p] = load_part(partials[p] + i, n - i);
+    for (int width = num_partials; width > 1; width /= 2)
+      for (int p = 0; p < width / 2; ++p) part[p] = vec_add(part[2 * p], part[2 * p + 1]);
+    Vec sum = part[0];
+    if (bias != nullptr) sum = vec_add(sum, load_part(bias + i, n - i));
+    sum = vec_add(load_part(hidden + i, n - i), sum);
+    if (n - i >= 16) {
+      vec_store(hidden + i, sum);
+    } else {
+      float lane[16];
+      vec_store(lane, sum);
+      for (int64_t j = 0; j < n - i; ++j) hidden[i + j] = lane[j];
+    }
+  }
+}
+
+// ---- query, key, value -----------------------------------------------------------------------------------------------------------------
+
+// One head in place: norm, then rotation of its first rotary_dim elements in halves. x readable and writable up to a multiple of 16, zeros from
+// head_dim on.
+inline void norm_and_rotate(float* x, int head_dim, const float* norm, float eps, const float* rope, int rotary_dim) {
+  if (norm != nullptr) {
+    const Vec scale = vec_set(inverse_rms(x, head_dim, eps));
+    for (int i = 0; i < head_dim; i += 16)
+      vec_store(x + i, vec_mul(vec_mul(vec_load(x + i), scale), load_part(norm + i, head_dim - i)));
+  }
+  const int half = rotary_dim / 2;
+  const float* cosine = rope;
+  const float* sine = rope + half;
+  int i = 0;
+  for (; i + 16 <= half; i += 16) {
+    const Vec c = vec_load(cosine + i), s = vec_load(sine + i), a = vec_load(x + i), b = vec_load(x + half + i);
+    vec_store(x + i, vec_fma(vec_sub(vec_zero(), b), s, vec_mul(a, c)));
+    vec_store(x + half + i, vec_fma(a, s, vec_mul(b, c)));
+  }
+  for (; i < half; ++i) {
+    const float a = x[i], b = x[half + i];
+    x[i] = __builtin_fmaf(0.0f - b, sine[i], a * cosine[i]);
+    x[half + i] = __builtin_fmaf(a, sine[i], b * cosine[i]);
+  }
+}
+
+inline void copy_head(float* to, const float* from, int head_dim, int padded) {
+  for (int i = 0; i < head_dim; ++i) to[i] = from[i];
+  for (int i = head_dim; i < padded; ++i) to[i] = 0;
+}
+
+inline void to_half_type(DType dtype, uint16_t* to, const float* from, int padded) {
+  for (int i = 0; i < padded; i += 16) {
+    if (dtype == DType::kBf16)
+      vec_store_bf16(to + i, vec_load(from + i));
+    else
+      vec_store_f16(to + i, vec_load(from + i));
+  }
+}
+
+// k and v (head_dim, zero padded to a multiple of 16) to `slot` of one KV head.
+inline void store_kv(const KvCache& cache, int64_t slot, int kv_head, const float* k, const float* v) {
+  const KvLayout& layout = cache.layout;
+  const int64_t block = slot / layout.block_size;
+  const int64_t offset = slot % layout.block_size;
+  const int64_t head_slot = (block * layout.num_kv_heads + kv_head) * layout.block_size;  // first slot of this block and head
+  const int64_t group = head_slot + offset - offset % kSlotGroup;
+  const int64_t lane = offset % kSlotGroup;
+  const int padded = (layout.head_dim + 15) & ~15;
+  if (layout.dtype == DType::kF32) {
+    float* k_to = static_cast<float*>(cache.k) + group * layout.k_dim + lane;
+    for (int d = 0; d < layout.k_dim; ++d) k_to[d * kSlotGroup] = k[d];
+    float* v_to = static_cast<float*>(cache.v) + (head_slot + offset) * layout.v_dim;
+    for (int d = 0; d < layout.v_dim; d += 16) vec_store(v_to + d, vec_load(v + d));
+    return;
+  }
+  uint32_t pairs[kMaxHeadDim / 2];
+  to_half_type(layout.dtype, reinterpret_cast<uint16_t*>(pairs), k, padded);
+  uint32_t* k_to = static_cast<uint32_t*>(cache.k) + group * (layout.k_dim / 2) + lane;
+  for (int d = 0; d < layout.k_dim / 2; ++d) k_to[d * kSlotGroup] = pairs[d];
+  to_half_type(layout.dtype, static_cast<uint16_t*>(cache.v) + (head_slot + offset) * layout.v_dim, v, padded);
+}
+
+void qkv_row(const QkvRowArgs& args) {
+  const int head_dim = args.cache.layout.head_dim;
+  const int num_kv_heads = args.cache.layout.num_kv_heads;
+  const int padded = (head_dim + 15) & ~15;
+  float head[kMaxHeadDim], value[kMaxHeadDim];
+  for (int h = 0; h < args.num_heads; ++h) {
+    float* q = args.qkv + h * head_dim;
+    copy_head(head, q, head_dim, padded);
+    norm_and_rotate(head, head_dim, args.q_norm, args.eps, args.rope, args.rotary_dim);
+    for (int i = 0; i < head_dim; ++i) q[i] = head[i] * args.q_scale;
+  }
+  const float* k = args.qkv + args.num_heads * head_dim;
+  const float* v = k + num_kv_heads * head_dim;
+  for (int h = 0; h < num_kv_heads; ++h) {
+    copy_head(head, k + h * head_dim, head_dim, padded);
+    norm_and_rotate(head, head_dim, args.k_norm, args.eps, args.rope, args.rotary_dim);
+    copy_head(value, v + h * head_dim, head_dim, padded);
+    store_kv(args.cache, args.slot, h, head, value);
+  }
+}
+
+}  // namespace

@@ -1,0 +1,246 @@
+// Matrix kernels over the Vec of the including file. One output element is one chain in K order per part of K.
+namespace {
+
+using namespace capstan;
+
+constexpr int64_t kPrefetchWords = 512;  // 2 KB ahead of each panel's stream
+
+// How one step of a chain reads weights: kStepWords 4-byte words of each panel, kActWords words of each row.
+struct F32Weights {
+  static constexpr int kStepWords = 16, kActWords = 1;
+  template <int R, int P>
+  [[gnu::always_inline]] static void step(const uint32_t* a, const uint32_t* w, int64_t panel_words, Vec (&acc)[P][R]) {
+    Vec weight[P];
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) weight[p] = vec_load(reinterpret_cast<const float*>(w + p * panel_words));
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const Vec x = vec_set(bits_float(a[r]));
+#pragma GCC unroll 4
+      for (int p = 0; p < P; ++p) acc[p][r] = vec_fma(x, weight[p], acc[p][r]);
+    }
+  }
+};
+
+struct F16Weights {
+  static constexpr int kStepWords = 8, kActWords = 1;
+  template <int R, int P>
+  [[gnu::always_inline]] static void step(const uint32_t* a, const uint32_t* w, int64_t panel_words, Vec (&acc)[P][R]) {
+    Vec weight[P];
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) weight[p] = vec_load_f16(reinterpret_cast<const uint16_t*>(w + p * panel_words));
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const Vec x = vec_set(bits_float(a[r]));
+#pragma GCC unroll 4
+      for (int p = 0; p < P; ++p) acc[p][r] = vec_fma(x, weight[p], acc[p][r]);
+    }
+  }
+};
+
+// bf16 weights, float activations. kOddFirst is the order of `vdpbf16ps`, for activations that were rounded to bf16.
+template <bool kOddFirst>
+struct Bf16Weights {
+  static constexpr int kStepWords = 16, kActWords = 2;
+  template <int R, int P>
+  [[gnu::always_inline]] static void step(const uint32_t* a, const uint32_t* w, int64_t panel_words, Vec (&acc)[P][R]) {
+    Vec even[P], odd[P];
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) vec_load_bf16_pairs(w + p * panel_words, even[p], odd[p]);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const Vec x = vec_set(bits_float(a[r + (kOddFirst ? R : 0)]));
+#pragma GCC unroll 4
+      for (int p = 0; p < P; ++p) acc[p][r] = vec_fma(x, kOddFirst ? odd[p] : even[p], acc[p][r]);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const Vec x = vec_set(bits_float(a[r + (kOddFirst ? 0 : R)]));
+#pragma GCC unroll 4
+      for (int p = 0; p < P; ++p) acc[p][r] = vec_fma(x, kOddFirst ? even[p] : odd[p], acc[p][r]);
+    }
+  }
+};
+
+#ifdef CAPSTAN_BF16_DOT
+struct Bf16DotWeights {
+  static constexpr int kStepWords = 16, kActWords = 1;
+  template <int R, int P>
+  [[gnu::always_inline]] static void step(const uint32_t* a, const uint32_t* w, int64_t panel_words, Vec (&acc)[P][R]) {
+    __m512i weight[P];
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) weight[p] = _mm512_loadu_si512(w + p * panel_words);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const __m512i x = _mm512_set1_epi32(static_cast<int>(a[r]));
+#pragma GCC unroll 4
+      for (int p = 0; p < P; ++p) acc[p][r] = vec_dot_bf16(acc[p][r], x, weight[p]);
+    }
+  }
+};
+#endif
+
+// Shape of one call: `steps` per part, weights of P panels from `w`.
+struct TileArgs {
+  const uint32_t* a;
+  const uint32_t* w;
+  int64_t panel_words;
+  int64_t steps;
+  int num_parts;
+};
+
+// sums (P, R, 16) of one tile.
+template <class W, int R, int P>
+[[gnu::noinline]] void compute_tile(const TileArgs& args, float* sums) {
+  const uint32_t* a = args.a;
+  const uint32_t* w = args.w;
+  float pending[3][P * R * 16];  // subtrees that wait for their right half, by level
+  constexpr int64_t kAheadSteps = kPrefetchWords / W::kStepWords;
+  for (int part = 0;; ++part) {
+    Vec acc[P][R];
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p)
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) acc[p][r] = vec_zero();
+    const bool is_last = part + 1 == args.num_parts;
+    // What lies ahead of the end of these P panels is the next P panels: the last steps prefetch those.
+    int64_t step = 0, end = is_last ? (args.steps > kAheadSteps ? args.steps - kAheadSteps : 0) : args.steps;
+    int64_t ahead = kPrefetchWords;
+    for (int segment = 0; segment < 2; ++segment) {
+      for (; step < end; ++step) {
+#pragma GCC unroll 4
+        for (int p = 0; p < P; ++p) prefetch(w + p * args.panel_words + ahead);
+        W::template step<R, P>(a, w, args.panel_words, acc);
+        a += W::kActWords * R;
+        w += W::kStepWords;
+      }
+      ahead = kPrefetchWords + (P - 1) * args.panel_words;
+      end = args.steps;
+    }
+    // Binary counter: part 1 meets part 0, part 3 meets part 2 and the two meet 0 + 1, ….
+    int level = 0;
+    for (; (part >> level) & 1; ++level) {
+#pragma GCC unroll 4
+      for (int p = 0; p < P; ++p)
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) acc[p][r] = vec_add(vec_load(pending[level] + (p * R + r) * 16), acc[p][r]);
+    }
+    float* to = is_last ? sums : pending[level];
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p)
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) vec_store(to + (p * R + r) * 16, acc[p][r]);
+    if (is_last) return;
+  }
+}
+
+template <class W, int P>
+void compute_tile_rows(int rows, const TileArgs& args, float* sums) {
+  switch (rows) {
+    case 1: return compute_tile<W, 1, P>(args, sums);
+    case 2: return compute_tile<W, 2, P>(args, sums);
+    case 3: return compute_tile<W, 3, P>(args, sums);
+    case 4: return compute_tile<W, 4, P>(args, sums);
+  }
+  if constexpr (kTileRows > 4) {
+    switch (rows) {
+      case 5: return compute_tile<W, 5, P>(args, sums);
+      case 6: return compute_tile<W, 6, P>(args, sums);
+    }
+  }
+  if constexpr (kTileRows > 6) {
+    switch (rows) {
+      case 7: return compute_tile<W, 7, P>(args, sums);
+      case 8: return compute_tile<W, 8, P>(args, sums);
+    }
+  }
+}
+
+template <class W>
+void compute_tile_any(int rows, int panels, const TileArgs& args, float* sums) {
+  if (panels == 1) return compute_tile_rows<W, 1>(rows, args, sums);
+  if constexpr (kTilePanels > 1) {
+    if (panels == 2) return compute_tile_rows<W, 2>(rows, args, sums);
+    if (panels == 3) return compute_tile_rows<W, 3>(rows, args, sums);
+  }
+}
+
+// out rows [row, row + rows), features from `panel` on, from sums (panels, rows, 16).
+void store_tile(const GemmArgs& args, int64_t row, int rows, int64_t panel, int panels, const float* sums) {
+  for (int p = 0; p < panels; ++p) {
+    const int64_t feature = (panel + p) * kPanelFeatures;
+    const int64_t left = args.num_features - feature;
+    for (int r = 0; r < rows; ++r) {
+      Vec sum = vec_load(sums + (p * rows + r) * 16);
+      if (args.bias != nullptr) sum = vec_add(sum, vec_load(args.bias + feature));
+      float* out = args.out + (row + r) * args.out_stride + feature;
+      if (left >= 16) {
+        vec_store(out, args.output == GemmOutput::kResidual ? vec_add(vec_load(out), sum) : sum);
+      } else {
+        float lane[16];
+        vec_store(lane, sum);
+        for (int i = 0; i < left; ++i) out[i] = args.output == GemmOutput::kResidual ? out[i] + lane[i] : lane[i];
+      }
+    }
+  }
+}
+
+// gated rows [row, row + rows) from sums (panels, rows, 8 gates then 8 ups).
+void store_gated_tile(const GemmArgs& args, int64_t row, int rows, int64_t panel, int panels, const float* sums) {
+  constexpr int kPairs = kPanelFeatures / 2;
+  const int64_t k = panel * kPairs;
+  int count = panels * kPairs;
+  if (count > args.num_features - k) count = static_cast<int>(args.num_features - k);
+  for (int r = 0; r < rows; ++r) {
+    float gate[32] = {}, up[32] = {};
+    for (int p = 0; p < panels; ++p) {
+      const float* from = sums + (p * rows + r) * 16;
+      const float* bias = args.bias == nullptr ? nullptr : args.bias + (panel + p) * 16;
+      for (int i = 0; i < kPairs; ++i) {
+        gate[p * kPairs + i] = from[i] + (bias == nullptr ? 0.0f : bias[i]);
+        up[p * kPairs + i] = from[kPairs + i] + (bias == nullptr ? 0.0f : bias[kPairs + i]);
+      }
+    }
+    for (int i = 0; i < count; i += 16) {
+      const Vec value = vec_mul(vec_activation(args.activation, vec_load(gate + i)), vec_load(up + i));
+      store_act_words(args.gated, row + r, k + i, vec_select_range(value, 0, count - i < 16 ? count - i : 16, vec_zero()),
+                      count - i < 16 ? count - i : 16);
+    }
+  }
+}
+
+template <class W>
+void gemm_with(const GemmArgs& args) {
+  const int64_t steps = args.acts.words / W::kActWords;
+  const int64_t panel_words = steps * W::kStepWords;
+  const uint32_t* weights = static_cast<const uint32_t*>(args.weights);
+  float sums[kTilePanels * kTileRows * 16];
+  int panels = 0;
+  for (int64_t panel = args.panel_begin; panel < args.panel_end; panel += panels) {
+    const int64_t left = args.panel_end - panel;
+    panels = left >= kTilePanels ? (kTilePanels == 3 && left == 4 ? 2 : kTilePanels) : static_cast<int>(left);
+    for (int64_t row = 0; row < args.acts.rows; row += kTileRows) {
+      const int rows = args.acts.rows - row < kTileRows ? static_cast<int>(args.acts.rows - row) : kTileRows;
+      const TileArgs tile{args.acts.data + row * args.acts.words, weights + panel * panel_words, panel_words,
+                          steps / args.num_parts, args.num_parts};
+      compute_tile_any<W>(rows, panels, tile, sums);
+      if (args.output == GemmOutput::kGated)
+        store_gated_tile(args, row, rows, panel, panels, sums);
+      else
+        store_tile(args, row, rows, panel, panels, sums);
+    }
+  }
+}
+
+void gemm(const GemmArgs& args) {
+  if (args.weight_dtype == DType::kF32) return gemm_with<F32Weights>(args);
+  if (args.weight_dtype == DType::kF16) return gemm_with<F16Weights>(args);
+  if (args.acts.format == ActFormat::kF32) return gemm_with<Bf16Weights<false>>(args);
+#ifdef CAPSTAN_BF16_DOT
+  return gemm_with<Bf16DotWeights>(args);
+#else
+  return gemm_with<Bf16Weights<true>>(args);
+#endif
+}
+
+}  // namespace

@@ -1,0 +1,10 @@
+#pragma once
+#include "native/backend/cpu/cpu_backend.h"
+#include "native/backend/cpu/kernels.h"
+
+namespace capstan {
+
+// The kernels of a set that this machine can run.
+const CpuKernels& cpu_kernels(CpuIsa isa);
+
+}  // namespace capstan

@@ -1,0 +1,20 @@
+// Kernels for AVX2, FMA and F16C.
+#if defined(__x86_64__)
+#include "native/backend/cpu/kernels.h"
+#include "native/backend/cpu/vec_avx2.h"
+#include "native/base/number.h"
+
+// clang-format off: each uses what stands above it
+#include "native/backend/cpu/elementwise.inl"
+#include "native/backend/cpu/gemm.inl"
+#include "native/backend/cpu/attention.inl"
+// clang-format on
+
+namespace capstan {
+
+const CpuKernels kAvx2Kernels = {
+    kTileRows, ActFormat::kBf16Rounded, gemm, rms_norm, pack_row, qkv_row, attention, add_partials,
+};
+
+}  // namespace capstan
+#endif

@@ -1,0 +1,23 @@
+// Kernels for AVX-512 F, BW, VL, DQ.
+#if defined(__x86_64__)
+// GCC 12 takes the "undefined" operands of its own intrinsics for a fault.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#include "native/backend/cpu/kernels.h"
+#include "native/backend/cpu/vec_avx512.h"
+#include "native/base/number.h"
+
+// clang-format off: each uses what stands above it
+#include "native/backend/cpu/elementwise.inl"
+#include "native/backend/cpu/gemm.inl"
+#include "native/backend/cpu/attention.inl"
+// clang-format on
+
+namespace capstan {
+
+const CpuKernels kAvx512Kernels = {
+    kTileRows, ActFormat::kBf16Rounded, gemm, rms_norm, pack_row, qkv_row, attention, add_partials,
+};
+
+}  // namespace capstan
+#endif

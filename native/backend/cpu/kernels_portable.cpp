@@ -1,0 +1,18 @@
+// Kernels for any processor.
+#include "native/backend/cpu/kernels.h"
+#include "native/backend/cpu/vec_portable.h"
+#include "native/base/number.h"
+
+// clang-format off: each uses what stands above it
+#include "native/backend/cpu/elementwise.inl"
+#include "native/backend/cpu/gemm.inl"
+#include "native/backend/cpu/attention.inl"
+// clang-format on
+
+namespace capstan {
+
+const CpuKernels kPortableKernels = {
+    kTileRows, ActFormat::kBf16Rounded, gemm, rms_norm, pack_row, qkv_row, attention, add_partials,
+};
+
+}  // namespace capstan

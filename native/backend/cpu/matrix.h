@@ -1,0 +1,34 @@
+#pragma once
+// Weights in memory: packed panels (layout in kernels.h) and small vectors, streamed from the checkpoint's files.
+#include <cstdint>
+#include <memory>
+
+#include "native/backend/backend.h"
+#include "native/backend/cpu/memory.h"
+#include "native/backend/cpu/team.h"
+
+namespace capstan {
+
+struct CpuMatrix final : Matrix {
+  DType dtype = DType::kF32;
+  HugeBuffer data;
+  int64_t padded_k = 0;  // cols rounded up to even
+  int64_t num_panels = 0;
+  int num_parts = 1;         // chains over K on this rank
+  bool is_gated = false;     // panels of 8 gates and their 8 ups
+  std::vector<float> bias;   // (num_panels * 16), in panel order; empty: none
+};
+
+struct CpuVector final : Vector {
+  std::vector<float> values;  // (size), readable up to a multiple of 16
+};
+
+// Reads with pread, packs in panels over the team, converts to `dtype` and refuses NaN and Inf. `progress` is called on the caller's thread with the
+// bytes of this call so far.
+std::unique_ptr<CpuMatrix> pack_matrix(const MatrixSource& source, DType dtype, Team& team, const LoadProgress& progress);
+std::unique_ptr<CpuVector> read_vector(const TensorSlice& slice, const LoadProgress& progress);
+
+// out (cols) = row `row` of a packed matrix that is not gated.
+void gather_row(const CpuMatrix& matrix, int64_t row, float* out);
+
+}  // namespace capstan

@@ -1,0 +1,31 @@
+#pragma once
+// Large zeroed memory for weights, KV cache and activations: aligned to huge pages and advised to use them.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace capstan {
+
+class HugeBuffer {
+ public:
+  HugeBuffer() = default;
+  // Zeroed. Throws kOutOfMemory that says what the memory was for.
+  HugeBuffer(size_t bytes, const std::string& purpose);
+  HugeBuffer(HugeBuffer&& other) noexcept;
+  HugeBuffer& operator=(HugeBuffer&& other) noexcept;
+  ~HugeBuffer();
+
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  void* mapping_ = nullptr;
+  size_t mapped_bytes_ = 0;
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace capstan

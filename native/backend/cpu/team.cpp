@@ -1,0 +1,159 @@
+#include "native/backend/cpu/team.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <utility>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace capstan {
+
+namespace {
+
+constexpr auto kSpin = std::chrono::microseconds(50);
+constexpr int kSpinsPerClock = 32;
+
+void pause_cpu() {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+void pin_this_thread(int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  pthread_setaffinity_np(pthread_self(), sizeof set, &set);  // a refusal (another control group) costs only speed
+}
+
+// Flushes denormals to zero, in and out, until the end of the scope.
+class FlushDenormals {
+ public:
+#if defined(__x86_64__)
+  FlushDenormals() : saved_(_mm_getcsr()) { _mm_setcsr(saved_ | 0x8040u); }
+  ~FlushDenormals() { _mm_setcsr(saved_); }
+#elif defined(__aarch64__)
+  FlushDenormals() {
+    asm volatile("mrs %0, fpcr" : "=r"(saved_));
+    asm volatile("msr fpcr, %0" : : "r"(saved_ | (uint64_t{1} << 24)));
+  }
+  ~FlushDenormals() { asm volatile("msr fpcr, %0" : : "r"(saved_)); }
+#endif
+  FlushDenormals(const FlushDenormals&) = delete;
+  FlushDenormals& operator=(const FlushDenormals&) = delete;
+
+ private:
+#if defined(__x86_64__)
+  unsigned saved_;
+#else
+  uint64_t saved_ = 0;
+#endif
+};
+
+void futex_wait(std::atomic<uint32_t>& word, uint32_t value) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
+}
+
+void futex_wake(std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+Team::Team(const std::vector<int>& cpus, bool may_spin) : cpus_(cpus), may_spin_(may_spin) {
+  if (cpus_.empty()) cpus_.push_back(-1);
+  errors_.resize(cpus_.size());
+  try {
+    for (int thread = 1; thread < size(); ++thread) threads_.emplace_back([this, thread] { work(thread); });
+  } catch (...) {
+    stop();
+    throw;
+  }
+}
+
+Team::~Team() { stop(); }
+
+void Team::stop() noexcept {
+  is_stopping_ = true;
+  generation_.fetch_add(1, std::memory_order_seq_cst);
+  wake(generation_);
+  for (std::thread& thread : threads_) thread.join();
+}
+
+// Returns once word != value: spins for a while where that is allowed, then sleeps.
+void Team::wait_while(std::atomic<uint32_t>& word, uint32_t value) {
+  if (may_spin_) {
+    const auto end = std::chrono::steady_clock::now() + kSpin;
+    do {
+      for (int i = 0; i < kSpinsPerClock; ++i) {
+        if (word.load(std::memory_order_acquire) != value) return;
+        pause_cpu();
+      }
+    } while (std::chrono::steady_clock::now() < end);
+  }
+  // NOTE: the increment comes before the look at the word, and `wake` looks after the word has changed; both in one total order, so that either
+  // the change is seen here or the sleeper is seen there.
+  num_sleeping_.fetch_add(1, std::memory_order_seq_cst);
+  while (word.load(std::memory_order_seq_cst) == value) futex_wait(word, value);
+  num_sleeping_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+// After a sequentially consistent change of `word`.
+void Team::wake(std::atomic<uint32_t>& word) {
+  if (num_sleeping_.load(std::memory_order_seq_cst) != 0) futex_wake(word);
+}
+
+void Team::pin_caller() {
+  if (cpus_[0] < 0 || pinned_caller_ == std::this_thread::get_id()) return;
+  pinned_caller_ = std::this_thread::get_id();
+  pin_this_thread(cpus_[0]);
+}
+
+void Team::invoke(Call call, int thread) noexcept {
+  const FlushDenormals flush;
+  try {
+    call.invoke(call.object, thread);
+  } catch (...) {
+    errors_[thread] = std::current_exception();
+  }
+}
+
+void Team::work(int thread) {
+  if (cpus_[thread] >= 0) pin_this_thread(cpus_[thread]);
+  for (uint32_t seen = 0;; ++seen) {
+    wait_while(generation_, seen);
+    if (is_stopping_) return;
+    invoke(call_, thread);
+    if (num_running_.fetch_sub(1, std::memory_order_seq_cst) == 1) wake(num_running_);
+  }
+}
+
+void Team::run_call(Call call, int threads) {
+  const bool is_parallel = threads > 1;
+  if (is_parallel) {
+    call_ = call;
+    num_running_.store(static_cast<uint32_t>(size() - 1), std::memory_order_relaxed);
+    generation_.fetch_add(1, std::memory_order_seq_cst);
+    wake(generation_);
+  }
+  invoke(call, 0);
+  if (is_parallel) {
+    for (uint32_t left; (left = num_running_.load(std::memory_order_acquire)) != 0;) wait_while(num_running_, left);
+  }
+  for (std::exception_ptr& error : errors_) {
+    if (error == nullptr) continue;
+    const std::exception_ptr first = std::exchange(error, nullptr);
+    for (std::exception_ptr& other : errors_) other = nullptr;
+    std::rethrow_exception(first);
+  }
+}
+
+}  // namespace capstan

@@ -1,0 +1,117 @@
+// 16 lanes in an array, for any processor. Slow where the fused multiply-add is a library call; the bits are those of the other Vecs.
+#include <cmath>
+#include <cstdint>
+
+#include "native/base/number.h"
+
+namespace {
+
+struct Vec {
+  float lane[16];
+};
+
+constexpr int kTileRows = 4;
+constexpr int kTilePanels = 1;
+
+#define CAPSTAN_LANES for (int i = 0; i < 16; ++i)
+
+inline Vec vec_set(float x) {
+  Vec r;
+  CAPSTAN_LANES r.lane[i] = x;
+  return r;
+}
+inline Vec vec_zero() { return vec_set(0); }
+// Memory is read and written by memcpy: the same bytes are floats here and words there.
+inline Vec vec_load(const float* p) {
+  Vec r;
+  __builtin_memcpy(r.lane, p, sizeof r.lane);
+  return r;
+}
+inline void vec_store(float* p, Vec a) { __builtin_memcpy(p, a.lane, sizeof a.lane); }
+inline Vec vec_add(Vec a, Vec b) {
+  CAPSTAN_LANES a.lane[i] += b.lane[i];
+  return a;
+}
+inline Vec vec_sub(Vec a, Vec b) {
+  CAPSTAN_LANES a.lane[i] -= b.lane[i];
+  return a;
+}
+inline Vec vec_mul(Vec a, Vec b) {
+  CAPSTAN_LANES a.lane[i] *= b.lane[i];
+  return a;
+}
+inline Vec vec_div(Vec a, Vec b) {
+  CAPSTAN_LANES a.lane[i] /= b.lane[i];
+  return a;
+}
+inline Vec vec_fma(Vec a, Vec b, Vec c) {
+  CAPSTAN_LANES c.lane[i] = __builtin_fmaf(a.lane[i], b.lane[i], c.lane[i]);
+  return c;
+}
+// a > b ? a : b, so b where either is NaN.
+inline Vec vec_max(Vec a, Vec b) {
+  CAPSTAN_LANES b.lane[i] = a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i];
+  return b;
+}
+
+inline Vec vec_load_bf16(const uint16_t* p) {
+  uint16_t h[16];
+  __builtin_memcpy(h, p, sizeof h);
+  Vec r;
+  CAPSTAN_LANES r.lane[i] = capstan::bf16_to_float(h[i]);
+  return r;
+}
+inline Vec vec_load_f16(const uint16_t* p) {
+  uint16_t h[16];
+  __builtin_memcpy(h, p, sizeof h);
+  Vec r;
+  CAPSTAN_LANES r.lane[i] = capstan::f16_to_float(h[i]);
+  return r;
+}
+// 16 pairs of bf16: the first of each pair (the low half) into `even`, the second into `odd`.
+inline void vec_load_bf16_pairs(const uint32_t* p, Vec& even, Vec& odd) {
+  CAPSTAN_LANES {
+    even.lane[i] = capstan::bits_float(p[i] << 16);
+    odd.lane[i] = capstan::bits_float(p[i] & 0xffff0000u);
+  }
+}
+inline void vec_store_bf16(uint16_t* p, Vec a) {
+  uint16_t h[16];
+  CAPSTAN_LANES h[i] = capstan::float_to_bf16(a.lane[i]);
+  __builtin_memcpy(p, h, sizeof h);
+}
+inline Vec vec_round_bf16(Vec a) {
+  CAPSTAN_LANES a.lane[i] = capstan::bf16_to_float(capstan::float_to_bf16(a.lane[i]));
+  return a;
+}
+inline void vec_store_f16(uint16_t* p, Vec a) {
+  uint16_t h[16];
+  CAPSTAN_LANES h[i] = capstan::float_to_f16(a.lane[i]);
+  __builtin_memcpy(p, h, sizeof h);
+}
+
+// Lanes in [begin, end) of a, `other` elsewhere; 0 <= begin, end <= 16.
+inline Vec vec_select_range(Vec a, int begin, int end, Vec other) {
+  CAPSTAN_LANES a.lane[i] = i >= begin && i < end ? a.lane[i] : other.lane[i];
+  return a;
+}
+// 2^n for the integer that sits in the low mantissa bits of t = n + 1.5 · 2^23; n in [-127, 127], where -127 gives 0.
+inline Vec vec_pow2_of_magic(Vec t) {
+  CAPSTAN_LANES t.lane[i] = capstan::bits_float((capstan::float_bits(t.lane[i]) << 23) + 0x3f800000u);
+  return t;
+}
+
+// Halves added until one lane is left: the order of the SIMD versions.
+inline float vec_reduce_add(Vec a) {
+  for (int half = 8; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) a.lane[i] += a.lane[i + half];
+  return a.lane[0];
+}
+inline float vec_reduce_max(Vec a) {
+  for (int half = 8; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) a.lane[i] = a.lane[i] > a.lane[i + half] ? a.lane[i] : a.lane[i + half];
+  return a.lane[0];
+}
+inline void prefetch(const void* p) { __builtin_prefetch(p); }
+
+}  // namespace

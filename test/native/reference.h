@@ -1,0 +1,48 @@
+#pragma once
+// Every op in plain double precision, written to be read: what the fast kernels are held against.
+#include <cstdint>
+#include <vector>
+
+#include "native/backend/backend.h"
+
+namespace capstan::reference {
+
+using Row = std::vector<double>;
+using Rows = std::vector<Row>;
+
+// x · weightᵀ + bias. weight (out, in); an empty bias is none.
+Row linear(const Row& x, const Rows& weight, const Row& bias);
+Row rms_norm(const Row& x, const Row& weight, double eps);
+Row log_softmax(Row x);
+double activation(Activation kind, double x);
+
+// Rotates the first rotary_dim elements in halves; rope: cos then sin, (2, rotary_dim / 2).
+Row rotate(Row head, const float* rope, int rotary_dim);
+
+// Attention of one query at `position`: keys and values (positions so far, head_dim) of its KV head.
+Row attention(const Row& query, const Rows& keys, const Rows& values, int position, int window, double scale);
+
+// A dense decoder and its KV cache per sequence, one token at a time.
+struct Layer {
+  Row input_norm, post_attention_norm;
+  Rows q, k, v, o, gate, up, down;  // (out, in)
+  Row q_bias, k_bias, v_bias, o_bias, down_bias;
+  Row q_norm, k_norm;
+};
+
+struct Decoder {
+  DeviceModel model;  // of the whole model
+  Rows embedding;     // (vocab_size, hidden_size)
+  std::vector<Layer> layers;
+  Row norm;
+  Rows lm_head;
+
+  // Appends the token to the cache; returns its log-probabilities.
+  struct Cache {
+    std::vector<std::vector<Rows>> keys, values;  // [layer][kv head] (tokens, head_dim)
+  };
+  Cache make_cache() const;
+  Row step(Cache& cache, int32_t token_id) const;
+};
+
+}  // namespace capstan::reference
