@@ -1,0 +1,158 @@
+"""Writes a golden case's weights as GGUF for llama.cpp, and says what llama.cpp cannot express."""
+
+import json
+import math
+import struct
+
+import gguf
+import numpy as np
+
+# safetensors type -> (as stored, GGUF type)
+DTYPES = {
+    "F32": (np.float32, gguf.GGMLQuantizationType.F32),
+    "F16": (np.float16, gguf.GGMLQuantizationType.F16),
+    "BF16": (np.uint16, gguf.GGMLQuantizationType.BF16),
+}
+NAMES = {
+    "model.embed_tokens": "token_embd", "lm_head": "output", "model.norm": "output_norm", "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+}
+
+
+def read_tensors(directory):
+    """name -> (array as stored, type name); bf16 as its 16 bits."""
+    tensors = {}
+    for file in sorted(directory.glob("model*.safetensors")):
+        data = file.read_bytes()
+        (length,) = struct.unpack("<Q", data[:8])
+        for name, info in json.loads(data[8 : 8 + length]).items():
+            if name == "__metadata__" or name.endswith("rotary_emb.inv_freq"):
+                continue
+            begin, end = (8 + length + offset for offset in info["data_offsets"])
+            tensors[name] = (np.frombuffer(data[begin:end], DTYPES[info["dtype"]][0]).reshape(info["shape"]), info["dtype"])
+    return tensors
+
+
+def to_f32(array, dtype):
+    return (array.astype(np.uint32) << 16).view(np.float32) if dtype == "BF16" else array.astype(np.float32)
+
+
+def read_config(directory):
+    """config.json with the RoPE record in one place, whichever spelling it has."""
+    config = json.loads((directory / "config.json").read_text())
+    rope = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+    config["rope"] = {"rope_theta": config.get("rope_theta", 10000.0), "rope_type": rope.get("type", "default"), **rope}
+    config.setdefault("num_key_value_heads", config["num_attention_heads"])
+    config["head_dim"] = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    return config
+
+
+def window_of(config):
+    """The sliding window of a case, or None; llama.cpp has none for these architectures, so only short prompts are comparable."""
+    if config["model_type"] == "mistral":
+        return config.get("sliding_window")
+    return config.get("sliding_window") if config.get("use_sliding_window") else None
+
+
+def why_not(config):
+    """Why llama.cpp cannot run the case, or None."""
+    rope = config["rope"]
+    if config["hidden_act"] != "silu":
+        return f"hidden_act {config['hidden_act']}: llama.cpp's architecture has SiLU alone"
+    if rope["rope_type"] == "yarn" and rope.get("truncate") is False:
+        return "YaRN with truncate false: llama.cpp always rounds the correction range"
+    if rope["rope_type"] == "llama3" and config["model_type"] in ("qwen2", "qwen3"):
+        return "the llama3 scaling, which llama.cpp's Qwen lacks"
+    if config["model_type"] == "qwen3" and config.get("attention_bias"):
+        return "Qwen3 with a bias of the output projection"
+    return None
+
+
+def yarn_attention_factor(rope):
+    scale = lambda m: 0.1 * m * math.log(rope["factor"]) + 1.0 if rope["factor"] > 1 else 1.0
+    if rope.get("attention_factor") is not None:
+        return rope["attention_factor"] / scale(1)  # llama.cpp multiplies by its own default
+    if rope.get("mscale") and rope.get("mscale_all_dim"):
+        return scale(rope["mscale"]) / scale(rope["mscale_all_dim"]) / scale(1)
+    return 1.0
+
+
+def add_rope(writer, config, max_model_len):
+    rope, dim = config["rope"], config["head_dim"]
+    theta, kind = rope["rope_theta"], rope["rope_type"]
+    writer.add_rope_dimension_count(dim)
+    if kind == "dynamic" and max_model_len:
+        trained = config["max_position_embeddings"]
+        theta *= (rope["factor"] * max_model_len / trained - (rope["factor"] - 1)) ** (dim / (dim - 2))
+    writer.add_rope_freq_base(theta)
+    if kind not in ("linear", "yarn"):
+        writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
+    if kind == "linear":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        writer.add_rope_scaling_factor(rope["factor"])
+    if kind == "yarn":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(rope["factor"])
+        writer.add_rope_scaling_orig_ctx_len(rope.get("original_max_position_embeddings", config["max_position_embeddings"]))
+        writer.add_rope_scaling_attn_factors(yarn_attention_factor(rope))
+    if kind == "llama3":
+        writer.add_tensor("rope_freqs.weight", llama3_factors(rope, dim))
+
+
+def yarn_betas(config):
+    """For the context's parameters: the keys of these in GGUF are not read for Llama."""
+    rope = config["rope"]
+    return (rope.get("beta_fast", 32.0), rope.get("beta_slow", 1.0)) if rope["rope_type"] == "yarn" else (-1.0, -1.0)
+
+
+def llama3_factors(rope, dim):
+    """The divisor of each frequency, as llama.cpp's converter writes it."""
+    wavelengths = 2 * math.pi * rope["rope_theta"] ** (np.arange(0, dim, 2) / dim)
+    original, low, high, factor = (rope[k] for k in ("original_max_position_embeddings", "low_freq_factor", "high_freq_factor", "factor"))
+    smooth = np.clip((original / wavelengths - low) / (high - low), 0, 1)
+    return (1 / ((1 - smooth) / factor + smooth)).astype(np.float32)
+
+
+def interleave(array, num_heads):
+    """Rows (i, i + half) of each head to (2i, 2i + 1): the pairs that llama.cpp's Llama rotates."""
+    halves = array.reshape(num_heads, 2, array.shape[0] // num_heads // 2, *array.shape[1:])
+    return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(array.shape))
+
+
+def write_gguf(directory, path, max_model_len=None, as_f32=True):
+    """as_f32: the same values with float32 as their type, so that llama.cpp rounds no activation."""
+    config = read_config(directory)
+    arch = {"mistral": "llama"}.get(config["model_type"], config["model_type"])
+    writer = gguf.GGUFWriter(path, arch)
+    writer.add_tokenizer_model("no_vocab")
+    writer.add_vocab_size(config["vocab_size"])
+    writer.add_context_length(max_model_len or config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_key_length(config["head_dim"])
+    writer.add_value_length(config["head_dim"])
+    writer.add_layer_norm_rms_eps(config.get("rms_norm_eps", 1e-6))
+    add_rope(writer, config, max_model_len)
+    for name, (array, dtype) in read_tensors(directory).items():
+        stem, kind = name.rsplit(".", 1)
+        layer = ""
+        if stem.startswith("model.layers."):
+            number, stem = stem.removeprefix("model.layers.").split(".", 1)
+            layer = f"blk.{number}."
+        if arch == "llama" and stem in ("self_attn.q_proj", "self_attn.k_proj"):
+            array = interleave(array, config["num_attention_heads" if "q_proj" in stem else "num_key_value_heads"])
+        gguf_name = f"{layer}{NAMES[stem]}.{kind}"
+        if as_f32 or array.ndim == 1:  # llama.cpp wants vectors in f32
+            writer.add_tensor(gguf_name, to_f32(array, dtype))
+        else:
+            shape = array.shape if dtype != "BF16" else (*array.shape[:-1], array.shape[-1] * 2)
+            writer.add_tensor(gguf_name, array.view(np.uint8).reshape(shape) if dtype == "BF16" else array, raw_dtype=DTYPES[dtype][1])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()

@@ -1,0 +1,176 @@
+"""The same weights through llama.cpp: do its greedy tokens agree wherever the margin exceeds the tolerance?
+
+  python llama-cpp.py DIR [--engine FILE] [--out FILE.md]
+
+DIR holds golden cases (make_models.py). Compared are llama.cpp and transformers (golden.json); with --engine also llama.cpp and the engine
+(what compare.ts --json wrote). Needs llama-cpp-python 0.3.36 (built from source: CMAKE_ARGS=-DGGML_NATIVE=ON pip install llama-cpp-python==0.3.36
+--no-binary llama-cpp-python) and gguf. Two rows per f16 and bf16 case: weights of the file's type, and the same values as f32, where llama.cpp rounds no activation.
+"""
+
+import argparse
+import ctypes
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import llama_cpp
+import numpy as np
+
+from gguf_writer import read_config, why_not, window_of, write_gguf, yarn_betas
+
+NUM_STEPS = 16
+TOLERANCE = {"f32": 1e-3, "f16": 1e-2, "bf16": 0.15}
+
+
+class Model:
+    """A loaded GGUF with an f32 KV cache and no flash attention."""
+
+    def __init__(self, path, num_positions, yarn_betas):
+        self.model = llama_cpp.llama_model_load_from_file(str(path).encode(), llama_cpp.llama_model_default_params())
+        if not self.model:
+            raise ValueError("llama.cpp does not load the file")
+        params = llama_cpp.llama_context_default_params()
+        params.n_ctx = params.n_batch = params.n_ubatch = num_positions
+        params.n_threads = params.n_threads_batch = 1
+        params.type_k = params.type_v = 0  # GGML_TYPE_F32
+        params.flash_attn_type = 0  # disabled
+        params.yarn_beta_fast, params.yarn_beta_slow = yarn_betas
+        self.context = llama_cpp.llama_init_from_model(self.model, params)
+        self.vocab_size = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self.model))
+
+    def close(self):
+        llama_cpp.llama_free(self.context)
+        llama_cpp.llama_model_free(self.model)
+
+    def logprobs_after(self, token_ids):
+        """Appends the tokens to the sequence; log-softmax of the last one's logits."""
+        array = (llama_cpp.llama_token * len(token_ids))(*token_ids)
+        status = llama_cpp.llama_decode(self.context, llama_cpp.llama_batch_get_one(array, len(token_ids)))
+        assert status == 0, status
+        pointer = llama_cpp.llama_get_logits_ith(self.context, -1)
+        logits = np.ctypeslib.as_array(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_float)), (self.vocab_size,)).astype(np.float64)
+        return logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
+
+    def greedy(self, prompt, allowed):
+        """Tokens and all log-probabilities per step; ids from `allowed` on are never chosen."""
+        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self.context), True)
+        tokens, steps, new = [], [], prompt
+        for _ in range(NUM_STEPS):
+            steps.append(self.logprobs_after(new))
+            new = [int(steps[-1][:allowed].argmax())]
+            tokens += new
+        return tokens, steps
+
+
+def compare(tokens, steps, prompt, other_tokens, tolerance):
+    """Steps until the tokens part: worst log-probability difference, equal and comparable tokens, and a fault or None."""
+    worst = 0.0
+    for step, (token, other) in enumerate(zip(tokens, other_tokens)):
+        worst = max(worst, *(float(abs(steps[step][i] - value)) for i, value in prompt["topLogprobs"][step]))
+        if token != other:
+            margin = prompt["margins"][step]
+            fault = f"prompt {prompt['name']}, step {step}: {token} instead of {other}, margin {margin}" if margin > 2 * tolerance else None
+            return worst, step, NUM_STEPS if fault else step, fault
+    return worst, NUM_STEPS, NUM_STEPS, None
+
+
+def comparable_prompts(config, golden):
+    window = window_of(config)
+    return [p for p in golden["prompts"] if not window or len(p["promptTokenIds"]) + NUM_STEPS <= window]
+
+
+def judge(directory, golden, as_f32, engine_answers):
+    """One row of the table."""
+    config = read_config(directory)
+    tolerance = 1e-3 if as_f32 else TOLERANCE[golden["dtype"]]
+    prompts = comparable_prompts(config, golden)
+    allowed = 1 + max(json.loads((directory / "tokenizer.json").read_text())["model"]["vocab"].values())
+    row = {"case": golden["case"], "family": golden["family"], "weights": golden["dtype"], "ggufType": "f32" if as_f32 else golden["dtype"],
+           "prompts": len(prompts), "worst": 0.0, "equal": 0, "comparable": 0, "engineEqual": 0, "engineComparable": 0, "faults": []}
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "model.gguf"
+        write_gguf(directory, path, golden.get("maxModelLen"), as_f32)
+        model = Model(path, 1024, yarn_betas(config))
+        try:
+            for prompt in prompts:
+                tokens, steps = model.greedy(prompt["promptTokenIds"], allowed)
+                worst, equal, comparable, fault = compare(tokens, steps, prompt, prompt["greedyTokenIds"], tolerance)
+                row["worst"] = max(row["worst"], worst)
+                row["equal"] += equal
+                row["comparable"] += comparable
+                row["faults"] += [fault] if fault else []
+                if engine_answers:
+                    _, equal, comparable, fault = compare(tokens, steps, prompt, engine_answers[prompt["name"]], tolerance)
+                    row["engineEqual"] += equal
+                    row["engineComparable"] += comparable
+                    row["faults"] += [f"engine: {fault}"] if fault else []
+        finally:
+            model.close()
+    return row
+
+
+def markdown(rows, skipped, source, has_engine):
+    lines = [
+        "# llama.cpp on the same weights", "",
+        f"llama-cpp-python {llama_cpp.__version__}, built from source, on the cases of `{source}` written as GGUF by `test/oracle/llama-cpp.py`; greedy, "
+        f"{NUM_STEPS} tokens per prompt, KV cache in f32. Steps count until the tokens part, which they may where the margin is at most twice the tolerance "
+        "(1e-3; with f16 and bf16 GGUF weights, whose activations llama.cpp rounds too, 1e-2 and 0.15). 'worst' is the largest difference of the top five log-probabilities to "
+        "transformers in float32.", "",
+        f"| case | weights | GGUF | prompts | worst | tokens equal to transformers, of those comparable, of all |{' tokens equal to the engine |' if has_engine else ''}",
+        f"|---|---|---|---|---|---|{'---|' if has_engine else ''}",
+    ]
+    for r in rows:
+        engine = f" {r['engineEqual']} / {r['engineComparable']} |" if has_engine else ""
+        wrong = " **" + "; ".join(r["faults"]) + "**" if r["faults"] else ""
+        lines.append(f"| {r['case']} | {r['weights']} | {r['ggufType']} | {r['prompts']} | {r['worst']:.1e} | {r['equal']} / {r['comparable']} of {r['prompts'] * NUM_STEPS} |{engine}{wrong}")
+    total = [sum(r[key] for r in rows) for key in ("equal", "comparable")]
+    lines += ["", f"In all {total[0]} of {total[1]} tokens equal, {sum(len(r['faults']) for r in rows)} disagreements.", "",
+              "llama.cpp has no sliding window for these architectures: cases with a window are compared on the prompts that fit it with their completion. Left out:", ""]
+    lines += [f"- {name}: {reason}" for name, reason in skipped]
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--engine", type=Path, help="answers of the engine, from compare.ts --json")
+    parser.add_argument("--out", type=Path, help="write the table here too")
+    args = parser.parse_args()
+    answers = {}
+    for report in json.loads(args.engine.read_text()) if args.engine else []:
+        answers[report["case"], report["mode"]] = {a["name"]: a["tokenIds"] for a in report["answers"]}
+    rows, skipped = [], []
+    for path in sorted(args.directory.glob("*/golden.json")):
+        golden = json.loads(path.read_text())
+        if "dtype" not in golden:
+            continue
+        config = read_config(path.parent)
+        reason = why_not(config)
+        if not reason and not comparable_prompts(config, golden):
+            reason = f"its window of {window_of(config)} is shorter than any prompt with its completion"
+        if reason:
+            skipped.append((golden["case"], reason))
+            continue
+        for as_f32 in [True] if golden["dtype"] == "f32" else [True, False]:
+            rows.append(judge(path.parent, golden, as_f32, answers.get((golden["case"], "f32" if as_f32 else "native"))))
+            print(rows[-1], file=sys.stderr, flush=True)
+    text = markdown(rows, skipped, args.directory, bool(answers))
+    print(text)
+    if args.out:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text(text)
+    sys.exit(1 if any(r["faults"] for r in rows) else 0)
+
+
+# Loading is silent but for errors; the callback must outlive the calls.
+@llama_cpp.llama_log_callback
+def log(level, text, user_data):
+    if level >= 4:  # GGML_LOG_LEVEL_ERROR
+        sys.stderr.buffer.write(text)
+
+
+llama_cpp.llama_log_set(log, ctypes.c_void_p(0))
+
+if __name__ == "__main__":
+    main()
