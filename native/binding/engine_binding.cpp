@@ -28,11 +28,12 @@ std::shared_ptr<EngineBinding> EngineBinding::create(Napi::Env env, const Napi::
       env, on_events, "capstan.events", 0, 1, binding.get(), [](Napi::Env, std::shared_ptr<EngineBinding>* kept, EngineBinding*) { delete kept; }, keeper);
   binding->events_function_.Unref(env);
   // NOTE: added after the thread-safe function, so it runs before that one's own hook: the engine's thread is gone when the function goes.
-  napi_add_env_cleanup_hook(env, [](void* data) { clean_up(static_cast<EngineBinding*>(data)); }, binding.get());
+  napi_add_env_cleanup_hook(env, clean_up, binding.get());
   return binding;
 }
 
-void EngineBinding::clean_up(EngineBinding* binding) {
+void EngineBinding::clean_up(void* data) {
+  auto* binding = static_cast<EngineBinding*>(data);
   binding->is_closing_ = true;
   binding->shut_down();
   if (!binding->is_released_) binding->events_function_.Abort();
@@ -42,7 +43,7 @@ void EngineBinding::clean_up(EngineBinding* binding) {
 void EngineBinding::release(Napi::Env env) {
   if (is_released_) return;
   is_released_ = true;
-  napi_remove_env_cleanup_hook(env, [](void* data) { clean_up(static_cast<EngineBinding*>(data)); }, this);
+  napi_remove_env_cleanup_hook(env, clean_up, this);
   events_function_.Release();
 }
 

@@ -25,7 +25,7 @@ class EngineBinding : public std::enable_shared_from_this<EngineBinding> {
 
  private:
   static void call_js(Napi::Env env, Napi::Function on_events, EngineBinding* binding, void*);
-  static void clean_up(EngineBinding* binding);
+  static void clean_up(void* binding);
   using EventsFunction = Napi::TypedThreadSafeFunction<EngineBinding, void, &EngineBinding::call_js>;
 
   Napi::Value submit(const Napi::CallbackInfo& info);

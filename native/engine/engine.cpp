@@ -256,8 +256,8 @@ void Engine::step() {
   } else {
     retire_finished(num_steps_);
   }
-  emit();
   publish_stats(is_step);
+  emit();
 }
 
 void Engine::launch_steps() {
@@ -386,8 +386,8 @@ void Engine::fail_all(ErrorCode code, const std::string& message) {
       });
   in_flight_.clear();
   retire_finished(num_steps_);
-  emit();
   publish_stats(false);
+  emit();
 }
 
 // Moves ended sequences out of the open ones; lets go of those that no step in flight refers to any more.

@@ -149,8 +149,7 @@ LoadedEngine load_engine(const LoadRequest& request, const LoadObserver& observe
   DeviceGroup group = make_device_group(request.device);
   const BackendInfo& backend_info = group.backends[0]->info();
   const int block_size = choose_block_size(request.block_size, backend_info);
-  const DType kv_cache_dtype =
-      request.is_kv_dtype_given ? request.kv_cache_dtype : request.device.compute_f32 ? DType::kF32 : request.device.weight_dtype;
+  const DType kv_cache_dtype = request.is_kv_dtype_given ? request.kv_cache_dtype : backend_info.compute_dtype;
 
   std::atomic<int64_t> done{0};
   const int64_t total = num_file_bytes(tensors);

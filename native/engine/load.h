@@ -26,7 +26,8 @@ struct LoadRequest {
   ModelSpec spec;
   std::shared_ptr<Vocabulary> vocabulary;
   DeviceOptions device;
-  bool is_kv_dtype_given = false;  // otherwise that of the weights, or f32 with compute_f32
+  // Otherwise the type that the backend computes in: an f16 cache would cost f16 weights, computed in f32, most of their tolerance.
+  bool is_kv_dtype_given = false;
   DType kv_cache_dtype = DType::kBf16;
   int block_size = 0;              // 0 = the backend's choice
   int64_t kv_cache_bytes = 0;      // 0 = default

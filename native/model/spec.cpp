@@ -7,6 +7,9 @@
 namespace capstan {
 namespace {
 
+// Tables and products over positions stay within 32 bits.
+constexpr int kLongestContext = 1 << 24;
+
 void require(bool is_met, const std::string& message) {
   if (!is_met) throw Error(ErrorCode::kInvalidModel, message);
 }
@@ -21,8 +24,10 @@ void require_positive(int64_t value, const char* name) {
 int max_context_length(const ModelSpec& spec) {
   const RopeSpec& rope = spec.rope;
   if (rope.type == RopeType::kDefault || rope.type == RopeType::kLlama3) return spec.max_position_embeddings;
+  // Dynamic NTK has a base for every length.
+  if (rope.type == RopeType::kDynamic) return kLongestContext;
   const double stretched = rope.original_max_positions * rope.factor;
-  return std::max(spec.max_position_embeddings, static_cast<int>(std::min(stretched, 2147483647.0)));
+  return std::max(spec.max_position_embeddings, static_cast<int>(std::min<double>(stretched, kLongestContext)));
 }
 
 void check_spec(const ModelSpec& spec) {

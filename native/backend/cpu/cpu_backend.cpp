@@ -21,6 +21,8 @@ namespace {
 
 // Rows of small ops that the caller does alone: waking the team costs more.
 constexpr int64_t kSerialRows = 2;
+// Panels that a thread takes at once: two runs of the widest tile.
+constexpr int64_t kGemmPanels = 6;
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
@@ -220,15 +222,15 @@ ActTiles CpuBackend::norm_rows(const Vector& norm, std::span<const int32_t> rows
 
 void CpuBackend::run_gemm(const GemmArgs& args, const CpuMatrix& matrix) {
   CAPSTAN_CHECK(args.acts.words * (args.acts.format == ActFormat::kBf16Pairs ? 2 : 1) == matrix.padded_k);
-  team_.run([&](int thread) {
+  team_.for_pieces(matrix.num_panels, kGemmPanels, [&](int64_t panel_begin, int64_t panel_end) {
     GemmArgs part = args;
     part.weights = matrix.data.as<void>();
     part.weight_dtype = matrix.dtype;
     part.k = matrix.padded_k;
     part.num_parts = matrix.num_parts;
-    part.panel_begin = matrix.num_panels * thread / team_.size();
-    part.panel_end = matrix.num_panels * (thread + 1) / team_.size();
-    if (part.panel_begin < part.panel_end) kernels_.gemm(part);
+    part.panel_begin = panel_begin;
+    part.panel_end = panel_end;
+    kernels_.gemm(part);
   });
 }
 

@@ -187,24 +187,19 @@ void store_tile(const GemmArgs& args, int64_t row, int rows, int64_t panel, int 
 
 // gated rows [row, row + rows) from sums (panels, rows, 8 gates then 8 ups).
 void store_gated_tile(const GemmArgs& args, int64_t row, int rows, int64_t panel, int panels, const float* sums) {
-  constexpr int kPairs = kPanelFeatures / 2;
-  const int64_t k = panel * kPairs;
-  int count = panels * kPairs;
-  if (count > args.num_features - k) count = static_cast<int>(args.num_features - k);
-  for (int r = 0; r < rows; ++r) {
-    float gate[32] = {}, up[32] = {};
-    for (int p = 0; p < panels; ++p) {
-      const float* from = sums + (p * rows + r) * 16;
-      const float* bias = args.bias == nullptr ? nullptr : args.bias + (panel + p) * 16;
-      for (int i = 0; i < kPairs; ++i) {
-        gate[p * kPairs + i] = from[i] + (bias == nullptr ? 0.0f : bias[i]);
-        up[p * kPairs + i] = from[kPairs + i] + (bias == nullptr ? 0.0f : bias[kPairs + i]);
-      }
-    }
-    for (int i = 0; i < count; i += 16) {
-      const Vec value = vec_mul(vec_activation(args.activation, vec_load(gate + i)), vec_load(up + i));
-      store_act_words(args.gated, row + r, k + i, vec_select_range(value, 0, count - i < 16 ? count - i : 16, vec_zero()),
-                      count - i < 16 ? count - i : 16);
+  const auto sum_of = [&](int p, int r) {
+    const Vec sum = vec_load(sums + (p * rows + r) * 16);
+    return args.bias == nullptr ? sum : vec_add(sum, vec_load(args.bias + (panel + p) * 16));
+  };
+  for (int p = 0; p < panels; p += 2) {
+    const int64_t k = (panel + p) * (kPanelFeatures / 2);
+    const int64_t left = args.num_features - k;
+    const int valid = p + 1 < panels ? 16 : 8;
+    const int count = left < valid ? static_cast<int>(left) : valid;
+    for (int r = 0; r < rows; ++r) {
+      const Vec first = sum_of(p, r), second = p + 1 < panels ? sum_of(p + 1, r) : first;
+      const Vec value = vec_mul(vec_activation(args.activation, vec_low_halves(first, second)), vec_high_halves(first, second));
+      store_act_words(args.gated, row + r, k, vec_select_range(value, 0, count, vec_zero()), count);
     }
   }
 }

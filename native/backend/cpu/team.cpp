@@ -71,6 +71,7 @@ void futex_wake(std::atomic<uint32_t>& word) {
 Team::Team(const std::vector<int>& cpus, bool may_spin) : cpus_(cpus), may_spin_(may_spin) {
   if (cpus_.empty()) cpus_.push_back(-1);
   errors_.resize(cpus_.size());
+  ranges_ = std::vector<Range>(cpus_.size());
   try {
     for (int thread = 1; thread < size(); ++thread) threads_.emplace_back([this, thread] { work(thread); });
   } catch (...) {

@@ -40,7 +40,51 @@ class Team {
     run_call(Call::of(part), threads);
   }
 
+  // function(begin, end) over [0, count) in pieces of about `grain`. Each thread walks its own equal range from the front; one that is done takes
+  // from the back of another's, so that a thread whose core is wanted elsewhere does not hold up the rest.
+  template <class F>
+  void for_pieces(int64_t count, int64_t grain, F&& function) {
+    for (int thread = 0; thread < size(); ++thread) ranges_[thread].set(count * thread / size(), count * (thread + 1) / size());
+    run([&](int thread) {
+      for (int64_t begin, end; ranges_[thread].take_front(grain, begin, end);) function(begin, end);
+      for (int other = 1; other < size(); ++other) {
+        Range& range = ranges_[(thread + other) % size()];
+        for (int64_t begin, end; range.take_back(grain, begin, end);) function(begin, end);
+      }
+    });
+  }
+
  private:
+  // What is left of a thread's range, in one word.
+  struct alignas(64) Range {
+    std::atomic<uint64_t> word{0};  // begin, end of 32 bits each
+
+    void set(int64_t begin, int64_t end) { word.store(pack(begin, end), std::memory_order_relaxed); }
+    bool take_front(int64_t grain, int64_t& begin, int64_t& end) {
+      uint64_t seen = word.load(std::memory_order_relaxed);
+      int64_t last;
+      do {
+        begin = static_cast<int64_t>(seen >> 32);
+        last = static_cast<int64_t>(seen & 0xffffffffu);
+        if (begin >= last) return false;
+        end = last - begin <= grain + grain / 2 ? last : begin + grain;  // no small rest
+      } while (!word.compare_exchange_weak(seen, pack(end, last), std::memory_order_relaxed));
+      return true;
+    }
+    bool take_back(int64_t grain, int64_t& begin, int64_t& end) {
+      uint64_t seen = word.load(std::memory_order_relaxed);
+      int64_t first;
+      do {
+        first = static_cast<int64_t>(seen >> 32);
+        end = static_cast<int64_t>(seen & 0xffffffffu);
+        if (first >= end) return false;
+        begin = end - first <= grain ? first : end - grain;
+      } while (!word.compare_exchange_weak(seen, pack(first, begin), std::memory_order_relaxed));
+      return true;
+    }
+    static uint64_t pack(int64_t begin, int64_t end) { return static_cast<uint64_t>(begin) << 32 | static_cast<uint64_t>(end); }
+  };
+
   // A borrowed callable: no allocation.
   struct Call {
     void* object;
@@ -67,6 +111,7 @@ class Team {
   alignas(64) std::atomic<uint32_t> generation_{0};  // goes up by one per call
   alignas(64) std::atomic<uint32_t> num_running_{0};
   alignas(64) std::atomic<uint32_t> num_sleeping_{0};  // threads that may be in futex_wait; spares the call when all spin
+  std::vector<Range> ranges_;               // by thread
   std::vector<std::exception_ptr> errors_;  // by thread
   std::vector<std::thread> threads_;
 };

@@ -82,6 +82,10 @@ inline __m256 pow2_half(__m256 t) {
 }
 inline Vec vec_pow2_of_magic(Vec t) { return {pow2_half(t.lo), pow2_half(t.hi)}; }
 
+// The low (high) halves of both, a's first.
+inline Vec vec_low_halves(Vec a, Vec b) { return {a.lo, b.lo}; }
+inline Vec vec_high_halves(Vec a, Vec b) { return {a.hi, b.hi}; }
+
 inline float vec_reduce_add(Vec a) {
   const __m256 s8 = _mm256_add_ps(a.lo, a.hi);
   const __m128 s4 = _mm_add_ps(_mm256_castps256_ps128(s8), _mm256_extractf128_ps(s8, 1));

@@ -70,6 +70,10 @@ inline Vec vec_pow2_of_magic(Vec t) {
   return {_mm512_castsi512_ps(_mm512_add_epi32(shifted, _mm512_set1_epi32(0x3f800000)))};
 }
 
+// The low (high) halves of both, a's first.
+inline Vec vec_low_halves(Vec a, Vec b) { return {_mm512_shuffle_f32x4(a.v, b.v, 0x44)}; }
+inline Vec vec_high_halves(Vec a, Vec b) { return {_mm512_shuffle_f32x4(a.v, b.v, 0xee)}; }
+
 inline float vec_reduce_add(Vec a) {
   const __m256 lo = _mm512_castps512_ps256(a.v);
   const __m256 hi = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a.v), 1));

@@ -101,6 +101,16 @@ inline Vec vec_pow2_of_magic(Vec t) {
   return t;
 }
 
+// The low (high) halves of both, a's first.
+inline Vec vec_low_halves(Vec a, Vec b) {
+  for (int i = 0; i < 8; ++i) a.lane[8 + i] = b.lane[i];
+  return a;
+}
+inline Vec vec_high_halves(Vec a, Vec b) {
+  for (int i = 0; i < 8; ++i) b.lane[i] = a.lane[8 + i];
+  return b;
+}
+
 // Halves added until one lane is left: the order of the SIMD versions.
 inline float vec_reduce_add(Vec a) {
   for (int half = 8; half > 0; half /= 2)
