@@ -1,0 +1,293 @@
+// Time of every op of the CPU backend on the Qwen2.5-0.5B shape with random weights, as a share of the limit measured in the same run:
+// the larger of weight (and KV) bytes over read bandwidth and operations over peak.
+//   ops [--rows 1,8,512] [--dtype bf16] [--isa avx512bf16] [--threads 2] [--context 512] [--repeats 5] [--layers 24] [--clock wall|cpu] [--json FILE]
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "benchmarks/limits.h"
+#include "native/backend/cpu/cpu_backend.h"
+
+namespace capstan::benchmarks {
+namespace {
+
+struct Options {
+  std::vector<int> rows = {1, 2, 4, 8, 16, 32, 64, 128, 512};
+  DType dtype = DType::kBf16;
+  CpuIsa isa = available_cpu_isas()[0];
+  int threads = 2;
+  int context = 512;  // tokens in the KV cache of each decoded sequence
+  int repeats = 5;
+  int layers = 24;
+  std::string json;
+};
+
+constexpr int64_t kHidden = 896, kInner = 4864, kVocab = 151936;
+constexpr int kHeads = 14, kKvHeads = 2, kHeadDim = 64;
+constexpr int kMaxRows = 512;
+
+DeviceModel device_model(const Options& options) {
+  DeviceModel model;
+  model.hidden_size = kHidden;
+  model.intermediate_size = kInner;
+  model.num_layers = options.layers;
+  model.num_heads = kHeads;
+  model.num_kv_heads = kKvHeads;
+  model.head_dim = model.rotary_dim = kHeadDim;
+  model.vocab_size = model.vocab_end = model.num_token_ids = kVocab;
+  model.attention_scale = 0.125f;
+  model.max_model_len = options.context + kMaxRows;
+  model.sliding_windows.assign(static_cast<size_t>(options.layers), 0);
+  for (int position = 0; position < model.max_model_len; ++position)
+    for (int i = 0; i < kHeadDim; ++i) {
+      const double angle = position * std::pow(1e6, -2.0 * (i % (kHeadDim / 2)) / kHeadDim);
+      model.rope_table.push_back(static_cast<float>(i < kHeadDim / 2 ? std::cos(angle) : std::sin(angle)));
+    }
+  return model;
+}
+
+// All matrices are read from one file of small random bf16; each has its own packed copy.
+int random_file() {
+  const int fd = memfd_create("weights", 0);
+  std::vector<uint16_t> chunk(1 << 20);
+  uint64_t state = 1;
+  for (uint16_t& value : chunk) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    value = static_cast<uint16_t>(((state >> 63) << 15) | (0x3c00u + ((state >> 40) & 0xffu)));  // ± 0.008 … 0.03
+  }
+  for (int64_t written = 0; written < kVocab * kHidden * 2; written += static_cast<int64_t>(chunk.size() * 2))
+    if (write(fd, chunk.data(), chunk.size() * 2) < 0) std::abort();
+  return fd;
+}
+
+struct Model {
+  std::unique_ptr<Matrix> embedding;
+  std::unique_ptr<Vector> norm;
+  std::vector<LayerWeights> layers;
+};
+
+Model load(Backend& backend, int fd, int num_layers) {
+  const auto matrix = [&](std::vector<int64_t> heights, int64_t cols, MatrixKind kind, bool is_gated) {
+    std::vector<FileTensor> tensors;
+    for (const int64_t height : heights) tensors.push_back({"random", fd, 0, DType::kBf16, height, cols});
+    MatrixSource source;
+    for (const FileTensor& tensor : tensors) source.slices.push_back({&tensor, 0, tensor.rows, 0, tensor.cols});
+    source.kind = kind;
+    source.total_cols = cols;
+    source.interleave_pairs = is_gated;
+    return backend.load_matrix(source, {});
+  };
+  const FileTensor norm{"norm", fd, 0, DType::kBf16, 1, kHidden};
+  const auto vector = [&] { return backend.load_vector({&norm, 0, 1, 0, kHidden}, {}); };
+  Model model;
+  model.embedding = matrix({kVocab}, kHidden, MatrixKind::kColumn, false);
+  model.norm = vector();
+  for (int layer = 0; layer < num_layers; ++layer) {
+    LayerWeights weights;
+    weights.input_norm = vector();
+    weights.post_attention_norm = vector();
+    weights.qkv_proj = matrix({kHeads * kHeadDim, kKvHeads * kHeadDim, kKvHeads * kHeadDim}, kHidden, MatrixKind::kColumn, false);
+    weights.o_proj = matrix({kHidden}, kHeads * kHeadDim, MatrixKind::kRow, false);
+    weights.gate_up_proj = matrix({kInner, kInner}, kHidden, MatrixKind::kColumn, true);
+    weights.down_proj = matrix({kHidden}, kInner, MatrixKind::kRow, false);
+    model.layers.push_back(std::move(weights));
+  }
+  return model;
+}
+
+enum Op { kEmbed, kQkv, kAttention, kOutput, kGateUp, kDown, kHead, kNumOps };
+const char* const kOpNames[] = {"embed", "norm_qkv", "attention", "output_residual", "norm_gate_up", "down_residual", "lm_head"};
+
+// Sequences of a step with `rows` rows: decodes at full context up to 64 rows, else one prefill.
+struct Batch {
+  std::vector<int32_t> ids, positions, slots, cu_seqlens{0}, context_lens, block_tables;
+  int blocks_per_seq = 0;
+  int num_logit_rows = 0;
+  double keys_seen = 0;  // over rows
+
+  Batch(const Options& options, int rows) {
+    const bool is_prefill = rows > 64;
+    const int num_seqs = is_prefill ? 1 : rows;
+    const int context = is_prefill ? rows : options.context;
+    blocks_per_seq = (context + 15) / 16;
+    for (int seq = 0; seq < num_seqs; ++seq) {
+      for (int block = 0; block < blocks_per_seq; ++block) block_tables.push_back(seq * blocks_per_seq + block);
+      for (int position = is_prefill ? 0 : context - 1; position < context; ++position) {
+        ids.push_back((seq * 7919 + position * 104729) % kVocab);
+        positions.push_back(position);
+        slots.push_back(block_tables[seq * blocks_per_seq + position / 16] * 16 + position % 16);
+        keys_seen += position + 1;
+      }
+      cu_seqlens.push_back(static_cast<int32_t>(ids.size()));
+      context_lens.push_back(context);
+    }
+    num_logit_rows = num_seqs;
+  }
+  StepInput step() const { return {ids, positions, slots, cu_seqlens, context_lens, block_tables, blocks_per_seq}; }
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// Seconds of each op over all layers in one step.
+std::vector<double> run_step(Backend& backend, const Model& model, const Batch& batch) {
+  std::vector<double> seconds(kNumOps);
+  const auto timed = [&](Op op, const std::function<void()>& call) {
+    const double start = now_seconds();
+    call();
+    seconds[op] += now_seconds() - start;
+  };
+  const StepInput step = batch.step();
+  timed(kEmbed, [&] {
+    backend.begin_step(step);
+    backend.embed(*model.embedding);
+  });
+  for (size_t l = 0; l < model.layers.size(); ++l) {
+    const LayerWeights& layer = model.layers[l];
+    timed(kQkv, [&] { backend.norm_qkv(static_cast<int>(l), layer); });
+    timed(kAttention, [&] { backend.attention(static_cast<int>(l)); });
+    timed(kOutput, [&] { backend.output_residual(layer); });
+    timed(kGateUp, [&] { backend.norm_gate_up(layer); });
+    timed(kDown, [&] { backend.down_residual(layer); });
+  }
+  std::vector<int32_t> rows;
+  for (int seq = 0; seq < batch.num_logit_rows; ++seq) rows.push_back(batch.cu_seqlens[seq + 1] - 1);
+  timed(kHead, [&] { backend.lm_head(*model.norm, *model.embedding, rows); });
+  return seconds;
+}
+
+struct Work {
+  double bytes = 0, flops = 0, f32_flops = 0;
+};
+
+Work work_of(Op op, const Options& options, const Batch& batch) {
+  const double rows = static_cast<double>(batch.ids.size()), item = static_cast<double>(dtype_size(options.dtype)), layers = options.layers;
+  const auto matrix = [&](double n, double k, double r, double times) { return Work{n * k * item * times, 2 * n * k * r * times, 0}; };
+  switch (op) {
+    case kQkv: return matrix((kHeads + 2 * kKvHeads) * kHeadDim, kHidden, rows, layers);
+    case kOutput: return matrix(kHidden, kHeads * kHeadDim, rows, layers);
+    case kGateUp: return matrix(2 * kInner, kHidden, rows, layers);
+    case kDown: return matrix(kHidden, kInner, rows, layers);
+    case kHead: return matrix(kVocab, kHidden, batch.num_logit_rows, 1);
+    case kAttention: {
+      double keys = 0;
+      for (const int32_t context : batch.context_lens) keys += context;
+      return {keys * kKvHeads * kHeadDim * 2 * item * layers, 0, batch.keys_seen * kHeads * kHeadDim * 4 * layers};
+    }
+    default: return {};
+  }
+}
+
+std::vector<int> parse_list(const char* text) {
+  std::vector<int> list;
+  std::stringstream stream(text);
+  for (std::string part; std::getline(stream, part, ',');) list.push_back(std::atoi(part.c_str()));
+  return list;
+}
+
+Options parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string name = argv[i], value = argv[i + 1];
+    if (name == "--rows") options.rows = parse_list(value.c_str());
+    if (name == "--dtype") options.dtype = value == "f32" ? DType::kF32 : value == "f16" ? DType::kF16 : DType::kBf16;
+    if (name == "--threads") options.threads = std::atoi(value.c_str());
+    if (name == "--context") options.context = std::atoi(value.c_str());
+    if (name == "--repeats") options.repeats = std::atoi(value.c_str());
+    if (name == "--clock" && value == "cpu") count_cpu_time();
+    if (name == "--layers") options.layers = std::atoi(value.c_str());
+    if (name == "--json") options.json = value;
+    if (name == "--isa")
+      for (const CpuIsa isa : available_cpu_isas())
+        if (value == cpu_isa_name(isa)) options.isa = isa;
+  }
+  return options;
+}
+
+void run(const Options& options) {
+  CpuBackendOptions backend_options;
+  backend_options.isa = options.isa;
+  backend_options.weight_dtype = options.dtype;
+  for (int thread = 0; thread < options.threads; ++thread) backend_options.cpus.push_back(thread);
+  const std::unique_ptr<Backend> backend = make_cpu_backend(backend_options, nullptr);
+  const int fd = random_file();
+  const double load_start = now_seconds();
+  const Model model = load(*backend, fd, options.layers);
+  const double load_seconds = now_seconds() - load_start;
+  double bytes = static_cast<double>(model.embedding->bytes);
+  for (const LayerWeights& layer : model.layers)
+    for (const Matrix* matrix : {layer.qkv_proj.get(), layer.o_proj.get(), layer.gate_up_proj.get(), layer.down_proj.get()})
+      bytes += static_cast<double>(matrix->bytes);
+  close(fd);
+  DeviceLimits limits;
+  limits.max_num_tokens = kMaxRows;
+  limits.max_num_seqs = 64;
+  limits.block_size = 16;
+  limits.num_blocks = 64 * ((options.context + 15) / 16) + kMaxRows / 16;
+  limits.kv_cache_dtype = options.dtype;
+  backend->prepare(device_model(options), limits);
+
+  Team team(backend_options.cpus, true);
+  LimitMeter meter(team);
+  const std::string machine = machine_description();
+  std::printf("%s, %s, %s, %d threads\n", machine.c_str(), cpu_isa_name(options.isa), dtype_name(options.dtype), options.threads);
+  std::printf("load: %.2f GB packed in %.2f s\n", bytes / 1e9, load_seconds);
+  std::ostringstream json;
+  json << "{\"machine\":\"" << machine << "\",\"isa\":\"" << cpu_isa_name(options.isa) << "\",\"dtype\":\"" << dtype_name(options.dtype)
+       << "\",\"threads\":" << options.threads << ",\"load_seconds\":" << load_seconds << ",\"packed_bytes\":" << bytes << ",\"ops\":[";
+  const char* separator = "";
+  for (const int rows : options.rows) {
+    const Batch batch(options, rows);
+    run_step(*backend, model, batch);
+    std::vector<std::vector<double>> seconds(kNumOps + 1);
+    std::vector<double> bandwidths, peaks, f32_peaks;
+    for (int repeat = 0; repeat < options.repeats; ++repeat) {
+      bandwidths.push_back(meter.read_gb_per_s());
+      f32_peaks.push_back(meter.f32_gflop_per_s());
+      peaks.push_back(options.dtype == DType::kBf16 ? meter.bf16_gflop_per_s() : f32_peaks.back());
+      const std::vector<double> ops = run_step(*backend, model, batch);
+      double total = 0;
+      for (int op = 0; op < kNumOps; ++op) seconds[op].push_back(ops[op]), total += ops[op];
+      seconds[kNumOps].push_back(total);
+    }
+    const double bandwidth = median(bandwidths) * 1e9, peak = std::max(median(peaks), 1.0) * 1e9, f32_peak = std::max(median(f32_peaks), 1.0) * 1e9;
+    std::printf("\n%d rows; limits %.1f GB/s, %.0f GFLOP/s\n%-16s %10s %8s %9s %7s\n", rows, bandwidth / 1e9, peak / 1e9, "op", "ms", "GB/s", "GFLOP/s", "share");
+    double limit_total = 0;
+    for (int op = 0; op <= kNumOps; ++op) {
+      const Work work = op == kNumOps ? Work{} : work_of(static_cast<Op>(op), options, batch);
+      const double time = median(seconds[op]);
+      const double limit = op == kNumOps ? limit_total : std::max(work.bytes / bandwidth, work.flops / peak + work.f32_flops / f32_peak);
+      if (op < kNumOps) limit_total += limit;
+      const double flops = work.flops + work.f32_flops;
+      std::printf("%-16s %10.3f %8.1f %9.1f %6.0f%%\n", op == kNumOps ? "step" : kOpNames[op], time * 1e3, work.bytes / time / 1e9, flops / time / 1e9,
+                  100 * limit / time);
+      json << separator << "\n{\"rows\":" << rows << ",\"op\":\"" << (op == kNumOps ? "step" : kOpNames[op]) << "\",\"ms\":" << time * 1e3
+           << ",\"gb_per_s\":" << work.bytes / time / 1e9 << ",\"gflop_per_s\":" << flops / time / 1e9 << ",\"limit_share\":" << limit / time
+           << ",\"read_gb_per_s\":" << bandwidth / 1e9 << ",\"peak_gflop_per_s\":" << peak / 1e9 << "}";
+      separator = ",";
+    }
+    std::fflush(stdout);
+  }
+  json << "\n]}\n";
+  if (!options.json.empty()) std::ofstream(options.json) << json.str();
+}
+
+}  // namespace
+}  // namespace capstan::benchmarks
+
+int main(int argc, char** argv) {
+  capstan::benchmarks::run(capstan::benchmarks::parse(argc, argv));
+  return 0;
+}
