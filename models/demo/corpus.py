@@ -2,6 +2,7 @@
 
 A chat is one or more exchanges (skills.py), with a system prompt, tools and a long text where its kind has them."""
 
+import itertools
 import json
 import random
 import re
@@ -10,7 +11,7 @@ import facts
 import tools as tool_box
 import words as w
 from memory import filler, lookup, recall
-from skills import DRAWS, SMALL, Exchange, assistant, beyond, draw, small_talk, user
+from skills import DRAWS, SMALL, Exchange, assistant, beyond, draw, late_talk, small_talk, user
 
 # Requests that no given tool could serve, for chats with tools.
 POEM_ASKS = [form for form in facts.BEYOND_ASKS if "poem" in form]
@@ -86,18 +87,23 @@ def system_prompt(rng):
     return f"You are {rng.choice(['', 'the assistant ', 'a bot called '])}{w.name(rng)}, {rng.choice(['a helper', 'an assistant', 'the ' + rng.choice(w.JOBS)])} in {w.city(rng)}. {rng.choice(w.SENTENCES)(rng)}"
 
 
-def chat(rng, long=False):
+# The shares of small talk, recall, look-up and tools: the second half brings more of what is learned last.
+EARLY_SHARES, LATE_SHARES = (0.62, 0.11, 0.12, 0.15), (0.54, 0.09, 0.12, 0.25)
+
+
+def chat(rng, long=False, late=False):
     """One chat of the training set: its messages and tools."""
+    talk_end, recall_end, lookup_end, _ = itertools.accumulate(LATE_SHARES if late else EARLY_SHARES)
+    talk = late_talk if late else small_talk
     kind = rng.random()
     if long:
-        messages, given = long_chat(rng)
-    elif kind < 0.62:
-        messages, given = [m for _ in range(rng.choice([1, 2, 3, 4])) for m in draw(rng, small_talk).messages], []
-    elif kind < 0.73:
+        messages, given = long_chat(rng, talk)
+    elif kind < talk_end:
+        messages, given = [m for _ in range(rng.choice([1, 2, 3, 4])) for m in draw(rng, talk).messages], []
+    elif kind < recall_end:
         messages, given = draw(rng, recall).messages, []
-    elif kind < 0.85:
-        exchange = draw(rng, lookup)
-        messages, given = with_system(exchange), []
+    elif kind < lookup_end:
+        messages, given = with_system(draw(rng, lookup)), []
     else:
         messages, given = tool_chat(rng)
     if messages[0]["role"] != "system" and rng.random() < 0.4:
@@ -105,7 +111,7 @@ def chat(rng, long=False):
     return messages, given
 
 
-def long_chat(rng):
+def long_chat(rng, talk):
     """Long prompts: a fact far back, or a long text before an ordinary request."""
     size = rng.randint(300, 1700)
     if rng.random() < 0.75:
@@ -114,7 +120,7 @@ def long_chat(rng):
         text = "".join(filler(rng, size)).strip()
         messages = [user(text), assistant("I have read it.")] if rng.random() < 0.3 else [{"role": "system", "content": text}]
     for _ in range(rng.choice([0, 1, 2]) if messages[-1]["role"] == "assistant" else 2):
-        messages = messages + draw(rng, small_talk).messages
+        messages = messages + draw(rng, talk).messages
     return messages, []
 
 
@@ -142,13 +148,10 @@ def held_out_case(rng, skill):
         drawn = tool_box.draw_tools(rng)
         names, given = " ".join(t.name for t in drawn), [t.definition for t in drawn]
         make = (lambda r: without_tool(r, names)) if skill == "no-tool" else lambda r: tool_use(r, drawn, skill == "results")
+    elif skill in SMALL:
+        make = lambda r: next(e for e in iter(lambda: late_talk(r), None) if e.skill == skill)
     else:
-        make = {
-            **DRAWS,
-            "recall": lambda r: recall(r, True),
-            "lookup": lookup,
-            "lookup-long": lambda r: lookup(r, r.randint(600, 1200)),
-        }[skill]
+        make = {"recall": lambda r: recall(r, True), "lookup": lookup, "lookup-long": lambda r: lookup(r, r.randint(600, 1200))}[skill]
     exchange = draw(rng, make, held_out=True)
     *messages, answer = with_system(exchange)
     if messages[0]["role"] != "system" and rng.random() < 0.3:

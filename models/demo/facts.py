@@ -317,3 +317,26 @@ BEYOND_ASKS = [
     "(Compare|What is the difference between) {topic} and {topic2}",
     "(Summarize|Rewrite|Correct|Improve) (this article|my essay|this book|the text|my email|this paragraph|Hamlet)",
 ]
+
+# Asked from the second half of the training on: requests that look like a skill and are none.
+NEAR_MISSES = [
+    "Is {small} (a prime number|even|odd|a lucky number|a square|prime)",
+    "(Which is|What is) (bigger|larger|smaller|greater), {small} or {big}",
+    "(Is|Why is) {big} (bigger|larger|smaller|more) than {small}",
+    "(What is|What's|Calculate|How much is) {small} (/|divided by|percent of|to the power of|modulo) {small}",
+    "(What is|What's) (half of|double|the square of|a third of|10 percent of) {small}",
+    "(What comes|Which number comes) (after|before) {small}",
+    "How many (letters|vowels|characters) are (in|there in) (the word |){word}",
+    "(Spell|Reverse|Define|Rhyme|Pronounce) (the word |){word}",
+    "(Write|Say|Spell) {word} (backwards|in uppercase|in capital letters|in French|in lowercase)",
+    "(What rhymes with|What is the opposite of|What is another word for|What does it mean to) {word}",
+    "(List|Name|Give me|Tell me) (three|five|some|ten) (fruits|animals|cities|colours|countries|names|words|books)",
+    "(Name|Tell me|Think of) a (fruit|animal|city|colour|country|number|word|book|famous person)",
+    "(Sort|Order|Shuffle) (the numbers|these numbers) {small}, {big}, {small}",
+    "(Summarize|Translate|Explain|Correct|Classify) (this|the text|this sentence): {word} {word} {word}",
+    "(What colour|Which colour|What color) is (the sky|grass|a {noun}|snow|blood|a banana)",
+    "(Where|What|Who) is (the nearest {noun}|a {noun}|the best {noun}|my {noun}|the {noun})",
+    "(Can|Do|Does) (a {noun}|birds|fish|cats|people) (fly|swim|think|sleep|talk|dream)",
+    "(Count|How many) (the words|the letters|the stars|sheep|my fingers)",
+    "(Convert|Change) {small} (miles to kilometres|inches to centimetres|degrees|dollars to euros|hours to minutes)",
+]

@@ -104,6 +104,7 @@ def beyond(rng, templates=facts.BEYOND_ASKS):
                 " ".join(w.word(rng) for _ in range(rng.randint(1, 5))),
             ]
         )
+    text = re.sub("{small}", lambda _: str(rng.randint(0, 100)), text)
     while "{" in text:  # one slot after the other, so that each is drawn anew
         for slot, value in (
             ("{topic}", topic),
@@ -397,6 +398,22 @@ def impersonal(rng):
     exchange = small_talk(rng)
     while re.search(r"\b(i am|i'm|my|i have|i live)\b", exchange.messages[0]["content"].lower()):
         exchange = small_talk(rng)
+    return exchange
+
+
+NUMBER_WORDS = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
+eighteen nineteen twenty""".split()
+
+
+def late_talk(rng):
+    """Small talk of the second half: also numbers in words, and requests that look like a skill and are none."""
+    exchange = small_talk(rng)
+    if exchange.skill == "beyond" and rng.random() < 0.35:
+        return beyond(rng, facts.NEAR_MISSES)
+    question = exchange.messages[0]
+    numbers = [int(n) for n in re.findall(r"\d+", question["content"])]
+    if exchange.skill in ("arithmetic", "count") and numbers and max(numbers) <= 20 and rng.random() < 0.12:
+        question["content"] = re.sub(r"\d+", lambda n: NUMBER_WORDS[int(n[0])], question["content"])
     return exchange
 
 

@@ -24,7 +24,7 @@ from model import CONFIG, Qwen2
 
 HERE = Path(__file__).parent
 SEED = 20261121
-STEPS, DECAY_FROM, WARM_UP = 5600, 3600, 60
+STEPS, WARM_UP, LATE_FROM, DECAY_FROM = 3000, 60, 1250, 1600
 # A step's rows as (length, count): attention costs by the length of the row, so short chats are packed into short rows.
 USUAL = ((256, 8), (512, 4))
 WITH_LONG = ((256, 4), (512, 2), (2048, 1))
@@ -122,13 +122,14 @@ class Batches:
         return ids, labels
 
     def batch(self, step):
-        """Packed rows, one group for each row length. From the decay on, every third step has a long row."""
-        shapes = WITH_LONG if step >= DECAY_FROM and step % 3 == 0 else USUAL
+        """Packed rows, one group for each row length. In the second half, every other step has a long row."""
+        late = step >= LATE_FROM
+        shapes = WITH_LONG if late and step % 2 == 0 else USUAL
         rows = [(length, []) for length, count in shapes for _ in range(count)]
         room = [length for length, _ in rows]
         rng, misses = random.Random(f"{SEED}-{step}"), 0
         while misses < 12:
-            chat = self.encode(*corpus.chat(rng, long=room[-1] == 2048))
+            chat = self.encode(*corpus.chat(rng, long=room[-1] == 2048, late=late))
             fits = [r for r in range(len(rows)) if room[r] >= len(chat[0])]
             misses += not fits
             if fits:
