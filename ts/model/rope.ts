@@ -75,12 +75,3 @@ function yarnAttentionFactor(factor: number, parameters: JsonReader): number {
   if (!mscale || !mscaleAllDim) return scale(1);
   return scale(parameters.positiveNumber('mscale')) / scale(parameters.positiveNumber('mscale_all_dim'));
 }
-
-/** The longest context length that may be asked for; dynamic scaling stretches to any. */
-export function maxContextLength({ rope, maxPositionEmbeddings }: NativeModelSpec): number {
-  switch (rope.type) {
-    case 'dynamic': return Infinity;
-    case 'linear': case 'yarn': return Math.max(maxPositionEmbeddings, Math.floor(rope.originalMaxPositions * rope.factor));
-    case 'default': case 'llama3': return maxPositionEmbeddings;
-  }
-}

@@ -1,3 +1,6 @@
+import { checkObject, checkOneOf, checkString } from '../checks';
+import { CapstanError } from '../errors';
+
 /** One message of a conversation. */
 export interface ChatMessage {
   /** `developer` is rendered as `system` where the template does not know it. */
@@ -43,6 +46,48 @@ export interface ToolCall {
   name: string;
   /** JSON text, as the model wrote it. */
   arguments: string;
+}
+
+const ROLES = ['system', 'developer', 'user', 'assistant', 'tool'] as const;
+
+/** @throws CapstanError `invalid_argument` naming the message and field that is wrong. */
+export function checkMessages(messages: unknown): readonly ChatMessage[] {
+  if (!Array.isArray(messages) || messages.length === 0) throw CapstanError.argument('messages', 'an array of at least one message', messages);
+  messages.forEach((message: unknown, i) => checkMessage(checkObject(`messages[${i}]`, message), `messages[${i}]`));
+  return messages as ChatMessage[];
+}
+
+function checkMessage(message: Record<string, unknown>, path: string): void {
+  checkOneOf(`${path}.role`, message.role, ROLES);
+  for (const field of ['name', 'toolCallId', 'reasoning']) if (message[field] !== undefined) checkString(`${path}.${field}`, message[field]);
+  const { content, toolCalls } = message;
+  if (Array.isArray(content)) content.forEach((part: unknown, i) => checkPart(part, `${path}.content[${i}]`));
+  else if (content !== undefined && content !== null) checkString(`${path}.content`, content);
+  else if (message.role !== 'assistant') throw CapstanError.argument(`${path}.content`, 'a string or an array of text parts', content);
+  if (toolCalls === undefined) return;
+  if (!Array.isArray(toolCalls)) throw CapstanError.argument(`${path}.toolCalls`, 'an array', toolCalls);
+  toolCalls.forEach((call: unknown, i) => {
+    const { name, arguments: args } = checkObject(`${path}.toolCalls[${i}]`, call);
+    checkString(`${path}.toolCalls[${i}].name`, name);
+    if (typeof args !== 'string') checkObject(`${path}.toolCalls[${i}].arguments`, args);
+  });
+}
+
+function checkPart(part: unknown, path: string): void {
+  const { type, text } = checkObject(path, part);
+  if (type !== 'text') throw CapstanError.argument(`${path}.type`, 'text', type);
+  checkString(`${path}.text`, text);
+}
+
+/** @throws CapstanError `invalid_argument` naming the tool and field that is wrong. */
+export function checkTools(tools: unknown): readonly Tool[] {
+  if (!Array.isArray(tools)) throw CapstanError.argument('tools', 'an array', tools);
+  tools.forEach((tool: unknown, i) => {
+    const { type, function: definition } = checkObject(`tools[${i}]`, tool);
+    checkOneOf(`tools[${i}].type`, type, ['function']);
+    checkString(`tools[${i}].function.name`, checkObject(`tools[${i}].function`, definition).name);
+  });
+  return tools as Tool[];
 }
 
 /** A message as Hugging Face's templates read it. */

@@ -33,17 +33,17 @@ describe.each(readdirSync(root))('%s', (family) => {
     template = await ChatTemplate.load(join(root, family));
   });
 
-  const conversations = golden.conversations.map((conversation) => [conversation.name, conversation] as const);
-  (conversations.length > 0 ? test.each(conversations) : test.skip.each([['no template']]))('renders and tokenizes: %s', async (_name, conversation) => {
-    const { messages, tools, addGenerationPrompt, chatTemplateKwargs, text, tokenIds, error } = conversation as (typeof golden.conversations)[0];
-    const rendering = template.render(messages.map((message) => toTemplateMessage(fromWire(message), false)), {
-      ...(tools === null ? {} : { tools }), addGenerationPrompt, templateKwargs: chatTemplateKwargs,
+  for (const { name, messages, tools, addGenerationPrompt, chatTemplateKwargs, text, tokenIds, error } of golden.conversations) {
+    test(`renders and tokenizes: ${name}`, async () => {
+      const rendering = template.render(messages.map((message) => toTemplateMessage(fromWire(message), false)), {
+        ...(tools === null ? {} : { tools }), addGenerationPrompt, templateKwargs: chatTemplateKwargs,
+      });
+      if (error !== undefined) return expect(rendering).rejects.toMatchObject({ code: 'template_error', message: `chat template: ${error}` });
+      const rendered = await rendering;
+      expect(rendered).toBe(text);
+      expect([...await tokenizer.encode(rendered, false)]).toEqual(tokenIds);
     });
-    if (error !== undefined) return expect(rendering).rejects.toMatchObject({ code: 'template_error', message: `chat template: ${error}` });
-    const rendered = await rendering;
-    expect(rendered).toBe(text);
-    expect([...await tokenizer.encode(rendered, false)]).toEqual(tokenIds);
-  });
+  }
 
   test('encodes texts with and without special tokens', async () => {
     for (const { text, tokenIds, tokenIdsWithSpecial } of golden.encode) {

@@ -1,0 +1,198 @@
+/**
+ * An addon without an engine: answers are scripted, tokens are the vocabulary's longest matches. Named by CAPSTAN_ADDON, so that the whole
+ * product runs over it, in this process and in others.
+ */
+import type {
+  NativeAddon, NativeEngine, NativeEngineInfo, NativeEvent, NativeFinish, NativeLoad, NativeRequest, NativeStats, NativeTokenLogprob, NativeVocab,
+} from '../../ts/addon-types';
+
+export interface FakeAnswer {
+  text: string;
+  /** How it ends once all of it is said; default 'stop'. */
+  reason?: 'stop' | 'error';
+  errorCode?: string;
+  stopReason?: string | number;
+  /** Between two steps; default 0. */
+  stepMs?: number;
+  tokensPerStep?: number;
+}
+
+/** What tests set and see. */
+export const fake = {
+  answer: defaultAnswer as (prompt: string, request: NativeRequest, index: number) => FakeAnswer,
+  loads: [] as NativeLoad[],
+  requests: [] as NativeRequest[],
+  aborted: [] as number[],
+  failure: null as string | null,
+  loadMs: 0,
+  /** Runs between a request's submit and its first step. */
+  reset(): void {
+    Object.assign(fake, { answer: defaultAnswer, loads: [], requests: [], aborted: [], failure: null, loadMs: 0 });
+  },
+};
+
+/** For servers in another process: what a prompt asks for by its words. */
+function defaultAnswer(prompt: string): FakeAnswer {
+  const last = prompt.slice(prompt.lastIndexOf('<|im_start|>user'));
+  if (last.includes('<tool_response>')) return { text: 'It is 21 degrees in Bern.' };
+  if (last.includes('weather')) return { text: 'Let me look.\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Bern"}}\n</tool_call>' };
+  if (last.includes('forever')) return { text: 'and on '.repeat(100_000), stepMs: 5 };
+  if (last.includes('boom')) return { text: 'so far so', reason: 'error', errorCode: 'numeric_error' };
+  return { text: 'Hello from the fake engine. Größe 😀!' };
+}
+
+function makeError(code: string, message: string): Error {
+  return Object.assign(new Error(message), { code });
+}
+
+class FakeEngine implements NativeEngine {
+  readonly info: NativeEngineInfo;
+  readonly #load: NativeLoad;
+  readonly #onEvents: (events: NativeEvent[]) => void;
+  readonly #running = new Map<number, { stop: () => void }>();
+  #numSubmitted = 0;
+  #isClosed = false;
+  #tokens = { prompt: 0, completion: 0 };
+
+  constructor(load: NativeLoad, onEvents: (events: NativeEvent[]) => void) {
+    this.#load = load;
+    this.#onEvents = onEvents;
+    const { options, spec } = load;
+    this.info = {
+      backend: 'fake', isa: 'none', threads: options.threads || 1, tensorParallelSize: options.tensorParallelSize, weightDtype: options.weightDtype,
+      computeDtype: 'f32', kvCacheDtype: 'f32', blockSize: 16, numBlocks: 64, kvCacheBytes: 1 << 20, weightBytes: 1000,
+      maxModelLen: options.maxModelLen || spec.maxPositionEmbeddings, notes: [],
+    };
+  }
+
+  submit(request: NativeRequest): number {
+    if (this.#isClosed) throw makeError('engine_closed', 'the engine is closed');
+    if (this.#running.size >= this.#load.options.maxQueuedRequests) throw makeError('queue_full', 'the queue is full');
+    fake.requests.push(request);
+    const id = ++this.#numSubmitted;
+    this.#tokens.prompt += request.promptTokenIds.length;
+    this.#run(id, request);
+    return id;
+  }
+
+  #run(id: number, request: NativeRequest): void {
+    const { vocab } = this.#load;
+    const prompt = Buffer.concat([...request.promptTokenIds].map((token) => tokenBytes(vocab, token))).toString();
+    let numOpen = request.numChoices;
+    const timers = new Set<NodeJS.Timeout>();
+    const emitEnd = (index: number, finish: Partial<NativeFinish>, completionTokens: number) => {
+      this.#onEvents([{ id, index, textDelta: '', tokenIds: [], logprobs: null, promptLogprobs: null, finish: makeFinish(request, completionTokens, finish) }]);
+    };
+    const counts = new Array<number>(request.numChoices).fill(0);
+    const stop = (finish: Partial<NativeFinish>) => {
+      timers.forEach(clearTimeout);
+      this.#running.delete(id);
+      for (let index = 0; index < request.numChoices; index++) if (counts[index] >= 0) emitEnd(index, finish, counts[index]);
+    };
+    this.#running.set(id, { stop: () => stop(this.#isClosed ? { reason: 'error', errorCode: 'engine_closed', errorMessage: 'the engine was closed' } : { reason: 'abort' }) });
+    for (let index = 0; index < request.numChoices; index++) {
+      const answer = fake.answer(prompt, request, index);
+      const tokens = tokenize(vocab, answer.text);
+      const isCut = tokens.length > request.sampling.maxTokens;
+      tokens.length = Math.min(tokens.length, request.sampling.maxTokens);
+      const perStep = answer.tokensPerStep ?? 1;
+      const decoder = new TextDecoder();
+      const step = (from: number) => {
+        if (this.#isClosed || counts[index] < 0 || !this.#running.has(id)) return;
+        const tokenIds = tokens.slice(from, from + perStep);
+        const isLast = from + perStep >= tokens.length;
+        counts[index] += tokenIds.length;
+        this.#tokens.completion += tokenIds.length;
+        const textDelta = tokenIds.map((token) => decoder.decode(tokenBytes(vocab, token), { stream: true })).join('') + (isLast ? decoder.decode() : '');
+        const finish = isLast ? makeFinish(request, counts[index], isCut ? { reason: 'length' } : {
+          reason: answer.reason ?? 'stop', stopReason: answer.stopReason ?? null, errorCode: answer.errorCode ?? null, errorMessage: answer.errorCode ? 'the fake failed' : null,
+        }) : null;
+        if (isLast) {
+          counts[index] = -1;
+          if (--numOpen === 0) this.#running.delete(id);
+        }
+        this.#onEvents([{
+          id, index, textDelta, tokenIds, finish,
+          logprobs: request.sampling.logprobs >= 0 ? tokenIds.map((token) => makeLogprob(token, request.sampling.logprobs)) : null,
+          promptLogprobs: from === 0 && index === 0 && request.sampling.promptLogprobs >= 0
+            ? [null, ...[...request.promptTokenIds].slice(1).map((token) => makeLogprob(token, request.sampling.promptLogprobs))] : null,
+        }]);
+        if (!isLast) schedule(from + perStep);
+      };
+      const schedule = (from: number) => {
+        const timer = setTimeout(() => { timers.delete(timer); step(from); }, answer.stepMs ?? 0);
+        timers.add(timer);
+      };
+      schedule(0);
+    }
+  }
+
+  abort(id: number): void {
+    fake.aborted.push(id);
+    const running = this.#running.get(id);
+    if (running !== undefined) setImmediate(() => running.stop());
+  }
+
+  stats(): NativeStats {
+    return {
+      numWaiting: 0, numRunning: this.#running.size, queuedPromptTokens: 0, numBlocks: 64, numFreeBlocks: 64, numCachedBlocks: 0, numEvictions: 0,
+      numPreemptions: 0, numSteps: 0, msSinceLastStep: 0, promptTokens: this.#tokens.prompt, cachedTokens: 0, completionTokens: this.#tokens.completion,
+      numFinished: { stop: 0, length: 0, abort: 0, error: 0 }, lastStep: { numTokens: 0, numSeqs: 0, scheduleUs: 0, forwardUs: 0, settleUs: 0 }, failure: fake.failure,
+    };
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    for (const { stop } of [...this.#running.values()]) stop();
+  }
+}
+
+function makeFinish(request: NativeRequest, completionTokens: number, finish: Partial<NativeFinish>): NativeFinish {
+  return {
+    reason: 'stop', stopReason: null, errorCode: null, errorMessage: null, promptTokens: request.promptTokenIds.length, completionTokens, cachedTokens: 0,
+    queueMs: 1, prefillMs: 2, decodeMs: 3, numPreemptions: 0, ...finish,
+  };
+}
+
+function makeLogprob(tokenId: number, numTop: number): NativeTokenLogprob {
+  return { tokenId, logprob: -0.5, rank: 1, top: Array.from({ length: numTop }, (_, i) => ({ tokenId: i === 0 ? tokenId : i, logprob: -0.5 - i })) };
+}
+
+function tokenBytes({ bytes, offsets }: NativeVocab, id: number): Uint8Array {
+  return bytes.subarray(offsets[id], offsets[id + 1]);
+}
+
+/** Longest match at every place; the vocabulary holds every byte. */
+function tokenize(vocab: NativeVocab, text: string): number[] {
+  const idOf = new Map<string, number>();
+  let longest = 1;
+  for (let id = 0; id + 1 < vocab.offsets.length; id++) {
+    const piece = Buffer.from(tokenBytes(vocab, id)).toString('latin1');
+    if (!idOf.has(piece)) idOf.set(piece, id);
+    longest = Math.max(longest, piece.length);
+  }
+  const bytes = Buffer.from(text).toString('latin1');
+  const ids: number[] = [];
+  for (let at = 0; at < bytes.length;) {
+    let length = Math.min(longest, bytes.length - at);
+    while (length > 1 && !idOf.has(bytes.slice(at, at + length))) length--;
+    ids.push(idOf.get(bytes.slice(at, at + length)) ?? 0);
+    at += length;
+  }
+  return ids;
+}
+
+export const version = '0.0.0-fake';
+export const isas = ['portable'];
+
+export const load: NativeAddon['load'] = (record, onProgress, onEvents, cancel) => new Promise((resolve, reject) => {
+  fake.loads.push(record);
+  const timer = setTimeout(() => {
+    onProgress(1000, 1000);
+    resolve(new FakeEngine(record, onEvents));
+  }, fake.loadMs);
+  cancel.onCancel(() => {
+    clearTimeout(timer);
+    reject(makeError('aborted', 'loading was aborted'));
+  });
+});

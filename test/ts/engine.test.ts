@@ -1,0 +1,317 @@
+import { Engine } from '../../ts';
+import type { ChatEvent, EngineOptions, GenerateEvent, Generation, SamplingParams } from '../../ts';
+import { fake } from '../fakes/fake-addon';
+import { tinyModel } from '../fakes/tiny-model';
+
+const modelDir = tinyModel();
+const engines: Engine[] = [];
+
+async function loadEngine(options: EngineOptions = {}, dir = modelDir): Promise<Engine> {
+  const engine = await Engine.load(dir, options);
+  engines.push(engine);
+  return engine;
+}
+
+async function collect<E extends ChatEvent>(generation: Generation<E>): Promise<E[]> {
+  const events: E[] = [];
+  for await (const event of generation) events.push(event);
+  return events;
+}
+
+function textOf(events: readonly ChatEvent[]): string {
+  return events.map((event) => (event.type === 'delta' ? event.textDelta : '')).join('');
+}
+
+beforeAll(() => { process.env.CAPSTAN_ADDON = require.resolve('../fakes/fake-addon'); });
+beforeEach(() => fake.reset());
+afterAll(() => Promise.all(engines.map((engine) => engine.close())));
+
+describe('generate', () => {
+  test('streams text and ends with reason and usage', async () => {
+    fake.answer = () => ({ text: 'Größe 😀' });
+    const engine = await loadEngine();
+    const generation = engine.generate('Say it');
+    await expect(generation.submitted).resolves.toEqual({ promptTokens: 6 });
+    const events = await collect(generation);
+    expect(textOf(events)).toBe('Größe 😀');
+    expect(events.at(-1)).toMatchObject({ type: 'finish', index: 0, finishReason: 'stop', stopReason: null, usage: { promptTokens: 6, completionTokens: 12, totalTokens: 18 } });
+    const { choices, usage } = await generation.result();
+    expect(choices).toMatchObject([{ index: 0, text: 'Größe 😀', toolCalls: [], finishReason: 'stop', stopReason: null }]);
+    expect(choices[0].tokenIds).toHaveLength(12);
+    expect(usage.totalTokens).toBe(18);
+  });
+
+  test('token ids are submitted within the call', async () => {
+    const engine = await loadEngine();
+    void engine.generate([1, 2, 3]);
+    expect([...fake.requests[0].promptTokenIds]).toEqual([1, 2, 3]);
+  });
+
+  test('gives a slow reader coalesced deltas', async () => {
+    fake.answer = () => ({ text: 'abcdefghij' });
+    const engine = await loadEngine();
+    const generation = engine.generate('x', { logprobs: 1 });
+    await generation.result();
+    const events = await collect(generation);
+    expect(events).toHaveLength(2);
+    expect(events[0]).toMatchObject({ type: 'delta', textDelta: 'abcdefghij' });
+    expect((events[0] as { logprobs: unknown[] }).logprobs).toHaveLength(10);
+  });
+
+  test('leaving the loop aborts the request', async () => {
+    fake.answer = () => ({ text: 'a'.repeat(10_000) });
+    const engine = await loadEngine();
+    const generation = engine.generate('x');
+    for await (const event of generation) if (event.type === 'delta') break;
+    expect(fake.aborted).toHaveLength(1);
+    await expect(generation.result()).rejects.toMatchObject({ code: 'aborted' });
+  });
+
+  test('a signal aborts: before, while tokenizing, while running', async () => {
+    fake.answer = () => ({ text: 'a'.repeat(10_000) });
+    const engine = await loadEngine();
+    await expect(engine.generate('x', {}, { signal: AbortSignal.abort('why') }).result()).rejects.toMatchObject({ code: 'aborted', cause: 'why' });
+    const early = new AbortController();
+    const tokenizing = engine.generate('x', {}, { signal: early.signal });
+    early.abort();
+    await expect(tokenizing.result()).rejects.toMatchObject({ code: 'aborted' });
+    expect(fake.requests).toHaveLength(0);
+    const late = new AbortController();
+    const running = engine.generate('x', {}, { signal: late.signal });
+    const reading = collect(running);
+    await running.submitted;
+    late.abort();
+    await expect(reading).rejects.toMatchObject({ code: 'aborted' });
+    expect(fake.aborted).toHaveLength(1);
+  });
+
+  test('an error of the engine ends iteration and result with its code', async () => {
+    fake.answer = () => ({ text: 'ab', reason: 'error', errorCode: 'numeric_error' });
+    const engine = await loadEngine();
+    const generation = engine.generate('x');
+    const seen: GenerateEvent[] = [];
+    await expect((async () => { for await (const event of generation) seen.push(event); })()).rejects.toMatchObject({ code: 'numeric_error', message: 'the fake failed' });
+    expect(textOf(seen)).toBe('ab');
+    await expect(generation.result()).rejects.toMatchObject({ code: 'numeric_error' });
+  });
+
+  test('n choices come interleaved and are summed once', async () => {
+    fake.answer = (_prompt, _request, index) => ({ text: `choice ${index}` });
+    const engine = await loadEngine();
+    const { choices, usage } = await engine.generate('ab', { n: 3, temperature: 1 }).result();
+    expect(choices.map((choice) => choice.text)).toEqual(['choice 0', 'choice 1', 'choice 2']);
+    expect(usage).toMatchObject({ promptTokens: 2, completionTokens: 24, totalTokens: 26 });
+  });
+
+  test('returns log-probabilities of completion and prompt', async () => {
+    fake.answer = () => ({ text: 'hi' });
+    const engine = await loadEngine();
+    const { choices, promptLogprobs } = await engine.generate('abc', { logprobs: 2, promptLogprobs: 0 }).result();
+    expect(choices[0].logprobs).toMatchObject([{ tokenId: 104, logprob: -0.5, rank: 1, topLogprobs: [{ tokenId: 104 }, { tokenId: 1 }] }, { tokenId: 105 }]);
+    expect(promptLogprobs).toMatchObject([null, { tokenId: 98 }, { tokenId: 99 }]);
+  });
+
+  test('the rest of the context is the default of maxTokens', async () => {
+    const engine = await loadEngine({ maxModelLen: 100 });
+    await engine.generate('x'.repeat(60)).result();
+    expect(fake.requests[0].sampling.maxTokens).toBe(40);
+  });
+
+  test.each([
+    ['an empty prompt', '', {}, { code: 'invalid_argument', param: 'prompt' }],
+    ['an id out of range', [1, 272], {}, { code: 'invalid_argument', param: 'prompt[1]', expected: 'a token id from 0 to 271', received: '272' }],
+    ['a fractional id', [1.5], {}, { code: 'invalid_argument', param: 'prompt[0]' }],
+    ['a prompt that is no text', { a: 1 }, {}, { code: 'invalid_argument', param: 'prompt' }],
+    ['a prompt that fills the context', 'x'.repeat(4096), {}, { code: 'context_length_exceeded', param: 'prompt' }],
+    ['a prompt and a completion beyond it', 'x'.repeat(4000), { maxTokens: 97 }, { code: 'context_length_exceeded', param: 'maxTokens', received: '97' }],
+    ['a negative temperature', 'x', { temperature: -1 }, { code: 'invalid_argument', param: 'temperature' }],
+    ['an unknown option', 'x', { temprature: 1 }, { code: 'invalid_argument', param: 'sampling.temprature' }],
+  ])('refuses %s', async (_name, prompt, sampling, expected) => {
+    const engine = await loadEngine();
+    const generation = engine.generate(prompt as string, sampling as SamplingParams);
+    await expect(generation.result()).rejects.toMatchObject(expected);
+    await expect(collect(generation)).rejects.toMatchObject(expected);
+    await expect(generation.submitted).rejects.toMatchObject(expected);
+  });
+
+  test('a full queue refuses with its code', async () => {
+    fake.answer = () => ({ text: 'a', stepMs: 50 });
+    const engine = await loadEngine({ maxQueuedRequests: 1 });
+    const first = engine.generate('x');
+    await first.submitted;
+    await expect(engine.generate('x').submitted).rejects.toMatchObject({ code: 'queue_full' });
+    await first.result();
+  });
+
+  test('calls that nobody looks at raise nothing', async () => {
+    const unhandled = jest.fn();
+    process.on('unhandledRejection', unhandled);
+    const engine = await loadEngine();
+    engine.generate('');
+    engine.generate('x', { topP: 7 });
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    process.off('unhandledRejection', unhandled);
+    expect(unhandled).not.toHaveBeenCalled();
+  });
+});
+
+describe('chat', () => {
+  test('renders the template, adds no special tokens, reports the request id', async () => {
+    const engine = await loadEngine();
+    const result = await engine.chat([{ role: 'user', content: [{ type: 'text', text: 'a' }, { type: 'text', text: 'b' }] }], {}, { requestId: 'r1', cacheSalt: 's' }).result();
+    expect(result.id).toBe('r1');
+    expect(engine.detokenize(fake.requests[0].promptTokenIds, { skipSpecialTokens: false })).toBe('<|im_start|>user\na\nb<|im_end|>\n<|im_start|>assistant\n');
+    expect(fake.requests[0].cacheSalt).toBe('s');
+  });
+
+  const tools = [{ type: 'function', function: { name: 'f', parameters: { type: 'object' } } }] as const;
+
+  test('tool calls are events and end with tool_calls', async () => {
+    fake.answer = () => ({ text: 'I look.\n<tool_call>\n{"name": "f", "arguments": {"a": [1, "}"]}}\n</tool_call>\n<tool_call>{"name":"g"}</tool_call>' });
+    const engine = await loadEngine();
+    const generation = engine.chat([{ role: 'user', content: 'x' }], { tools });
+    const events = await collect(generation);
+    expect(textOf(events)).toBe('I look.');
+    expect(events.filter((event) => event.type === 'toolCall')).toMatchObject([
+      { callIndex: 0, id: expect.stringMatching(/^call_[0-9a-f]{24}$/) as string, name: 'f', argumentsDelta: '{"a": [1, "}"]}' },
+      { callIndex: 1, name: 'g', argumentsDelta: '{}' },
+    ]);
+    expect(events.at(-1)).toMatchObject({ type: 'finish', finishReason: 'tool_calls' });
+    const { choices: [choice] } = await generation.result();
+    expect(choice).toMatchObject({ text: 'I look.', toolCalls: [{ name: 'f', arguments: '{"a": [1, "}"]}' }, { name: 'g', arguments: '{}' }], finishReason: 'tool_calls' });
+    const numTokens = events.reduce((sum, event) => sum + (event.type === 'delta' ? event.tokenIds.length : 0), 0);
+    expect(numTokens).toBe(choice.tokenIds.length);
+  });
+
+  test('a call cut by the length limit stays text and ends with length', async () => {
+    fake.answer = () => ({ text: '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>' });
+    const engine = await loadEngine();
+    const { choices: [choice] } = await engine.chat([{ role: 'user', content: 'x' }], { tools, maxTokens: 10 }).result();
+    expect(choice).toMatchObject({ text: '<tool_call>{"name": ', toolCalls: [], finishReason: 'length' });
+  });
+
+  test.each([[{ tools, toolChoice: 'none' as const }], [{ tools: [] }], [{}]])('without tools calls stay text and the prompt has none: %j', async (options) => {
+    fake.answer = () => ({ text: '<tool_call>{"name": "f"}</tool_call>' });
+    const engine = await loadEngine();
+    const { choices: [choice] } = await engine.chat([{ role: 'user', content: 'x' }], options).result();
+    expect(choice).toMatchObject({ text: '<tool_call>{"name": "f"}</tool_call>', toolCalls: [], finishReason: 'stop' });
+    expect(engine.detokenize(fake.requests[0].promptTokenIds, { skipSpecialTokens: false })).toBe('<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n');
+  });
+
+  test('thoughts of a model that thinks are reasoning, from the state that the prompt leaves', async () => {
+    const template = "{% for m in messages %}{{ m.role + ':' + m.content + '\\n' }}{% endfor %}{{ 'assistant:' }}{% if enable_thinking is defined and not enable_thinking %}{{ '<think>\\n\\n</think>\\n\\n' }}{% elif opened is defined %}{{ '<think>\\n' }}{% endif %}";
+    const engine = await loadEngine({}, tinyModel({ 'chat_template.jinja': template }));
+    fake.answer = () => ({ text: '<think>\nHm.\n</think>\n\nYes.' });
+    const messages = [{ role: 'user', content: 'x' }] as const;
+    const { choices: [before] } = await engine.chat(messages).result();
+    expect(before).toMatchObject({ reasoning: 'Hm.', text: 'Yes.' });
+    fake.answer = () => ({ text: 'Hm.\n</think>\n\nYes.' });
+    const generation = engine.chat(messages, { templateKwargs: { opened: true } });
+    const events = await collect(generation);
+    expect(events.map((event) => (event.type === 'reasoning' ? event.textDelta : '')).join('')).toBe('Hm.');
+    expect((await generation.result()).choices[0]).toMatchObject({ reasoning: 'Hm.', text: 'Yes.' });
+    fake.answer = () => ({ text: 'Yes <think>.' });
+    const { choices: [off] } = await engine.chat(messages, { templateKwargs: { enable_thinking: false } }).result();
+    expect(off.text).toBe('Yes <think>.');
+    expect(off).not.toHaveProperty('reasoning');
+  });
+
+  test('continues the last message', async () => {
+    const engine = await loadEngine();
+    expect(await engine.renderChat([{ role: 'user', content: 'x' }, { role: 'assistant', content: 'So, ' }], { continueFinalMessage: true }))
+      .toBe('<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\nSo, ');
+  });
+
+  test.each([
+    ['no messages', [], {}, { code: 'invalid_argument', param: 'messages' }],
+    ['an unknown role', [{ role: 'robot', content: 'x' }], {}, { code: 'invalid_argument', param: 'messages[0].role' }],
+    ['content of another type', [{ role: 'user', content: 'x' }, { role: 'user', content: 5 }], {}, { code: 'invalid_argument', param: 'messages[1].content' }],
+    ['no content of a user', [{ role: 'user' }], {}, { code: 'invalid_argument', param: 'messages[0].content' }],
+    ['an image', [{ role: 'user', content: [{ type: 'image_url' }] }], {}, { code: 'invalid_argument', param: 'messages[0].content[0].type' }],
+    ['a tool without a name', [{ role: 'user', content: 'x' }], { tools: [{ type: 'function', function: {} }] }, { code: 'invalid_argument', param: 'tools[0].function.name' }],
+    ['two ways to go on', [{ role: 'user', content: 'x' }], { addGenerationPrompt: true, continueFinalMessage: true }, { code: 'invalid_argument', param: 'addGenerationPrompt' }],
+    ['a reserved template variable', [{ role: 'user', content: 'x' }], { templateKwargs: { range: 1 } }, { code: 'template_error' }],
+  ])('refuses %s', async (_name, messages, options, expected) => {
+    const engine = await loadEngine();
+    await expect(engine.chat(messages as never, options as never).result()).rejects.toMatchObject(expected);
+  });
+
+  test('a template that throws, does not parse or is missing is a template error, and the engine goes on', async () => {
+    for (const [template, message] of [["{{ raise_exception('no system') }}", 'chat template: no system'], ['{% if %}', /^chat template: /], [null, /but the model has none/]] as const) {
+      const engine = await loadEngine({}, tinyModel({ 'tokenizer_config.json': template === null ? null : { chat_template: template } }));
+      await expect(engine.chat([{ role: 'user', content: 'x' }]).result()).rejects.toMatchObject({ code: 'template_error', message: expect.stringMatching(message) as string });
+      expect((await engine.generate('x').result()).choices).toHaveLength(1);
+    }
+  });
+});
+
+describe('load and close', () => {
+  test('hands one record to the addon and reports what it resolved', async () => {
+    const onProgress = jest.fn();
+    const engine = await Engine.load(modelDir, { maxModelLen: 512, threads: 2 }, onProgress);
+    engines.push(engine);
+    const [load] = fake.loads;
+    expect(load.spec).toMatchObject({ vocabSize: 272, hiddenSize: 8, numKvHeads: 1, headDim: 4, attentionScale: 0.5 });
+    expect(load.options).toMatchObject({ device: 'cpu', threads: 2, maxModelLen: 512, maxNumSeqs: 64, maxNumBatchedTokens: 512, maxQueuedRequests: 1024, prefixCache: true, weightDtype: 'f32' });
+    expect([...load.options.eosTokenIds]).toEqual([258, 256]);
+    expect(load.vocab.special.length).toBe(263);
+    expect(load.tensors).toHaveLength(14);
+    expect(engine.info).toMatchObject({ backend: 'fake', maxModelLen: 512, architecture: 'Qwen2ForCausalLM', toolCallFormat: 'hermes', samplingDefaults: {} });
+    expect(onProgress).toHaveBeenCalledWith({ doneBytes: 1000, totalBytes: 1000 });
+  });
+
+  test('sampling defaults of the model apply below the request, and can be left out', async () => {
+    const dir = tinyModel({ 'generation_config.json': { do_sample: true, temperature: 0.7, top_p: 0.8, top_k: 20, repetition_penalty: 1.1 } });
+    const engine = await loadEngine({}, dir);
+    await engine.generate('x', { topK: 5 }).result();
+    expect(fake.requests[0].sampling).toMatchObject({ temperature: 0.7, topP: 0.8, topK: 5, repetitionPenalty: 1.1 });
+    const plain = await loadEngine({ generationConfig: 'none' }, dir);
+    await plain.generate('x').result();
+    expect(fake.requests[1].sampling).toMatchObject({ temperature: 1, topP: 1, topK: 0, repetitionPenalty: 1 });
+    const greedy = await loadEngine({}, tinyModel({ 'generation_config.json': { do_sample: false, temperature: 0.7 } }));
+    expect(greedy.info.samplingDefaults).toEqual({ temperature: 0 });
+  });
+
+  test('a signal ends the load', async () => {
+    await expect(Engine.load(modelDir, { signal: AbortSignal.abort() })).rejects.toMatchObject({ code: 'aborted' });
+    fake.loadMs = 10_000;
+    await expect(Engine.load(modelDir, { signal: AbortSignal.timeout(100) })).rejects.toMatchObject({ code: 'aborted' });
+  });
+
+  test.each([
+    ['an unknown option', { treads: 2 }, 'options.treads'], ['a fraction of threads', { threads: 1.5 }, 'threads'], ['an unknown dtype', { dtype: 'int8' }, 'dtype'],
+    ['a device that is not there', { device: 'cuda' }, 'device'], ['zero sequences', { maxNumSeqs: 0 }, 'maxNumSeqs'], ['a signal that is none', { signal: 1 }, 'signal'],
+  ])('refuses %s', async (_name, options, param) => {
+    await expect(Engine.load(modelDir, options as never)).rejects.toMatchObject({ code: 'invalid_argument', param });
+  });
+
+  test('a missing directory says what was expected', async () => {
+    await expect(Engine.load('/no/such/dir')).rejects.toMatchObject({ code: 'invalid_model', message: 'model "/no/such/dir": expected a directory with config.json, or \'demo\', got a path that does not exist' });
+  });
+
+  test('close ends open calls, is idempotent, and refuses new ones', async () => {
+    fake.answer = () => ({ text: 'a'.repeat(10_000) });
+    const engine = await loadEngine();
+    const generation = engine.generate('x');
+    await generation.submitted;
+    await Promise.all([engine.close(), engine.close()]);
+    await expect(generation.result()).rejects.toMatchObject({ code: 'engine_closed' });
+    await expect(engine.generate('x').result()).rejects.toMatchObject({ code: 'engine_closed' });
+  });
+
+  test('engines live side by side', async () => {
+    const [a, b] = await Promise.all([loadEngine(), loadEngine()]);
+    const results = await Promise.all([a.generate('x').result(), b.generate('x').result()]);
+    expect(results.every(({ choices }) => choices[0].text.startsWith('Hello'))).toBe(true);
+  });
+});
+
+test('tokenizes and detokenizes', async () => {
+  const engine = await loadEngine();
+  const ids = await engine.tokenize('é<|im_end|>');
+  expect([...ids]).toEqual([195, 169, 258]);
+  expect(engine.detokenize(ids)).toBe('é');
+  expect(engine.detokenize(ids, { skipSpecialTokens: false })).toBe('é<|im_end|>');
+  expect([...engine.tokenBytes(195)]).toEqual([195]);
+  expect(() => engine.detokenize([9999])).toThrow(expect.objectContaining({ code: 'invalid_argument', param: 'tokenIds[0]' }) as Error);
+});

@@ -1,0 +1,114 @@
+import { type OutputPart, TOOL_CALL_FORMATS, ToolCallMachine } from '../../../ts/text/tool-calls';
+
+const hermes = TOOL_CALL_FORMATS.find(({ name }) => name === 'hermes')!;
+
+function run(pieces: readonly string[]): { text: string; calls: { name: string; arguments: string }[] } {
+  const machine = new ToolCallMachine(hermes);
+  const parts: OutputPart[] = [...pieces.flatMap((piece) => machine.push(piece)), ...machine.end()];
+  return {
+    text: parts.map((part) => (part.type === 'text' ? part.text : '')).join(''),
+    calls: parts.flatMap((part) => (part.type === 'toolCall' ? [{ name: part.name, arguments: part.arguments }] : [])),
+  };
+}
+
+const call = (body: string) => `<tool_call>\n${body}\n</tool_call>`;
+const GOOD = '{"name": "get", "arguments": {"city": "Zürich", "n": [1, -2.5e3, {"x": null}]}}';
+
+describe('calls', () => {
+  test.each<[name: string, text: string, content: string, calls: [string, string][]]>([
+    ['one call', call(GOOD), '', [['get', '{"city": "Zürich", "n": [1, -2.5e3, {"x": null}]}']]],
+    ['text before it', `I look.\n${call(GOOD)}`, 'I look.', [['get', '{"city": "Zürich", "n": [1, -2.5e3, {"x": null}]}']]],
+    ['two calls, blanks between and after', `${call('{"name":"a","arguments":{}}')}\n${call('{"name":"b","arguments":{ }}')}\n`, '', [['a', '{}'], ['b', '{ }']]],
+    ['text after a call', `${call('{"name":"a"}')}\nDone.`, 'Done.', [['a', '{}']]],
+    ['text on both sides keeps its blanks after', `A. ${call('{"name":"a"}')}\nB.`, 'A.\nB.', [['a', '{}']]],
+    ['arguments before the name', call('{"arguments": {"a": 1}, "name": "a"}'), '', [['a', '{"a": 1}']]],
+    ['no arguments', call('{"name": "a"}'), '', [['a', '{}']]],
+    ['null as arguments', call('{"name": "a", "arguments": null}'), '', [['a', '{}']]],
+    ['arguments written as a string of JSON', call('{"name": "a", "arguments": "{\\"b\\": 1}"}'), '', [['a', '{"b": 1}']]],
+    ['markers and braces inside strings', call('{"name": "a", "arguments": {"s": "</tool_call> } ] \\" \\\\ <tool_call>"}}'), '', [['a', '{"s": "</tool_call> } ] \\" \\\\ <tool_call>"}']]],
+    ['the last of two equal keys', call('{"name": "a", "arguments": {"x": 1}, "arguments": {"x": 2}}'), '', [['a', '{"x": 2}']]],
+    ['a call whose closing marker never came', `<tool_call>\n${GOOD}`, '', [['get', '{"city": "Zürich", "n": [1, -2.5e3, {"x": null}]}']]],
+    ['a call cut within its closing marker', `<tool_call>${GOOD}\n</tool_`, '', [['get', '{"city": "Zürich", "n": [1, -2.5e3, {"x": null}]}']]],
+    ['numbers and escapes as written', call('{"name": "a", "arguments": {"n": 1.0, "s": "\\u00e9"}}'), '', [['a', '{"n": 1.0, "s": "\\u00e9"}']]],
+  ])('%s', (_name, text, content, calls) => {
+    expect(run([text])).toEqual({ text: content, calls: calls.map(([name, args]) => ({ name, arguments: args })) });
+  });
+
+  test.each([
+    ['plain text', ' Hello,\n world. \n'],
+    ['parts of a marker', 'a < b, <tool, <tool_call, <<tool_calls>'],
+    ['an object that is cut', '<tool_call>\n{"name": "get", "argu'],
+    ['no JSON', '<tool_call>get_weather(city)</tool_call>'],
+    ['a missing brace', '<tool_call>{"name": "a", "arguments": {}</tool_call>'],
+    ['a brace too many', '<tool_call>{"name": "a"}}</tool_call>'],
+    ['single quotes', "<tool_call>{'name': 'a'}</tool_call>"],
+    ['a trailing comma', '<tool_call>{"name": "a",}</tool_call>'],
+    ['a bare word', '<tool_call>{"name": a}</tool_call>'],
+    ['a number that is none', '<tool_call>{"name": "a", "arguments": {"n": 01}}</tool_call>'],
+    ['a line break in a string', '<tool_call>{"name": "a\nb"}</tool_call>'],
+    ['a wrong escape', '<tool_call>{"name": "a", "arguments": {"s": "\\x"}}</tool_call>'],
+    ['a name that is no string', '<tool_call>{"name": 5, "arguments": {}}</tool_call>'],
+    ['no name', '<tool_call>{"arguments": {}}</tool_call>'],
+    ['arguments that are a list', '<tool_call>{"name": "a", "arguments": [1]}</tool_call>'],
+    ['arguments that are a plain string', '<tool_call>{"name": "a", "arguments": "b"}</tool_call>'],
+    ['a list of calls', '<tool_call>[{"name": "a"}]</tool_call>'],
+    ['text after the object', '<tool_call>{"name": "a"} or so</tool_call>'],
+    ['hostile depth', `<tool_call>{"name": "a", "arguments": ${'{"x":'.repeat(10_000)}`],
+    ['a closing marker alone', 'x</tool_call>y'],
+  ])('what is no call comes back as text: %s', (_name, text) => {
+    expect(run([text])).toEqual({ text, calls: [] });
+  });
+
+  test('a bad call does not hide the good one after it', () => {
+    expect(run([`<tool_call>{"name": bad}\n${call('{"name": "a"}')}`])).toEqual({ text: '<tool_call>{"name": bad}', calls: [{ name: 'a', arguments: '{}' }] });
+    expect(run([`<tool_call>${call('{"name": "a"}')}`])).toEqual({ text: '<tool_call>', calls: [{ name: 'a', arguments: '{}' }] });
+  });
+});
+
+test('text is not held back longer than it can become a marker', () => {
+  const machine = new ToolCallMachine(hermes);
+  expect(machine.push('a <to')).toEqual([{ type: 'text', text: 'a' }]);
+  expect(machine.push('a')).toEqual([{ type: 'text', text: ' <toa' }]);
+});
+
+test('any chunking gives the same', () => {
+  const pieces = ['Hi', ' ', '\n', '<', '<tool_call>', '</tool_call>', '{"name": "a"', ', "arguments": ', '{"x": "', '</tool_call>', '\\"', '"}', '}', '{', '[1,', '2]', 'é😀', call(GOOD), call('{"name":"b"}'), '"', ':', ',', 'true'];
+  const random = makeRandom(7);
+  for (let round = 0; round < 3000; round++) {
+    const text = Array.from({ length: 1 + random(9) }, () => pieces[random(pieces.length)]).join('');
+    const whole = run([text]);
+    expect([text, run(split(text, random))]).toEqual([text, whole]);
+    if (whole.calls.length === 0) expect(whole.text).toBe(text);
+  }
+});
+
+test('costs grow with the text, not with its square', () => {
+  const timeOf = (length: number) => {
+    const text = `<tool_call>{"name": "a", "arguments": {"s": "${'</tool_call> '.repeat(length)}"}}</tool_call>`;
+    const started = process.hrtime.bigint();
+    expect(run([...text]).calls).toHaveLength(1);
+    return Number(process.hrtime.bigint() - started);
+  };
+  timeOf(1000);
+  // Quadratic cost would make it 256 times as long.
+  expect(timeOf(32_000)).toBeLessThan(80 * timeOf(2000));
+});
+
+function split(text: string, random: (below: number) => number): string[] {
+  const pieces: string[] = [];
+  for (let at = 0; at < text.length;) {
+    const length = 1 + random(6);
+    pieces.push(text.slice(at, at + length));
+    at += length;
+  }
+  return pieces;
+}
+
+/** Park and Miller's generator: the same cases in every run. */
+function makeRandom(seed: number): (below: number) => number {
+  let state = seed;
+  return (below) => {
+    state = (state * 48271) % 2147483647;
+    return state % below;
+  };
+}

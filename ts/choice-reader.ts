@@ -1,0 +1,95 @@
+import { randomBytes } from 'node:crypto';
+import type { NativeEvent } from './addon-types';
+import { type ChatEvent, type DeltaEvent, type FinishReason, toTokenLogprob } from './events';
+import type { ToolCall } from './text/messages';
+import { ReasoningMachine, type ReasoningPart, type ThinkingState } from './text/reasoning';
+import { type OutputPart, type ToolCallFormat, ToolCallMachine } from './text/tool-calls';
+
+/** How one choice's text is read: what the machines look for. */
+export interface ChoiceReading {
+  /** undefined: tool calls stay text. */
+  toolCallFormat?: ToolCallFormat;
+  /** undefined: thoughts stay text. */
+  thinking?: ThinkingState;
+}
+
+type ContentEvent = Exclude<ChatEvent, { type: 'finish' }>;
+
+/** Turns the addon's events of one choice into ours, and keeps the whole choice. */
+export class ChoiceReader {
+  readonly #index: number;
+  readonly #reasoningMachine?: ReasoningMachine;
+  readonly #toolCallMachine?: ToolCallMachine;
+  readonly toolCalls: ToolCall[] = [];
+  readonly tokenIds: number[] = [];
+  readonly logprobs: NonNullable<DeltaEvent['logprobs']> = [];
+  text = '';
+  reasoning = '';
+
+  constructor(index: number, { toolCallFormat, thinking }: ChoiceReading) {
+    this.#index = index;
+    if (toolCallFormat !== undefined) this.#toolCallMachine = new ToolCallMachine(toolCallFormat);
+    if (thinking !== undefined) this.#reasoningMachine = new ReasoningMachine(thinking);
+  }
+
+  /** The tokens of an event go with its first text; where the machines hold all text back, with an empty one. */
+  read({ textDelta, tokenIds, logprobs, finish }: NativeEvent): ContentEvent[] {
+    const events = this.#split(textDelta, finish !== null).map((part) => this.#toEvent(part));
+    let delta = events.find((event) => event.type === 'delta');
+    if (delta === undefined && tokenIds.length > 0) {
+      delta = this.#delta('');
+      events.push(delta);
+    }
+    if (delta !== undefined) {
+      delta.tokenIds = tokenIds;
+      if (logprobs !== null) delta.logprobs = logprobs.map(toTokenLogprob);
+    }
+    for (const id of tokenIds) this.tokenIds.push(id);
+    for (const entry of delta?.logprobs ?? []) this.logprobs.push(entry);
+    return events;
+  }
+
+  /** A normal end after at least one call is `tool_calls`; a call cut by the length limit stays `length`. */
+  finishReason(reason: 'stop' | 'length'): FinishReason {
+    return reason === 'stop' && this.toolCalls.length > 0 ? 'tool_calls' : reason;
+  }
+
+  /** Reasoning first: tool calls are looked for in the rest only. */
+  #split(textDelta: string, isEnd: boolean): (OutputPart | ReasoningPart)[] {
+    const parts = this.#splitReasoning(textDelta, isEnd);
+    const calls = this.#toolCallMachine;
+    if (calls === undefined) return parts;
+    const split = parts.flatMap((part): (OutputPart | ReasoningPart)[] => (part.type === 'text' ? calls.push(part.text) : [part]));
+    return isEnd ? [...split, ...calls.end()] : split;
+  }
+
+  #splitReasoning(textDelta: string, isEnd: boolean): ReasoningPart[] {
+    const machine = this.#reasoningMachine;
+    if (machine === undefined) return textDelta === '' ? [] : [{ type: 'text', text: textDelta }];
+    return isEnd ? [...machine.push(textDelta), ...machine.end()] : machine.push(textDelta);
+  }
+
+  #toEvent(part: OutputPart | ReasoningPart): ContentEvent {
+    switch (part.type) {
+      case 'text':
+        this.text += part.text;
+        return this.#delta(part.text);
+      case 'reasoning':
+        this.reasoning += part.text;
+        return { type: 'reasoning', index: this.#index, textDelta: part.text };
+      case 'toolCall': {
+        const call = { id: newToolCallId(), name: part.name, arguments: part.arguments };
+        const callIndex = this.toolCalls.push(call) - 1;
+        return { type: 'toolCall', index: this.#index, callIndex, id: call.id, name: call.name, argumentsDelta: call.arguments };
+      }
+    }
+  }
+
+  #delta(textDelta: string): DeltaEvent {
+    return { type: 'delta', index: this.#index, textDelta, tokenIds: [] };
+  }
+}
+
+function newToolCallId(): string {
+  return `call_${randomBytes(12).toString('hex')}`;
+}

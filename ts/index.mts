@@ -1,0 +1,2 @@
+// The entry for `import`; everything lives in the CommonJS build, so that a process that uses both has one copy.
+export * from './index.js';

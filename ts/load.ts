@@ -1,0 +1,76 @@
+import type { NativeAddon, NativeEngine, NativeEvent, NativeLoad, NativeVocab } from './addon-types';
+import { CapstanError } from './errors';
+import { type Model, readModel } from './model/model';
+import { type EngineOptions, resolveEngineOptions, type ResolvedEngineOptions } from './options';
+import type { SamplingDefaults } from './sampling';
+import type { Vocabulary } from './text/vocabulary';
+
+/** How much of the weights is packed. */
+export interface LoadProgress {
+  doneBytes: number;
+  totalBytes: number;
+}
+
+export interface LoadedModel {
+  native: NativeEngine;
+  model: Model;
+  eosTokenIds: number[];
+  samplingDefaults: SamplingDefaults;
+  prefixCache: boolean;
+}
+
+/** Reads the model directory, then hands one record to the addon, which loads on threads of its own. */
+export async function loadNative(
+  addon: () => NativeAddon, modelDir: string, options: EngineOptions, onProgress: ((progress: LoadProgress) => void) | undefined,
+  onEvents: (events: NativeEvent[]) => void,
+): Promise<LoadedModel> {
+  const resolved = resolveEngineOptions(options);
+  throwIfAborted(options.signal);
+  const native = addon();
+  const model = await readModel(modelDir);
+  throwIfAborted(options.signal);
+  const load = nativeLoad(model, resolved);
+  const engine = await runLoad(native, load, options.signal, onProgress, onEvents);
+  return {
+    native: engine,
+    model,
+    eosTokenIds: model.config.eosTokenIds,
+    samplingDefaults: resolved.generationConfig === 'none' ? {} : model.config.samplingDefaults,
+    prefixCache: resolved.prefixCache,
+  };
+}
+
+async function runLoad(
+  addon: NativeAddon, load: NativeLoad, signal: AbortSignal | undefined, onProgress: ((progress: LoadProgress) => void) | undefined,
+  onEvents: (events: NativeEvent[]) => void,
+): Promise<NativeEngine> {
+  let onAbort: (() => void) | undefined;
+  const cancel = { onCancel: (run: () => void) => { onAbort = run; signal?.addEventListener('abort', run, { once: true }); } };
+  try {
+    return await addon.load(load, (doneBytes, totalBytes) => onProgress?.({ doneBytes, totalBytes }), onEvents, cancel);
+  } finally {
+    if (onAbort !== undefined) signal?.removeEventListener('abort', onAbort);
+  }
+}
+
+function throwIfAborted(signal: AbortSignal | undefined): void {
+  if (signal?.aborted === true) throw new CapstanError('aborted', 'The load was aborted', { cause: signal.reason });
+}
+
+function nativeLoad({ config, checkpoint, tokenizer }: Model, options: ResolvedEngineOptions): NativeLoad {
+  const { dtype, generationConfig: _generationConfig, ...rest } = options;
+  const { spec, eosTokenIds } = config;
+  return {
+    files: checkpoint.files,
+    tensors: checkpoint.tensors,
+    spec,
+    vocab: nativeVocab(tokenizer.vocabulary, spec.vocabSize),
+    options: { ...rest, weightDtype: dtype === 'auto' ? checkpoint.dtype : dtype, eosTokenIds: Int32Array.from(eosTokenIds) },
+  };
+}
+
+/** Tokens beyond the embedding's rows can neither be read nor sampled. */
+function nativeVocab({ bytes, offsets, special, numTokens }: Vocabulary, vocabSize: number): NativeVocab {
+  const kept = Math.min(numTokens, vocabSize);
+  return { bytes: bytes.subarray(0, offsets[kept]), offsets: offsets.subarray(0, kept + 1), special: special.subarray(0, kept) };
+}

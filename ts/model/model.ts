@@ -1,0 +1,64 @@
+import { stat } from 'node:fs/promises';
+import { basename, join, resolve } from 'node:path';
+import { CapstanError } from '../errors';
+import { packageRoot } from '../package-root';
+import { ChatTemplate } from '../text/chat-template';
+import { THINK_CLOSE, THINK_OPEN } from '../text/reasoning';
+import { TOOL_CALL_FORMATS, type ToolCallFormat } from '../text/tool-calls';
+import { Tokenizer } from '../text/tokenizer';
+import { type Checkpoint, readCheckpoint } from './checkpoint';
+import { type ModelConfig, readModelConfig } from './config';
+import { wantedTensors } from './families';
+import { readJsonFile } from './json-file';
+
+/** A model directory, read but for the weights' bytes. */
+export interface Model {
+  /** The directory's name, or `demo`. */
+  name: string;
+  config: ModelConfig;
+  checkpoint: Checkpoint;
+  tokenizer: Tokenizer;
+  chatTemplate: ChatTemplate;
+  /** How the model writes tool calls, judged by its template; undefined if it was not trained on any that we know. */
+  toolCallFormat: ToolCallFormat | undefined;
+  /** Whether the model's template knows thoughts. */
+  hasThoughts: boolean;
+}
+
+/** The model that ships with the package. */
+export const DEMO_MODEL = 'demo';
+
+/** Markers that the text machines look for; a tokenizer that calls them special would hide them. */
+const MARKERS: ReadonlySet<string> = new Set([THINK_OPEN, THINK_CLOSE, ...TOOL_CALL_FORMATS.flatMap(({ open, close }) => [open, close])]);
+
+/** @throws CapstanError `invalid_model`, `unsupported_model` or `io_error` that names the file. */
+export async function readModel(modelDir: string): Promise<Model> {
+  const dir = modelDir === DEMO_MODEL ? join(packageRoot, 'models', 'demo') : resolve(modelDir);
+  await checkDirectory(dir, modelDir);
+  // The tokenizer is the longest part and waits for nothing.
+  const [{ config, checkpoint }, tokenizer, chatTemplate] = await Promise.all([readWeights(dir), Tokenizer.load(dir, MARKERS), ChatTemplate.load(dir)]);
+  return {
+    name: modelDir === DEMO_MODEL ? DEMO_MODEL : basename(dir),
+    config,
+    checkpoint,
+    tokenizer,
+    chatTemplate,
+    toolCallFormat: TOOL_CALL_FORMATS.find(({ open }) => chatTemplate.mentions(open)),
+    hasThoughts: chatTemplate.mentions(THINK_CLOSE),
+  };
+}
+
+async function checkDirectory(dir: string, given: string): Promise<void> {
+  const stats = await stat(dir).catch(() => undefined);
+  if (stats?.isDirectory() === true) return;
+  const received = stats === undefined ? 'a path that does not exist' : 'a file';
+  const expected = `a directory with config.json, or '${DEMO_MODEL}'`;
+  throw new CapstanError('invalid_model', `model ${JSON.stringify(given)}: expected ${expected}, got ${received}`, { param: 'modelDir', expected, received });
+}
+
+async function readWeights(dir: string): Promise<{ config: ModelConfig; checkpoint: Checkpoint }> {
+  const [configJson, generationJson] = await Promise.all([readJsonFile(dir, 'config.json'), readJsonFile(dir, 'generation_config.json')]);
+  if (configJson === undefined) throw new CapstanError('invalid_model', 'config.json: expected one in the model directory, got none', { param: 'config.json' });
+  const config = readModelConfig(configJson, generationJson);
+  return { config, checkpoint: await readCheckpoint(dir, wantedTensors(config.spec, config.features)) };
+}
