@@ -6,7 +6,7 @@
 import { writeFileSync } from 'node:fs';
 
 import { Engine } from '../../ts/index';
-import { Comparison, F32_TOLERANCE, listCases, NATIVE_TOLERANCE } from './golden';
+import { Comparison, F32_TOLERANCE, listCases, nativeTolerance } from './golden';
 import type { Answer, GoldenCase, GoldenPrompt } from './golden';
 
 export type Mode = 'native' | 'f32';
@@ -28,7 +28,7 @@ export interface CaseReport {
 const NUM_TOP_LOGPROBS = 10;
 
 export async function compareCase({ directory, golden }: GoldenCase, mode: Mode): Promise<CaseReport> {
-  const comparison = new Comparison(golden, mode === 'f32' ? F32_TOLERANCE : NATIVE_TOLERANCE[golden.dtype]);
+  const comparison = new Comparison(golden, mode === 'f32' ? F32_TOLERANCE : nativeTolerance(golden));
   const answers: CaseReport['answers'] = [];
   const engine = await Engine.load(directory, {
     ...(golden.maxModelLen === undefined ? {} : { maxModelLen: golden.maxModelLen }),

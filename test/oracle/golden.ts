@@ -9,6 +9,8 @@ export interface Golden {
   /** Context length to load with, where the default is not meant. */
   maxModelLen?: number;
   features: string[];
+  /** Of random configurations: what the checkpoint's number type alone costs, rounding in transformers. */
+  roundingCost?: Tolerance;
   /** Log-probability of each token of the named prompt after those before it; null for the first. */
   promptLogprobs: { prompt: string; logprobs: (number | null)[] };
   prompts: GoldenPrompt[];
@@ -43,13 +45,19 @@ export interface Tolerance {
 }
 
 /** With activations and KV cache of the checkpoint's own type (architecture, contract 4). */
-export const NATIVE_TOLERANCE: Record<Golden['dtype'], Tolerance> = {
+const NATIVE_TOLERANCE: Record<Golden['dtype'], Tolerance> = {
   f32: { worst: 1e-3, mean: 1e-3 },
   f16: { worst: 1e-2, mean: 1e-2 },
   bf16: { worst: 0.15, mean: 0.02 },
 };
 /** With activations and KV cache in f32, whatever the checkpoint's type. */
 export const F32_TOLERANCE: Tolerance = { worst: 1e-3, mean: 1e-3 };
+
+/** The contract's, or twice what rounding alone costs where nobody chose the configuration and that is more. */
+export function nativeTolerance({ dtype, roundingCost }: Golden): Tolerance {
+  const { worst, mean } = NATIVE_TOLERANCE[dtype];
+  return { worst: Math.max(worst, 2 * (roundingCost?.worst ?? 0)), mean: Math.max(mean, 2 * (roundingCost?.mean ?? 0)) };
+}
 
 /** The cases under `directory`, or the one that it is. */
 export function listCases(directory: string): GoldenCase[] {

@@ -21,6 +21,7 @@ from cases import CASES
 from golden import load_judge, make_golden, write_golden, write_model
 from mutations import check_case
 from random_cases import random_cases
+from rounding import rounding_cost
 from small_tokenizer import tokenizer_json
 
 torch.set_num_threads(1)
@@ -51,7 +52,11 @@ def main():
     for case in cases:
         directory = args.out / case["name"]
         generator = write_model(case, args.seed, directory, tokenizer_json(case["tokenizer_size"] or case["vocab"]))
-        golden = make_golden(case, args.seed, load_judge(case, directory), generator)
+        model = load_judge(case, directory)
+        golden = make_golden(case, args.seed, model, generator)
+        if args.random:
+            worst, mean = rounding_cost(case, golden, model)
+            golden["roundingCost"] = {"worst": round(worst, 6), "mean": round(mean, 6)}
         write_golden(golden, directory / "golden.json")
         margins = sorted(m for p in golden["prompts"] for m in p["margins"])
         size = sum(f.stat().st_size for f in directory.iterdir())
