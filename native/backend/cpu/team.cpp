@@ -72,6 +72,7 @@ Team::Team(const std::vector<int>& cpus, bool may_spin) : cpus_(cpus), may_spin_
   if (cpus_.empty()) cpus_.push_back(-1);
   errors_.resize(cpus_.size());
   ranges_ = std::vector<Range>(cpus_.size());
+  claims_ = std::vector<Claim>(cpus_.size());
   try {
     for (int thread = 1; thread < size(); ++thread) threads_.emplace_back([this, thread] { work(thread); });
   } catch (...) {
@@ -83,7 +84,7 @@ Team::Team(const std::vector<int>& cpus, bool may_spin) : cpus_(cpus), may_spin_
 Team::~Team() { stop(); }
 
 void Team::stop() noexcept {
-  is_stopping_ = true;
+  is_stopping_.store(true, std::memory_order_release);
   generation_.fetch_add(1, std::memory_order_seq_cst);
   wake(generation_);
   for (std::thread& thread : threads_) thread.join();
@@ -127,11 +128,21 @@ void Team::invoke(Call call, int thread) noexcept {
   }
 }
 
+// NOTE: claims only grow, so a thread that wakes late, with an old generation in hand, claims nothing.
+bool Team::claim(int thread, uint32_t generation) {
+  std::atomic<uint32_t>& claimed = claims_[thread].generation;
+  uint32_t last = claimed.load(std::memory_order_relaxed);
+  return static_cast<int32_t>(generation - last) > 0 && claimed.compare_exchange_strong(last, generation, std::memory_order_acq_rel);
+}
+
 void Team::work(int thread) {
   if (cpus_[thread] >= 0) pin_this_thread(cpus_[thread]);
-  for (uint32_t seen = 0;; ++seen) {
+  for (uint32_t seen = 0;;) {
     wait_while(generation_, seen);
-    if (is_stopping_) return;
+    if (is_stopping_.load(std::memory_order_acquire)) return;
+    seen = generation_.load(std::memory_order_acquire);
+    // From a successful claim on, the caller waits for this part: call_ stays.
+    if (!claim(thread, seen)) continue;
     invoke(call_, thread);
     if (num_running_.fetch_sub(1, std::memory_order_seq_cst) == 1) wake(num_running_);
   }
@@ -139,14 +150,20 @@ void Team::work(int thread) {
 
 void Team::run_call(Call call, int threads) {
   const bool is_parallel = threads > 1;
+  uint32_t generation = 0;
   if (is_parallel) {
     call_ = call;
     num_running_.store(static_cast<uint32_t>(size() - 1), std::memory_order_relaxed);
-    generation_.fetch_add(1, std::memory_order_seq_cst);
+    generation = generation_.fetch_add(1, std::memory_order_seq_cst) + 1;
     wake(generation_);
   }
   invoke(call, 0);
   if (is_parallel) {
+    for (int thread = 1; thread < size(); ++thread) {
+      if (!claim(thread, generation)) continue;
+      invoke(call, thread);
+      num_running_.fetch_sub(1, std::memory_order_relaxed);
+    }
     for (uint32_t left; (left = num_running_.load(std::memory_order_acquire)) != 0;) wait_while(num_running_, left);
   }
   for (std::exception_ptr& error : errors_) {

@@ -1,5 +1,6 @@
 #pragma once
-// A fixed team of threads that runs one function at a time, fork and join. Thread 0 is the caller.
+// A fixed team of threads that runs one function at a time, fork and join. Thread 0 is the caller. Each thread's part is claimed once: what a thread
+// has not begun when the caller is done, the caller does in its place, so that a thread whose core is wanted elsewhere holds up nobody.
 #include <atomic>
 #include <cstdint>
 #include <exception>
@@ -22,7 +23,7 @@ class Team {
   // Pins the calling thread as thread 0, where that is wanted. Once per thread that steps; loading may come from another one.
   void pin_caller();
 
-  // function(thread) on every thread; returns when all are done. Rethrows the exception of the lowest thread that threw.
+  // function(thread) once for every thread, on that thread or, when it is late, on the caller; returns when all are done. Rethrows the exception of the lowest thread that threw.
   // Denormals are flushed to zero on all threads while it runs, as `vdpbf16ps` does in any case: so all instruction sets agree.
   template <class F>
   void run(F&& function) {
@@ -55,6 +56,10 @@ class Team {
   }
 
  private:
+  // The last call whose part of this thread has been claimed.
+  struct alignas(64) Claim {
+    std::atomic<uint32_t> generation{0};
+  };
   // What is left of a thread's range, in one word.
   struct alignas(64) Range {
     std::atomic<uint64_t> word{0};  // begin, end of 32 bits each
@@ -98,6 +103,7 @@ class Team {
 
   void run_call(Call call, int threads);
   void work(int thread);
+  bool claim(int thread, uint32_t generation);
   void invoke(Call call, int thread) noexcept;
   void wait_while(std::atomic<uint32_t>& word, uint32_t value);
   void wake(std::atomic<uint32_t>& word);
@@ -106,11 +112,12 @@ class Team {
   std::vector<int> cpus_;
   bool may_spin_;
   std::thread::id pinned_caller_;
-  bool is_stopping_ = false;
+  std::atomic<bool> is_stopping_{false};
   Call call_{};
   alignas(64) std::atomic<uint32_t> generation_{0};  // goes up by one per call
-  alignas(64) std::atomic<uint32_t> num_running_{0};
+  alignas(64) std::atomic<uint32_t> num_running_{0};  // parts of other threads that are not done
   alignas(64) std::atomic<uint32_t> num_sleeping_{0};  // threads that may be in futex_wait; spares the call when all spin
+  std::vector<Claim> claims_;               // by thread
   std::vector<Range> ranges_;               // by thread
   std::vector<std::exception_ptr> errors_;  // by thread
   std::vector<std::thread> threads_;
