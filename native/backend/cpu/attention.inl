@@ -6,111 +6,161 @@ using namespace capstan;
 
 constexpr float kMinusInfinity = -__builtin_inff();
 
-// c (R, P * 16) = a (R, k) · w (k, P * 16), or added to c. a row r at a + r * a_stride; step k of panel p at w + k * w_step + p * w_panel.
-template <int R, int P>
-[[gnu::noinline]] void multiply_tile(const float* a, int64_t a_stride, const float* w, int64_t w_step, int64_t w_panel, int64_t k,
-                                     float* c, int64_t c_stride, bool accumulate) {
+// How keys and values of a type are read. Keys of 16 slots: kDims dimensions a step, kStepBytes apart; values of one slot: 16 dimensions.
+struct F32Cache {
+  static constexpr int kDims = 1, kStepBytes = 64, kItemBytes = 4;
+  static void keys(const char* p, Vec (&dims)[1]) { dims[0] = vec_load(reinterpret_cast<const float*>(p)); }
+  static Vec values(const char* p) { return vec_load(reinterpret_cast<const float*>(p)); }
+};
+struct F16Cache {
+  static constexpr int kDims = 1, kStepBytes = 32, kItemBytes = 2;
+  static void keys(const char* p, Vec (&dims)[1]) { dims[0] = vec_load_f16(reinterpret_cast<const uint16_t*>(p)); }
+  static Vec values(const char* p) { return vec_load_f16(reinterpret_cast<const uint16_t*>(p)); }
+};
+struct Bf16Cache {
+  static constexpr int kDims = 2, kStepBytes = 64, kItemBytes = 2;
+  static void keys(const char* p, Vec (&dims)[2]) { vec_load_bf16_pairs(reinterpret_cast<const uint32_t*>(p), dims[0], dims[1]); }
+  static Vec values(const char* p) { return vec_load_bf16(reinterpret_cast<const uint16_t*>(p)); }
+};
+
+constexpr int kTileGroups = kKvTile / kSlotGroup;
+constexpr int kAttentionPanels = kTilePanels > 1 ? 2 : 1;  // groups of keys, or 16 dimensions of values, at a time
+
+// Where the groups of a tile lie. Groups that the item does not see point at one that it does.
+struct TileGroups {
+  const char* k[kTileGroups];
+  const char* v[kTileGroups];
+};
+
+// scores (R, P * 16), rows kKvTile apart = q (R, k_dim) · keys of P groups. Each step fetches a line of `ahead`, the same groups of the next tile.
+template <class Cache, int R, int P>
+[[gnu::noinline]] void score_tile(const float* q, int k_dim, const char* const* groups, const char* const* ahead, float* scores) {
+  Vec acc[P][R];
+  const char* from[P];
+  const char* next[P];
+#pragma GCC unroll 4
+  for (int p = 0; p < P; ++p) {
+    from[p] = groups[p];
+    next[p] = ahead[p];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) acc[p][r] = vec_zero();
+  }
+  for (int d = 0; d < k_dim; d += Cache::kDims) {
+    Vec dims[P][Cache::kDims];
+    const int64_t offset = int64_t{d / Cache::kDims} * Cache::kStepBytes;
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) {
+      Cache::keys(from[p] + offset, dims[p]);
+      prefetch(next[p] + offset);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < Cache::kDims; ++i) {
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const Vec x = vec_set(q[r * k_dim + d + i]);
+#pragma GCC unroll 4
+        for (int p = 0; p < P; ++p) acc[p][r] = vec_fma(x, dims[p][i], acc[p][r]);
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int p = 0; p < P; ++p)
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) vec_store(scores + r * kKvTile + p * 16, acc[p][r]);
+}
+
+// out (R, P * 16), rows v_dim apart += weights (R, kKvTile) · values of slots [begin, end) in order.
+template <class Cache, int R, int P>
+[[gnu::noinline]] void value_tile(const float* weights, int begin, int end, const TileGroups& groups, const TileGroups& ahead, int dim, int v_dim,
+                                  float* out) {
   Vec acc[P][R];
 #pragma GCC unroll 4
   for (int p = 0; p < P; ++p)
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) acc[p][r] = accumulate ? vec_load(c + r * c_stride + p * 16) : vec_zero();
-  for (int64_t i = 0; i < k; ++i) {
-    Vec weight[P];
+    for (int r = 0; r < R; ++r) acc[p][r] = vec_load(out + r * v_dim + p * 16);
+  for (int slot = begin; slot < end;) {
+    const int group = slot / kSlotGroup;
+    const int group_end = (group + 1) * kSlotGroup < end ? (group + 1) * kSlotGroup : end;
+    int64_t offset = (int64_t{slot % kSlotGroup} * v_dim + dim) * Cache::kItemBytes;
+    for (; slot < group_end; ++slot, offset += int64_t{v_dim} * Cache::kItemBytes) {
+      Vec value[P];
 #pragma GCC unroll 4
-    for (int p = 0; p < P; ++p) weight[p] = vec_load(w + i * w_step + p * w_panel);
+      for (int p = 0; p < P; ++p) value[p] = Cache::values(groups.v[group] + offset + p * 16 * Cache::kItemBytes);
+      prefetch(ahead.v[group] + offset);
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const Vec x = vec_set(a[r * a_stride + i]);
+      for (int r = 0; r < R; ++r) {
+        const Vec x = vec_set(weights[r * kKvTile + slot]);
 #pragma GCC unroll 4
-      for (int p = 0; p < P; ++p) acc[p][r] = vec_fma(x, weight[p], acc[p][r]);
+        for (int p = 0; p < P; ++p) acc[p][r] = vec_fma(x, value[p], acc[p][r]);
+      }
     }
   }
 #pragma GCC unroll 4
   for (int p = 0; p < P; ++p)
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) vec_store(c + r * c_stride + p * 16, acc[p][r]);
+    for (int r = 0; r < R; ++r) vec_store(out + r * v_dim + p * 16, acc[p][r]);
 }
 
-template <int P>
-void multiply_rows(int rows, const float* a, int64_t a_stride, const float* w, int64_t w_step, int64_t w_panel, int64_t k, float* c,
-                   int64_t c_stride, bool accumulate) {
+// Calls call.template operator()<R>() with R = rows, 1 … kTileRows.
+template <class Call>
+[[gnu::always_inline]] inline void with_rows(int rows, Call call) {
   switch (rows) {
-    case 1: return multiply_tile<1, P>(a, a_stride, w, w_step, w_panel, k, c, c_stride, accumulate);
-    case 2: return multiply_tile<2, P>(a, a_stride, w, w_step, w_panel, k, c, c_stride, accumulate);
-    case 3: return multiply_tile<3, P>(a, a_stride, w, w_step, w_panel, k, c, c_stride, accumulate);
-    case 4: return multiply_tile<4, P>(a, a_stride, w, w_step, w_panel, k, c, c_stride, accumulate);
+    case 1: return call.template operator()<1>();
+    case 2: return call.template operator()<2>();
+    case 3: return call.template operator()<3>();
+    case 4: return call.template operator()<4>();
   }
   if constexpr (kTileRows > 4) {
     switch (rows) {
-      case 5: return multiply_tile<5, P>(a, a_stride, w, w_step, w_panel, k, c, c_stride, accumulate);
-      case 6: return multiply_tile<6, P>(a, a_stride, w, w_step, w_panel, k, c, c_stride, accumulate);
+      case 5: return call.template operator()<5>();
+      case 6: return call.template operator()<6>();
     }
   }
   if constexpr (kTileRows > 6) {
     switch (rows) {
-      case 7: return multiply_tile<7, P>(a, a_stride, w, w_step, w_panel, k, c, c_stride, accumulate);
-      case 8: return multiply_tile<8, P>(a, a_stride, w, w_step, w_panel, k, c, c_stride, accumulate);
+      case 7: return call.template operator()<7>();
+      case 8: return call.template operator()<8>();
     }
   }
 }
 
-// c (rows <= kTileRows, panels * 16) in runs of up to kTilePanels panels.
-void multiply(int rows, int panels, const float* a, int64_t a_stride, const float* w, int64_t w_step, int64_t w_panel, int64_t k, float* c,
-              int64_t c_stride, bool accumulate) {
-  int p = 0;
-  if constexpr (kTilePanels > 1) {
-    for (; p + 2 <= panels; p += 2)
-      multiply_rows<2>(rows, a, a_stride, w + p * w_panel, w_step, w_panel, k, c + p * 16, c_stride, accumulate);
-  }
-  for (; p < panels; ++p)
-    multiply_rows<1>(rows, a, a_stride, w + p * w_panel, w_step, w_panel, k, c + p * 16, c_stride, accumulate);
+template <class Cache>
+void score_rows(int rows, const float* q, int k_dim, const TileGroups& groups, const TileGroups& ahead, int group_begin, int group_end, float* scores) {
+  with_rows(rows, [&]<int R>() {
+    int g = group_begin;
+    if constexpr (kAttentionPanels > 1)
+      for (; g + 2 <= group_end; g += 2) score_tile<Cache, R, 2>(q, k_dim, groups.k + g, ahead.k + g, scores + g * kSlotGroup);
+    for (; g < group_end; ++g) score_tile<Cache, R, 1>(q, k_dim, groups.k + g, ahead.k + g, scores + g * kSlotGroup);
+  });
+}
+
+template <class Cache>
+void value_rows(int rows, const float* weights, int begin, int end, const TileGroups& groups, const TileGroups& ahead, int v_dim, float* out) {
+  if (begin >= end) return;
+  with_rows(rows, [&]<int R>() {
+    int dim = 0;
+    if constexpr (kAttentionPanels > 1)
+      for (; dim + 32 <= v_dim; dim += 32) value_tile<Cache, R, 2>(weights, begin, end, groups, ahead, dim, v_dim, out + dim);
+    for (; dim < v_dim; dim += 16) value_tile<Cache, R, 1>(weights, begin, end, groups, ahead, dim, v_dim, out + dim);
+  });
 }
 
 inline int at_least(int x, int low) { return x > low ? x : low; }
 inline int at_most(int x, int high) { return x < high ? x : high; }
 
-// Keys and values of one tile in float: keys (groups of 16 slots, k_dim, 16), values (slots, v_dim). Groups [group_begin, group_end) of the tile.
-// Slots that nobody wrote are copied as they are; nothing reads them.
-void load_kv_tile(const AttentionArgs& args, int tile_begin, int group_begin, int group_end, float* keys, float* values) {
+// Groups [group_begin, group_end) of the tile at `tile_begin`.
+TileGroups find_groups(const AttentionArgs& args, int tile_begin, int group_begin, int group_end) {
   const KvLayout& layout = args.cache.layout;
-  for (int g = group_begin; g < group_end; ++g) {
-    const int first = tile_begin + g * kSlotGroup;
+  const int64_t item = layout.dtype == DType::kF32 ? 4 : 2;
+  TileGroups groups;
+  for (int g = 0; g < kTileGroups; ++g) {
+    const int first = tile_begin + at_most(at_least(g, group_begin), group_end - 1) * kSlotGroup;
     const int64_t block = args.block_table[first / layout.block_size];
     const int64_t slot = (block * layout.num_kv_heads + args.kv_head) * layout.block_size + first % layout.block_size;
-    float* k_to = keys + g * kSlotGroup * layout.k_dim;
-    float* v_to = values + g * kSlotGroup * layout.v_dim;
-    const int64_t k_count = kSlotGroup * layout.k_dim, v_count = kSlotGroup * layout.v_dim;
-    if (layout.dtype == DType::kF32) {
-      const float* k_from = static_cast<const float*>(args.cache.k) + slot * layout.k_dim;
-      const float* v_from = static_cast<const float*>(args.cache.v) + slot * layout.v_dim;
-      for (int64_t i = 0; i < k_count; i += 16) vec_store(k_to + i, vec_load(k_from + i));
-      for (int64_t i = 0; i < v_count; i += 16) vec_store(v_to + i, vec_load(v_from + i));
-      continue;
-    }
-    const uint16_t* k_from = static_cast<const uint16_t*>(args.cache.k) + slot * layout.k_dim;
-    const uint16_t* v_from = static_cast<const uint16_t*>(args.cache.v) + slot * layout.v_dim;
-    if (layout.dtype == DType::kBf16) {
-      for (int64_t i = 0; i < k_count; i += 32) {
-        Vec even, odd;
-        vec_load_bf16_pairs(reinterpret_cast<const uint32_t*>(k_from + i), even, odd);
-        vec_store(k_to + i, even);
-        vec_store(k_to + i + 16, odd);
-      }
-      for (int64_t i = 0; i < v_count; i += 16) vec_store(v_to + i, vec_load_bf16(v_from + i));
-    } else {
-      for (int64_t i = 0; i < k_count; i += 32) {
-        float pair[32];
-        vec_store(pair, vec_load_f16(k_from + i));
-        vec_store(pair + 16, vec_load_f16(k_from + i + 16));
-        for (int j = 0; j < 16; ++j) {
-          k_to[i + j] = pair[2 * j];
-          k_to[i + 16 + j] = pair[2 * j + 1];
-        }
-      }
-      for (int64_t i = 0; i < v_count; i += 16) vec_store(v_to + i, vec_load_f16(v_from + i));
-    }
+    groups.k[g] = static_cast<const char*>(args.cache.k) + slot * layout.k_dim * item;
+    groups.v[g] = static_cast<const char*>(args.cache.v) + slot * layout.v_dim * item;
   }
+  return groups;
 }
 
 // scores (kKvTile) of one row become exp2(score - maximum so far), 0 outside [begin, end). Updates the row's maximum and sum; returns what the
@@ -150,36 +200,34 @@ inline KeyRange visible(const AttentionArgs& args, int row, int tile_begin) {
 }
 
 // out (rows, v_dim) += weights (rows, kKvTile) · values over each row's keys in order: what not all rows see, what all see, the rest.
-void add_values(int rows, const KeyRange* ranges, const float* weights, const float* values, int v_dim, float* out) {
+template <class Cache>
+void add_values(int rows, const KeyRange* ranges, const float* weights, const TileGroups& groups, const TileGroups& ahead, int v_dim, float* out) {
   int begin = 0, end = kKvTile;
   for (int r = 0; r < rows; ++r) {
     begin = at_least(begin, ranges[r].begin);
     end = at_most(end, ranges[r].end);
   }
-  const int panels = v_dim / 16;
   const auto add_row = [&](int r, int from, int to) {
-    if (from < to)
-      multiply(1, panels, weights + r * kKvTile + from, kKvTile, values + from * v_dim, v_dim, 16, to - from, out + r * v_dim, v_dim, true);
+    value_rows<Cache>(1, weights + r * kKvTile, from, to, groups, ahead, v_dim, out + r * v_dim);
   };
   if (begin >= end) {
     for (int r = 0; r < rows; ++r) add_row(r, ranges[r].begin, ranges[r].end);
     return;
   }
   for (int r = 0; r < rows; ++r) add_row(r, ranges[r].begin, begin);
-  multiply(rows, panels, weights + begin, kKvTile, values + begin * v_dim, v_dim, 16, end - begin, out, v_dim, true);
+  value_rows<Cache>(rows, weights, begin, end, groups, ahead, v_dim, out);
   for (int r = 0; r < rows; ++r) add_row(r, end, ranges[r].end);
 }
 
-void attention(const AttentionArgs& args) {
+template <class Cache>
+void attention_with(const AttentionArgs& args) {
   const KvLayout& layout = args.cache.layout;
   const int rows = args.num_rows * args.num_heads;
   const int k_dim = layout.k_dim, v_dim = layout.v_dim;
-  float* keys = args.scratch;
-  float* values = keys + kKvTile * k_dim;
-  float* q = values + kKvTile * v_dim;
-  float* weights = q + rows * k_dim;  // scores, then exponentials
-  float* out = weights + rows * kKvTile;
-  float* maximum = out + rows * v_dim;
+  float* q = args.scratch;
+  float* out = q + rows * k_dim;
+  float* weights = out + rows * v_dim;  // of one tile of rows: scores, then exponentials
+  float* maximum = weights + kMaxTileRows * kKvTile;
   float* sum = maximum + rows;
 
   for (int row = 0; row < rows; ++row) {
@@ -192,29 +240,44 @@ void attention(const AttentionArgs& args) {
 
   const int last_position = args.first_position + args.num_rows - 1;
   const int first_key = args.window > 0 ? at_least(args.first_position - args.window + 1, 0) : 0;
-  for (int tile = first_key / kKvTile * kKvTile; tile <= last_position; tile += kKvTile) {
-    const int group_begin = at_least(first_key - tile, 0) / kSlotGroup;
-    const int group_end = at_most(last_position - tile, kKvTile - 1) / kSlotGroup + 1;
-    load_kv_tile(args, tile, group_begin, group_end, keys, values);
+  const auto group_end_of = [&](int tile) { return at_most(last_position - tile, kKvTile - 1) / kSlotGroup + 1; };
+  const int first_tile = first_key / kKvTile * kKvTile;
+  TileGroups ahead = find_groups(args, first_tile, (first_key - first_tile) / kSlotGroup, group_end_of(first_tile));
+  for (int tile = first_tile; tile <= last_position; tile += kKvTile) {
+    const int group_begin = at_least(first_key - tile, 0) / kSlotGroup, group_end = group_end_of(tile);
+    const TileGroups groups = ahead;
+    if (tile + kKvTile <= last_position) ahead = find_groups(args, tile + kKvTile, 0, group_end_of(tile + kKvTile));
     for (int row = 0; row < rows; row += kTileRows) {
       const int count = at_most(rows - row, kTileRows);
       KeyRange ranges[kTileRows];
-      for (int r = 0; r < count; ++r) ranges[r] = visible(args, row + r, tile);
-      multiply(count, group_end - group_begin, q + row * k_dim, k_dim, keys + group_begin * kSlotGroup * k_dim, 16, kSlotGroup * k_dim, k_dim,
-               weights + row * kKvTile + group_begin * kSlotGroup, kKvTile, false);
+      bool is_seen = false;
+      for (int r = 0; r < count; ++r) {
+        ranges[r] = visible(args, row + r, tile);
+        is_seen |= ranges[r].begin < ranges[r].end;
+      }
+      if (!is_seen) continue;
+      score_rows<Cache>(count, q + row * k_dim, k_dim, groups, ahead, group_begin, group_end, weights);
       for (int r = 0; r < count; ++r) {
         if (ranges[r].begin == ranges[r].end) continue;
         float* row_out = out + (row + r) * v_dim;
-        const Vec scale = vec_set(softmax_tile(weights + (row + r) * kKvTile, ranges[r].begin, ranges[r].end, maximum[row + r], sum[row + r]));
+        const Vec scale = vec_set(softmax_tile(weights + r * kKvTile, ranges[r].begin, ranges[r].end, maximum[row + r], sum[row + r]));
         for (int d = 0; d < v_dim; d += 16) vec_store(row_out + d, vec_mul(vec_load(row_out + d), scale));
       }
-      add_values(count, ranges, weights + row * kKvTile, values, v_dim, out + row * v_dim);
+      add_values<Cache>(count, ranges, weights, groups, ahead, v_dim, out + row * v_dim);
     }
   }
 
   for (int row = 0; row < rows; ++row) {
     float* to = args.q + (row / args.num_heads) * args.q_stride + (row % args.num_heads) * layout.head_dim;
     for (int d = 0; d < layout.head_dim; ++d) to[d] = out[row * v_dim + d] / sum[row];
+  }
+}
+
+void attention(const AttentionArgs& args) {
+  switch (args.cache.layout.dtype) {
+    case DType::kF32: return attention_with<F32Cache>(args);
+    case DType::kF16: return attention_with<F16Cache>(args);
+    case DType::kBf16: return attention_with<Bf16Cache>(args);
   }
 }
 

@@ -182,10 +182,14 @@ inline void store_kv(const KvCache& cache, int64_t slot, int kv_head, const floa
     for (int d = 0; d < layout.v_dim; d += 16) vec_store(v_to + d, vec_load(v + d));
     return;
   }
-  uint32_t pairs[kMaxHeadDim / 2];
-  to_half_type(layout.dtype, reinterpret_cast<uint16_t*>(pairs), k, padded);
-  uint32_t* k_to = static_cast<uint32_t*>(cache.k) + group * (layout.k_dim / 2) + lane;
-  for (int d = 0; d < layout.k_dim / 2; ++d) k_to[d * kSlotGroup] = pairs[d];
+  uint16_t half[kMaxHeadDim];
+  to_half_type(layout.dtype, half, k, padded);
+  uint16_t* k_to = static_cast<uint16_t*>(cache.k) + group * layout.k_dim;
+  if (layout.dtype == DType::kF16) {
+    for (int d = 0; d < layout.k_dim; ++d) k_to[d * kSlotGroup + lane] = half[d];
+  } else {
+    for (int d = 0; d < layout.k_dim; d += 2) __builtin_memcpy(k_to + d * kSlotGroup + lane * 2, half + d, 4);
+  }
   to_half_type(layout.dtype, static_cast<uint16_t*>(cache.v) + (head_slot + offset) * layout.v_dim, v, padded);
 }
 

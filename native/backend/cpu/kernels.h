@@ -60,7 +60,7 @@ struct GemmArgs {
   Activation activation = Activation::kSilu;
 };
 
-// The KV cache of one layer. K: (num_blocks, kv_heads, block_size / 16, k_dim / 2, 16 slots, 2) for 2-byte types, (…, k_dim, 16 slots) for f32;
+// The KV cache of one layer. K: (num_blocks, kv_heads, block_size / 16, k_dim, 16 slots) of f32 or f16, (…, k_dim / 2, 16 slots, 2) of bf16;
 // V: (num_blocks, kv_heads, block_size, v_dim).
 struct KvLayout {
   DType dtype = DType::kF32;
@@ -107,7 +107,7 @@ struct AttentionArgs {
 };
 
 constexpr int64_t attention_scratch_floats(int64_t rows, int64_t k_dim, int64_t v_dim) {
-  return kKvTile * (k_dim + v_dim) + rows * (k_dim + v_dim + kKvTile + 2) + 64;
+  return rows * (k_dim + v_dim + 2) + kMaxTileRows * kKvTile + 64;
 }
 
 struct CpuKernels {
