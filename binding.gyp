@@ -4,7 +4,7 @@
   "variables": { "openssl_fips": "" },
   "target_defaults": {
     "include_dirs": ["."],
-    "cflags_cc!": ["-std=gnu++17", "-std=gnu++20", "-fno-exceptions", "-fno-rtti", "-O2"],
+    "cflags_cc!": ["-std=gnu++17", "-fno-exceptions", "-fno-rtti", "-O2"],
     "cflags_cc": ["-std=gnu++20", "-O3", "-Wall", "-Wextra", "-ffp-contract=off", "-fvisibility=hidden"],
     "xcode_settings": {
       "CLANG_CXX_LANGUAGE_STANDARD": "c++20",
@@ -25,6 +25,7 @@
         "NAPI_VERSION=8",
         "NAPI_CPP_EXCEPTIONS",
         "NODE_ADDON_API_DISABLE_DEPRECATED",
+        "NODE_API_SWALLOW_UNTHROWABLE_EXCEPTIONS",
         "CAPSTAN_VERSION=\"<!(node -p \"require('./package.json').version\")\""
       ],
       "include_dirs": ["<!(node -p \"require('node-addon-api').include_dir\")"],

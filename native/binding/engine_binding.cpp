@@ -1,5 +1,6 @@
 #include "native/binding/engine_binding.h"
 
+#include "native/binding/js_call.h"
 #include "native/binding/records.h"
 
 namespace capstan {
@@ -70,19 +71,14 @@ void EngineBinding::deliver(Napi::Env env, const Napi::Function& on_events) {
     events.swap(events_);
   }
   if (events.empty()) return;
-  const Napi::HandleScope scope(env);
-  try {
+  for (const Event& event : events)
+    if (event.finish) --num_open_;
+  if (num_open_ == 0 && !is_released_) events_function_.Unref(env);
+  call_function(env, on_events, [&] {
     Napi::Array array = Napi::Array::New(env, events.size());
-    for (uint32_t i = 0; i < events.size(); ++i) {
-      array.Set(i, from_event(env, events[i]));
-      if (events[i].finish) --num_open_;
-    }
-    if (num_open_ == 0 && !is_released_) events_function_.Unref(env);
-    on_events.Call({array});
-  } catch (const Napi::Error& error) {
-    // An exception of the callback is the program's: an uncaughtException, as from any other callback.
-    napi_fatal_exception(env, error.Value());
-  }
+    for (uint32_t i = 0; i < events.size(); ++i) array.Set(i, from_event(env, events[i]));
+    return std::vector<napi_value>{array};
+  });
 }
 
 void EngineBinding::shut_down() {

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "native/binding/engine_binding.h"
+#include "native/binding/js_call.h"
 #include "native/binding/records.h"
 
 namespace capstan {
@@ -27,16 +28,13 @@ class LoadTask {
  private:
   static void call_js(Napi::Env env, Napi::Function on_progress, LoadTask* task, void*) {
     if (static_cast<napi_env>(env) == nullptr) return;
-    const Napi::HandleScope scope(env);
     task->is_call_queued_.store(false);
     // Read before the numbers, so that the last report is complete.
     const bool is_done = task->is_done_.load();
-    try {
-      on_progress.Call({Napi::Number::New(env, static_cast<double>(task->done_bytes_.load())),
-                        Napi::Number::New(env, static_cast<double>(task->total_bytes_.load()))});
-    } catch (const Napi::Error& error) {
-      napi_fatal_exception(env, error.Value());
-    }
+    call_function(env, on_progress, [&] {
+      return std::vector<napi_value>{Napi::Number::New(env, static_cast<double>(task->done_bytes_.load())),
+                                     Napi::Number::New(env, static_cast<double>(task->total_bytes_.load()))};
+    });
     if (is_done) task->settle(env);
   }
   using Function = Napi::TypedThreadSafeFunction<LoadTask, void, &LoadTask::call_js>;
@@ -77,17 +75,25 @@ class LoadTask {
     is_settled_ = true;
     thread_.join();
     napi_remove_env_cleanup_hook(env, clean_up, this);
-    if (error_) {
-      engine_->release(env);
-      try {
-        std::rethrow_exception(error_);
-      } catch (const std::exception& error) {
-        deferred_.Reject(to_js_error(env, error).Value());
-      }
-    } else {
-      deferred_.Resolve(engine_->expose(env, std::move(loaded_)));
+    const Napi::HandleScope scope(env);
+    if (error_) engine_->release(env);
+    try {
+      if (error_)
+        reject(env);
+      else
+        deferred_.Resolve(engine_->expose(env, std::move(loaded_)));
+    } catch (const Napi::Error&) {
+      // The environment is being torn down; its hooks free the engine.
     }
     function_.Release();
+  }
+
+  void reject(Napi::Env env) {
+    try {
+      std::rethrow_exception(error_);
+    } catch (const std::exception& error) {
+      deferred_.Reject(to_js_error(env, error).Value());
+    }
   }
 
   Napi::Promise::Deferred deferred_;

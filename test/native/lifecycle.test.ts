@@ -1,0 +1,134 @@
+import { spawnSync } from 'node:child_process';
+import path from 'node:path';
+
+const ROOT = path.join(__dirname, '..', '..');
+const MODEL = path.join(ROOT, 'test', 'oracle', 'fixtures', 'qwen2-bf16');
+const PRELUDE = `
+  const { Engine } = require(${JSON.stringify(path.join(ROOT, 'ts', 'index'))});
+  const { Worker } = require('node:worker_threads');
+  const MODEL = ${JSON.stringify(MODEL)};
+  const REGISTER = ${JSON.stringify(path.join(ROOT, 'test', 'oracle', 'register-ts.cjs'))};
+  const LONG = { temperature: 0, maxTokens: 500, ignoreEos: true };
+  const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+  process.on('unhandledRejection', (error) => { console.error('unhandled', error); process.exit(99); });
+`;
+
+/** Runs a script in a process of its own: how it ends is what is tested. */
+function run(script: string): { status: number | null; signal: string | null; stdout: string; stderr: string } {
+  const body = `${PRELUDE}\n(async () => {${script}})().catch((error) => { console.error(error); process.exit(98); });`;
+  const { status, signal, stdout, stderr } = spawnSync(process.execPath, ['-r', path.join(ROOT, 'test', 'oracle', 'register-ts.cjs'), '-e', body],
+    { encoding: 'utf8', timeout: 60_000 });
+  return { status, signal, stdout, stderr };
+}
+
+function expectOutput(script: string, stdout: string, status = 0): void {
+  expect(run(script)).toEqual({ status, signal: null, stdout, stderr: '' });
+}
+
+/** A worker that generates without end and tells when text flows. */
+const BUSY_WORKER = `
+  const busy = () => new Worker(
+    "require(" + JSON.stringify(REGISTER) + ");"
+    + "const { Engine } = require(" + JSON.stringify(${JSON.stringify(path.join(ROOT, 'ts', 'index'))}) + ");"
+    + "const { parentPort, workerData } = require('node:worker_threads');"
+    + "(async () => { const engine = await Engine.load(workerData); parentPort.postMessage('loaded');"
+    + "for (;;) for await (const event of engine.generate([1, 2, 3], { maxTokens: 300, ignoreEos: true })) if (event.type === 'delta') parentPort.postMessage('delta'); })();",
+    { eval: true, workerData: MODEL });
+  const next = (worker, wanted) => new Promise((resolve, reject) => {
+    worker.on('message', (message) => message === wanted && resolve());
+    worker.on('error', reject);
+  });
+`;
+
+describe('the addon in a process', () => {
+  test('an idle engine does not keep the process alive', () => {
+    expectOutput(`const engine = await Engine.load(MODEL); await engine.generate([1, 2], { maxTokens: 3 }).result(); console.log('done');`, 'done\n');
+  });
+
+  test('a request under way keeps it alive until it ends', () => {
+    expectOutput(`const engine = await Engine.load(MODEL); engine.generate([1, 2], LONG).result().then((r) => console.log(r.choices[0].finishReason));`, 'length\n');
+  });
+
+  test('process.exit in mid-stream ends with the given status', () => {
+    expectOutput(`const engine = await Engine.load(MODEL); for await (const event of engine.generate([1, 2], LONG)) process.exit(7);`, '', 7);
+  });
+
+  test('process.exit while loading ends with the given status', () => {
+    expectOutput(`Engine.load(MODEL).catch(() => {}); await sleep(1); process.exit(6);`, '', 6);
+  });
+
+  test('closing ends open requests with engine_closed, twice is once', () => {
+    expectOutput(`
+      const engine = await Engine.load(MODEL);
+      const result = engine.generate([1, 2], LONG).result().catch((error) => console.log(error.code));
+      await sleep(5);
+      await Promise.all([engine.close(), engine.close()]);
+      await engine.close();
+      await result;
+      try { await engine.generate([1], {}).result(); } catch (error) { console.log(error.code); }`, 'engine_closed\nengine_closed\n');
+  });
+
+  test('an unread result raises no unhandled rejection', () => {
+    expectOutput(`
+      const engine = await Engine.load(MODEL);
+      const generation = engine.generate([1, 2], LONG);
+      generation.result();
+      await sleep(5);
+      await engine.close();
+      await sleep(20);
+      console.log('quiet');`, 'quiet\n');
+  });
+
+  test('leaving the loop aborts the request and frees its blocks', () => {
+    expectOutput(`
+      const engine = await Engine.load(MODEL);
+      for await (const event of engine.generate([1, 2], LONG)) break;
+      for (let i = 0; i < 100 && engine.stats().numRunning > 0; ++i) await sleep(5);
+      const stats = engine.stats();
+      console.log(stats.numRunning, stats.numFinished.abort, stats.numFreeBlocks + stats.numCachedBlocks === stats.numBlocks);
+      await engine.close();`, '0 1 true\n');
+  });
+
+  test('an exception in the reader leaves the engine working', () => {
+    expectOutput(`
+      const engine = await Engine.load(MODEL);
+      try { for await (const event of engine.generate([1, 2], LONG)) throw new Error('reader'); } catch (error) { console.log(error.message); }
+      console.log((await engine.generate([1, 2], { maxTokens: 2, ignoreEos: true }).result()).choices[0].tokenIds.length);
+      await engine.close();`, 'reader\n2\n');
+  });
+
+  test('loading can be aborted, again and again', () => {
+    expectOutput(`
+      let numAborted = 0;
+      for (let i = 0; i < 20; ++i) {
+        const controller = new AbortController();
+        const loading = Engine.load(MODEL, { signal: controller.signal });
+        if (i % 2) await sleep(i / 4);
+        controller.abort();
+        await loading.then((engine) => engine.close(), (error) => { numAborted += error.code === 'aborted' || error.name === 'AbortError'; });
+      }
+      console.log(numAborted > 0);`, 'true\n');
+  });
+
+  test('several engines answer side by side', () => {
+    expectOutput(`
+      const engines = await Promise.all([1, 2, 4].map((threads) => Engine.load(MODEL, { threads })));
+      const answers = await Promise.all(engines.map((engine) => engine.generate([5, 6, 7], { temperature: 0, maxTokens: 20 }).result()));
+      console.log(new Set(answers.map((answer) => answer.choices[0].tokenIds.join())).size);
+      await Promise.all(engines.map((engine) => engine.close()));`, '1\n');
+  });
+
+  test('worker threads come and go in mid-stream and while loading', () => {
+    expectOutput(`
+      ${BUSY_WORKER}
+      const engine = await Engine.load(MODEL);
+      for (let i = 0; i < 6; ++i) {
+        const workers = [busy(), busy()];
+        if (i % 3 === 0) await sleep(40 + 10 * i);
+        else await Promise.all(workers.map((worker) => next(worker, 'delta')));
+        await Promise.all(workers.map((worker) => worker.terminate()));
+      }
+      console.log((await engine.generate([1, 2], { maxTokens: 2, ignoreEos: true }).result()).choices[0].tokenIds.length);
+      await engine.close();`, '2\n');
+  }, 60_000);
+});
