@@ -73,8 +73,8 @@ export interface NativeEngineOptions {
   pinThreads: boolean;
   /** Number type of the packed weights; tensors of another type are converted while packing. */
   weightDtype: NativeDType;
-  /** 'f32' keeps activations of bf16 weights in f32. */
-  computeDtype: 'auto' | 'f32';
+  /** What bf16 weights are multiplied with; 'auto' = bf16, but f32 for models narrower than 512. */
+  computeDtype: 'auto' | 'f32' | 'bf16';
   kvCacheDtype: 'auto' | NativeDType;
   /** Instruction set; 'auto' = the best this machine has. */
   isa: 'auto' | 'portable' | 'avx2' | 'avx512' | 'avx512bf16';

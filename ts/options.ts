@@ -14,9 +14,9 @@ export interface EngineOptions {
   pinThreads?: boolean;
   /** Number type of the weights; 'auto' (default) = the checkpoint's. */
   dtype?: 'auto' | NativeDType;
-  /** 'f32' keeps activations of bf16 weights in f32; default 'auto'. */
-  computeDtype?: 'auto' | 'f32';
-  /** Number type of the KV cache; 'auto' (default) = that of the weights. */
+  /** Number type of the activations that meet bf16 weights; 'auto' (default) = bf16, but f32 for models with a hidden size below 512. f32 and f16 weights compute in f32. */
+  computeDtype?: 'auto' | 'f32' | 'bf16';
+  /** Number type of the KV cache; 'auto' (default) = the one computed in. */
   kvCacheDtype?: 'auto' | NativeDType;
   /** Instruction set of the kernels; 'auto' (default) = the best of this machine. */
   isa?: NativeEngineOptions['isa'];
@@ -66,7 +66,7 @@ export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOpti
     threads: count('threads', 0),
     pinThreads: checkBoolean('pinThreads', options.pinThreads ?? false),
     dtype: checkOneOf('dtype', options.dtype ?? 'auto', ['auto', ...DTYPES]),
-    computeDtype: checkOneOf('computeDtype', options.computeDtype ?? 'auto', ['auto', 'f32']),
+    computeDtype: checkOneOf('computeDtype', options.computeDtype ?? 'auto', ['auto', 'f32', 'bf16']),
     kvCacheDtype: checkOneOf('kvCacheDtype', options.kvCacheDtype ?? 'auto', ['auto', ...DTYPES]),
     isa: checkOneOf('isa', options.isa ?? 'auto', ISAS),
     blockSize: count('blockSize', 0),

@@ -178,8 +178,8 @@ void read_options(const Napi::Object& object, LoadRequest& request) {
   device.is_pinned = boolean(object, "pinThreads");
   device.weight_dtype = to_dtype(object, "weightDtype");
   const std::string compute = text(object, "computeDtype");
-  if (compute != "auto" && compute != "f32") refuse(object, "computeDtype", "auto or f32");
-  device.compute_f32 = compute == "f32";
+  if (compute != "auto" && compute != "f32" && compute != "bf16") refuse(object, "computeDtype", "auto, f32 or bf16");
+  request.compute = compute == "f32" ? ComputeChoice::kF32 : compute == "bf16" ? ComputeChoice::kBf16 : ComputeChoice::kAuto;
   request.is_kv_dtype_given = text(object, "kvCacheDtype") != "auto";
   if (request.is_kv_dtype_given) request.kv_cache_dtype = to_dtype(object, "kvCacheDtype");
   request.block_size = int32(object, "blockSize");

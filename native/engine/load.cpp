@@ -128,6 +128,16 @@ void check_limits(const LoadRequest& request) {
                                                  std::to_string(request.max_model_len));
 }
 
+// A layer of fewer hidden dimensions takes microseconds either way, and rounding its activations costs it most of the tolerance of its number type.
+constexpr int64_t kNarrowHiddenSize = 512;
+
+bool computes_in_f32(const LoadRequest& request) {
+  const bool is_bf16 = request.device.weight_dtype == DType::kBf16;
+  if (request.compute == ComputeChoice::kBf16 && !is_bf16)
+    throw Error(ErrorCode::kInvalidArgument, std::string("computeDtype: bf16 goes with bf16 weights; these are ") + dtype_name(request.device.weight_dtype));
+  return request.compute == ComputeChoice::kF32 || (request.compute == ComputeChoice::kAuto && request.spec.hidden_size < kNarrowHiddenSize);
+}
+
 // Where dynamic NTK would start to scale, the default context ends (architecture, contract 12).
 int default_context_length(const ModelSpec& spec) {
   return spec.rope.type == RopeType::kDynamic ? spec.rope.original_max_positions : spec.max_position_embeddings;
@@ -146,7 +156,9 @@ LoadedEngine load_engine(const LoadRequest& request, const LoadObserver& observe
   for (size_t rank = 0; rank < world_size; ++rank) plans.push_back(make_shard_plan(request.spec, static_cast<int>(rank), static_cast<int>(world_size)));
   check_weights_fit(tensors, request.device.weight_dtype);
 
-  DeviceGroup group = make_device_group(request.device);
+  DeviceOptions device = request.device;
+  device.compute_f32 = computes_in_f32(request);
+  DeviceGroup group = make_device_group(device);
   const BackendInfo& backend_info = group.backends[0]->info();
   const int block_size = choose_block_size(request.block_size, backend_info);
   const DType kv_cache_dtype = request.is_kv_dtype_given ? request.kv_cache_dtype : backend_info.compute_dtype;

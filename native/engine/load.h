@@ -20,12 +20,16 @@ struct TensorEntry {
   std::vector<int64_t> shape;  // one or two dimensions
 };
 
+// What bf16 weights are multiplied with. kAuto: bf16 activations, but f32 for narrow models, which gain no speed from them worth their rounding.
+enum class ComputeChoice : uint8_t { kAuto, kF32, kBf16 };
+
 struct LoadRequest {
   std::vector<std::string> files;
   std::vector<TensorEntry> tensors;
   ModelSpec spec;
   std::shared_ptr<Vocabulary> vocabulary;
-  DeviceOptions device;
+  DeviceOptions device;  // compute_f32 follows from `compute`
+  ComputeChoice compute = ComputeChoice::kAuto;
   // Otherwise the type that the backend computes in: an f16 cache would cost f16 weights, computed in f32, most of their tolerance.
   bool is_kv_dtype_given = false;
   DType kv_cache_dtype = DType::kBf16;

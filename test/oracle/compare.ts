@@ -32,7 +32,8 @@ export async function compareCase({ directory, golden }: GoldenCase, mode: Mode)
   const answers: CaseReport['answers'] = [];
   const engine = await Engine.load(directory, {
     ...(golden.maxModelLen === undefined ? {} : { maxModelLen: golden.maxModelLen }),
-    ...(mode === 'f32' ? { computeDtype: 'f32', kvCacheDtype: 'f32' } : {}),
+    // Models this narrow would compute in f32 by default.
+    ...(mode === 'f32' ? { computeDtype: 'f32', kvCacheDtype: 'f32' } : golden.dtype === 'bf16' ? { computeDtype: 'bf16' } : {}),
   });
   try {
     for (const prompt of golden.prompts) {
