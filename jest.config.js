@@ -2,8 +2,12 @@
 
 const base = {
   testEnvironment: 'node',
-  transform: { '^.+\\.ts$': ['@swc/jest', { jsc: { parser: { syntax: 'typescript' }, target: 'es2022' }, module: { type: 'commonjs' } }] },
-  moduleFileExtensions: ['ts', 'js', 'json', 'node'],
+  transform: { '^.+\\.(ts|mjs)$': ['@swc/jest', { jsc: { parser: { syntax: 'typescript' }, target: 'es2022' }, module: { type: 'commonjs' } }] },
+  moduleFileExtensions: ['ts', 'mjs', 'js', 'json', 'node'],
+  // Dynamic imports name the compiled file.
+  moduleNameMapper: { '^(\\.{1,2}/.*)\\.js$': '$1' },
+  // Published as ES modules only.
+  transformIgnorePatterns: ['/node_modules/(?!typebox/)'],
 };
 
 /** `unit` needs no addon; `native` runs on the built one, one file at a time (`npm test` gives it --runInBand). */

@@ -1,0 +1,151 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo, Socket } from 'node:net';
+import { ApiError, renderError } from '../errors';
+import { bodyTimeout, checkFraming, type Framing, tooLarge } from './framing';
+import type { HttpReply, HttpRequest, ReplyStream, Transport, TransportOptions } from './transport';
+
+/** The transport of platforms without a binary of uWebSockets.js. */
+export class NodeTransport implements Transport {
+  readonly name = 'node';
+  readonly #server: Server;
+
+  constructor(options: TransportOptions) {
+    this.#server = createServer({ keepAliveTimeout: 10_000, headersTimeout: 15_000, requestTimeout: 0 }, (message, response) => answer(message, response, options));
+    this.#server.on('clientError', (error: NodeJS.ErrnoException, socket: Socket) => refuse(error, socket));
+  }
+
+  listen(host: string, port: number): Promise<number> {
+    return new Promise((resolve, reject) => {
+      this.#server.once('error', reject);
+      this.#server.listen({ host, port, exclusive: true }, () => resolve((this.#server.address() as AddressInfo).port));
+    });
+  }
+
+  stopListening(): void {
+    this.#server.close();
+    this.#server.closeIdleConnections();
+  }
+
+  close(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#server.close(() => resolve());
+      this.#server.closeAllConnections();
+    });
+  }
+}
+
+function answer(message: IncomingMessage, response: ServerResponse, options: TransportOptions): void {
+  const controller = new AbortController();
+  response.on('close', () => { if (!response.writableFinished) controller.abort(); });
+  response.on('error', () => controller.abort());
+  const reply = new NodeReply(message, response);
+  try {
+    options.handler(toRequest(message, controller.signal, options), reply).catch(() => response.destroy());
+  } catch (error) {
+    if (error instanceof ApiError) sendError(error, reply);
+    else response.destroy();
+  }
+}
+
+function toRequest(message: IncomingMessage, signal: AbortSignal, options: TransportOptions): HttpRequest {
+  const url = message.url ?? '/';
+  const at = url.indexOf('?');
+  const headers: [string, string][] = [];
+  for (let i = 0; i < message.rawHeaders.length; i += 2) headers.push([message.rawHeaders[i].toLowerCase(), message.rawHeaders[i + 1].trim()]);
+  const framing = checkFraming(headers);
+  if ((framing.contentLength ?? 0) > options.maxBodyBytes) throw tooLarge(options.maxBodyBytes);
+  let body: Promise<Buffer> | undefined;
+  return {
+    method: message.method ?? '',
+    path: at < 0 ? url : url.slice(0, at),
+    query: at < 0 ? '' : url.slice(at + 1),
+    headers,
+    remoteAddress: message.socket.remoteAddress ?? '',
+    signal,
+    readBody: () => (body ??= readBody(message, framing, options)),
+  };
+}
+
+function readBody(message: IncomingMessage, framing: Framing, { maxBodyBytes, bodyTimeoutMs }: TransportOptions): Promise<Buffer> {
+  if (framing.contentLength === 0) return Promise.resolve(Buffer.alloc(0));
+  return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = [];
+    let numBytes = 0;
+    const timer = setTimeout(() => settle(() => reject(bodyTimeout())), bodyTimeoutMs);
+    const settle = (done: () => void) => {
+      clearTimeout(timer);
+      message.removeAllListeners('data');
+      done();
+    };
+    message.on('data', (chunk: Buffer) => {
+      numBytes += chunk.length;
+      if (numBytes > maxBodyBytes) settle(() => reject(tooLarge(maxBodyBytes)));
+      else chunks.push(chunk);
+    });
+    message.on('end', () => settle(() => resolve(Buffer.concat(chunks))));
+    message.on('close', () => settle(() => reject(new ApiError('request_timeout', 'The client left before the body was complete'))));
+  });
+}
+
+function sendError(error: ApiError, reply: HttpReply): void {
+  reply.send(error.status, { 'Content-Type': 'application/json', ...error.headers }, renderError(error));
+}
+
+/** A request that node:http could not parse: there is no request object, only the socket. */
+function refuse(error: NodeJS.ErrnoException, socket: Socket): void {
+  if (!socket.writable || error.code === 'ECONNRESET') return void socket.destroy();
+  const isTimeout = error.code === 'ERR_HTTP_REQUEST_TIMEOUT';
+  const body = renderError(isTimeout ? new ApiError('request_timeout', 'The request did not arrive in time') : new ApiError('malformed_request', 'The request is not HTTP/1.1 as this server reads it'));
+  socket.end(`HTTP/1.1 ${isTimeout ? '408 Request Timeout' : '400 Bad Request'}\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`);
+}
+
+class NodeReply implements HttpReply {
+  readonly #message: IncomingMessage;
+  readonly #response: ServerResponse;
+
+  constructor(message: IncomingMessage, response: ServerResponse) {
+    this.#message = message;
+    this.#response = response;
+  }
+
+  get hasStarted(): boolean {
+    return this.#response.headersSent;
+  }
+
+  send(status: number, headers: Readonly<Record<string, string>>, body: string): void {
+    if (this.#response.destroyed) return;
+    this.#writeHead(status, { ...headers, 'Content-Length': String(Buffer.byteLength(body)) });
+    this.#response.end(this.#message.method === 'HEAD' ? undefined : body);
+  }
+
+  stream(status: number, headers: Readonly<Record<string, string>>): ReplyStream {
+    const response = this.#response;
+    if (!response.destroyed) this.#writeHead(status, headers);
+    response.flushHeaders();
+    response.socket?.setNoDelay(true);
+    return {
+      write: (text) => response.destroyed || response.write(text),
+      drained: () => new Promise((resolve) => {
+        if (response.destroyed || !response.writableNeedDrain) return resolve();
+        const done = () => {
+          response.off('drain', done);
+          response.off('close', done);
+          resolve();
+        };
+        response.on('drain', done);
+        response.on('close', done);
+      }),
+      // NOTE: never end(data) while corked: Node 22 and 24 then send the last chunk after the end of the stream.
+      end: () => void response.end(),
+      destroy: () => void response.destroy(),
+    };
+  }
+
+  /** What is left of an unread body would be taken for the next request. */
+  #writeHead(status: number, headers: Readonly<Record<string, string>>): void {
+    const { headers: received, complete } = this.#message;
+    const isChunked = received['transfer-encoding'] !== undefined;
+    const mustClose = isChunked || (!complete && (received['content-length'] ?? '0') !== '0');
+    this.#response.writeHead(status, mustClose ? { ...headers, Connection: 'close' } : headers);
+  }
+}

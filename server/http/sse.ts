@@ -1,0 +1,71 @@
+import type { HttpReply, ReplyStream } from './transport';
+
+export interface SseOptions {
+  /** A comment is sent after this long without an event, so that no proxy or client takes silence for death. */
+  pingIntervalMs: number;
+  /** A client that reads nothing for this long is given up. */
+  slowClientTimeoutMs: number;
+}
+
+export const SSE_HEADERS = {
+  'Content-Type': 'text/event-stream; charset=utf-8',
+  'Cache-Control': 'no-cache',
+  Connection: 'keep-alive',
+  'X-Accel-Buffering': 'no',
+} as const;
+
+/** The client stopped reading, or is gone. */
+export class ClientTooSlow extends Error {}
+
+/**
+ * Server-sent events over one reply. A slow client makes `send` wait; what the caller reads from meanwhile coalesces, so that memory stays
+ * bounded by what the connection buffers.
+ */
+export class SseStream {
+  readonly #stream: ReplyStream;
+  readonly #options: SseOptions;
+  readonly #pings: NodeJS.Timeout;
+  #hasSentSincePing = false;
+
+  constructor(reply: HttpReply, headers: Readonly<Record<string, string>>, options: SseOptions) {
+    this.#options = options;
+    this.#stream = reply.stream(200, { ...SSE_HEADERS, ...headers });
+    this.#pings = setInterval(() => this.#ping(), options.pingIntervalMs);
+    this.#pings.unref();
+  }
+
+  /** One event per text, each one line of JSON. Rejects with {@link ClientTooSlow}. */
+  async send(...data: readonly string[]): Promise<void> {
+    this.#hasSentSincePing = true;
+    if (!this.#stream.write(data.map((line) => `data: ${line}\n\n`).join(''))) await this.#waitForClient();
+  }
+
+  /** The terminator, and the orderly end. */
+  async finish(): Promise<void> {
+    await this.send('[DONE]');
+    clearInterval(this.#pings);
+    this.#stream.end();
+  }
+
+  destroy(): void {
+    clearInterval(this.#pings);
+    this.#stream.destroy();
+  }
+
+  #ping(): void {
+    if (!this.#hasSentSincePing) this.#stream.write(':\n\n');
+    this.#hasSentSincePing = false;
+  }
+
+  async #waitForClient(): Promise<void> {
+    let timer: NodeJS.Timeout | undefined;
+    const timeout = new Promise<never>((_resolve, reject) => {
+      timer = setTimeout(() => reject(new ClientTooSlow('The client stopped reading')), this.#options.slowClientTimeoutMs);
+    });
+    try {
+      await Promise.race([this.#stream.drained(), timeout]);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+}

@@ -1,0 +1,59 @@
+/** What a handler sees of a request. Everything but the body is copied before the handler runs. */
+export interface HttpRequest {
+  /** As sent: `GET`. */
+  readonly method: string;
+  /** Without the query, as sent. */
+  readonly path: string;
+  /** Without the question mark. */
+  readonly query: string;
+  /** In the order they came, names in lower case, duplicates kept. */
+  readonly headers: readonly (readonly [name: string, value: string])[];
+  readonly remoteAddress: string;
+  /** Aborted when the client is gone. */
+  readonly signal: AbortSignal;
+  /** The whole body. Rejects with ApiError `request_too_large` or `request_timeout`. */
+  readBody(): Promise<Buffer>;
+}
+
+/** How a handler answers: by one `send`, or by one `stream`. After the client is gone both do nothing. */
+export interface HttpReply {
+  readonly hasStarted: boolean;
+  send(status: number, headers: Readonly<Record<string, string>>, body: string): void;
+  stream(status: number, headers: Readonly<Record<string, string>>): ReplyStream;
+}
+
+export interface ReplyStream {
+  /** False when the client reads slower than this writes: then wait for {@link ReplyStream.drained}. */
+  write(text: string): boolean;
+  /** Resolves when all that was written has gone out, or the client is gone. */
+  drained(): Promise<void>;
+  end(): void;
+  /** Cuts the connection without the orderly end of the stream. */
+  destroy(): void;
+}
+
+/** Answers every request that it is given; a rejection is a bug, which the transport answers by cutting the connection. */
+export type HttpHandler = (request: HttpRequest, reply: HttpReply) => Promise<void>;
+
+export interface TransportOptions {
+  handler: HttpHandler;
+  maxBodyBytes: number;
+  /** For the whole body, from the end of the headers. */
+  bodyTimeoutMs: number;
+}
+
+/** One HTTP/1.1 server; the only thing that knows sockets. */
+export interface Transport {
+  readonly name: 'uws' | 'node';
+  /** Resolves with the port once connections are accepted; rejects with an Error that has `code` (`EADDRINUSE`). */
+  listen(host: string, port: number): Promise<number>;
+  /** Takes no new connections; running answers go on. */
+  stopListening(): void;
+  /** Cuts what is still open. */
+  close(): Promise<void>;
+}
+
+/** The value of a header, the first if it came several times. */
+export function header(request: Pick<HttpRequest, 'headers'>, name: string): string | undefined {
+  return request.headers.find(([candidate]) => candidate === name)?.[1];
+}

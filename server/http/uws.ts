@@ -1,0 +1,220 @@
+import { STATUS_CODES } from 'node:http';
+import type { HttpRequest as UwsRequest, HttpResponse as UwsResponse, TemplatedApp, us_listen_socket } from 'uWebSockets.js';
+import { ApiError, renderError } from '../errors';
+import { bodyTimeout, checkFraming, type Framing, tooLarge } from './framing';
+import type { HttpReply, HttpRequest, ReplyStream, Transport, TransportOptions } from './transport';
+import type { UwsModule } from './uws-module';
+
+// `close` is missing from the package's types.
+type App = TemplatedApp & { close(): void };
+
+const EXCLUSIVE_PORT = 1;
+
+/** uWebSockets.js. NOTE: a handler that throws or returns without an abort handler ends the process, hence the order in `answer`. */
+export class UwsTransport implements Transport {
+  readonly name = 'uws';
+  readonly #uws: UwsModule;
+  readonly #app: App;
+  readonly #options: TransportOptions;
+  #listenSocket: us_listen_socket | undefined;
+
+  constructor(uws: UwsModule, options: TransportOptions) {
+    this.#uws = uws;
+    this.#options = options;
+    this.#app = uws.App() as App;
+    this.#app.any('/*', (response, request) => answer(response, request, this.#options));
+  }
+
+  listen(host: string, port: number): Promise<number> {
+    type Listen = (host: string, port: number, options: number, done: (socket: us_listen_socket | false) => void) => void;
+    return new Promise((resolve, reject) => {
+      // Without the option a port that another uWebSockets.js holds is shared with it. The types know no options beside a host.
+      (this.#app.listen as unknown as Listen).call(this.#app, host, port, EXCLUSIVE_PORT, (socket) => {
+        if (socket === false) return reject(Object.assign(new Error(`cannot listen on ${host}:${port}`), { code: 'EADDRINUSE' }));
+        this.#listenSocket = socket;
+        resolve(this.#uws.us_socket_local_port(socket));
+      });
+    });
+  }
+
+  stopListening(): void {
+    if (this.#listenSocket === undefined) return;
+    this.#uws.us_listen_socket_close(this.#listenSocket);
+    this.#listenSocket = undefined;
+  }
+
+  close(): Promise<void> {
+    this.stopListening();
+    this.#app.close();
+    return Promise.resolve();
+  }
+}
+
+function answer(response: UwsResponse, request: UwsRequest, options: TransportOptions): void {
+  const exchange = new Exchange(response);
+  try {
+    const record = toRequest(request, exchange, options);
+    options.handler(record, exchange).catch(() => exchange.destroy());
+  } catch (error) {
+    if (error instanceof ApiError) exchange.refuse(error);
+    else exchange.destroy();
+  }
+}
+
+/** Copies what is only valid now, and takes the body as it comes: uWebSockets.js keeps nothing for later. */
+function toRequest(request: UwsRequest, exchange: Exchange, options: TransportOptions): HttpRequest {
+  exchange.isHead = request.getCaseSensitiveMethod() === 'HEAD';
+  const headers: [string, string][] = [];
+  request.forEach((name, value) => headers.push([name, value.trim()]));
+  const framing = checkFraming(headers);
+  exchange.isChunked = framing.isChunked;
+  if ((framing.contentLength ?? 0) > options.maxBodyBytes) throw tooLarge(options.maxBodyBytes);
+  const body = exchange.receiveBody(framing, options);
+  return {
+    method: request.getCaseSensitiveMethod(),
+    path: request.getUrl(),
+    query: request.getQuery(),
+    headers,
+    remoteAddress: exchange.remoteAddress(),
+    signal: exchange.signal,
+    readBody: () => body,
+  };
+}
+
+/** One request and its answer; after an abort or the end no method of the response may be called. */
+class Exchange implements HttpReply {
+  readonly #response: UwsResponse;
+  readonly #controller = new AbortController();
+  isHead = false;
+  /** The parser skips bytes after the last chunk unchecked, so that nothing more may be read from such a connection. */
+  isChunked = false;
+  hasStarted = false;
+  #isOver = false;
+  #isBodyComplete = true;
+  #onGone: (() => void)[] = [];
+
+  constructor(response: UwsResponse) {
+    this.#response = response;
+    response.onAborted(() => {
+      this.#isOver = true;
+      this.#controller.abort();
+      this.#notifyGone();
+    });
+  }
+
+  get signal(): AbortSignal {
+    return this.#controller.signal;
+  }
+
+  remoteAddress(): string {
+    return Buffer.from(this.#response.getRemoteAddressAsText()).toString();
+  }
+
+  receiveBody(framing: Framing, { maxBodyBytes, bodyTimeoutMs }: TransportOptions): Promise<Buffer> {
+    if (framing.contentLength === 0) return Promise.resolve(Buffer.alloc(0));
+    this.#isBodyComplete = false;
+    const body = new Promise<Buffer>((resolve, reject) => {
+      let chunks: Buffer[] = [];
+      let numBytes = 0;
+      const timer = setTimeout(() => fail(bodyTimeout()), bodyTimeoutMs);
+      const fail = (error: ApiError) => {
+        clearTimeout(timer);
+        chunks = [];
+        numBytes = Infinity;
+        reject(error);
+      };
+      this.#onGone.push(() => fail(new ApiError('request_timeout', 'The client left before the body was complete')));
+      this.#response.onData((chunk, isLast) => {
+        numBytes += chunk.byteLength;
+        if (numBytes > maxBodyBytes) return fail(tooLarge(maxBodyBytes));
+        // The memory is only lent for the call.
+        chunks.push(Buffer.from(chunk.slice(0)));
+        if (!isLast) return;
+        clearTimeout(timer);
+        this.#isBodyComplete = true;
+        resolve(Buffer.concat(chunks));
+      });
+    });
+    // Not every handler reads it.
+    body.catch(() => {});
+    return body;
+  }
+
+  send(status: number, headers: Readonly<Record<string, string>>, body: string): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.hasStarted = true;
+    const mustClose = this.#mustClose();
+    this.#response.cork(() => {
+      this.#writeHead(status, headers, mustClose);
+      if (this.isHead && !mustClose) {
+        this.#response.writeHeader('Content-Length', String(Buffer.byteLength(body)));
+        // NOTE: without arguments: with a length the response counts as pending for ever, and none of the two can be left out alone.
+        this.#response.endWithoutBody();
+      } else {
+        this.#response.end(this.isHead ? '' : body, mustClose);
+      }
+    });
+  }
+
+  refuse(error: ApiError): void {
+    // What follows on the connection cannot be told from a body.
+    this.#isBodyComplete = false;
+    this.send(error.status, { 'Content-Type': 'application/json', ...error.headers }, renderError(error));
+  }
+
+  stream(status: number, headers: Readonly<Record<string, string>>): ReplyStream {
+    this.hasStarted = true;
+    const response = this.#response;
+    const mustClose = this.#mustClose();
+    let isBehind = false;
+    const whenOpen = (work: () => void) => { if (!this.#isOver) response.cork(work); };
+    whenOpen(() => this.#writeHead(status, headers, mustClose));
+    // Set once: every further handler would be added to the first.
+    const waiting: (() => void)[] = [];
+    const wake = () => {
+      isBehind = false;
+      waiting.splice(0).forEach((resolve) => resolve());
+    };
+    this.#onGone.push(wake);
+    whenOpen(() => response.onWritable(() => {
+      wake();
+      return true;
+    }));
+    return {
+      write: (text) => {
+        whenOpen(() => { isBehind = !response.write(text); });
+        return !isBehind || this.#isOver;
+      },
+      drained: () => new Promise((resolve) => {
+        if (!isBehind || this.#isOver) resolve();
+        else waiting.push(resolve);
+      }),
+      end: () => whenOpen(() => {
+        this.#isOver = true;
+        response.end(undefined, mustClose);
+        wake();
+      }),
+      destroy: () => this.destroy(),
+    };
+  }
+
+  destroy(): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#response.close();
+  }
+
+  #mustClose(): boolean {
+    return this.isChunked || !this.#isBodyComplete;
+  }
+
+  #writeHead(status: number, headers: Readonly<Record<string, string>>, mustClose: boolean): void {
+    this.#response.writeStatus(`${status} ${STATUS_CODES[status] ?? ''}`);
+    for (const [name, value] of Object.entries(mustClose ? { ...headers, Connection: 'close' } : headers)) this.#response.writeHeader(name, value);
+  }
+
+  #notifyGone(): void {
+    this.#onGone.splice(0).forEach((run) => run());
+  }
+}

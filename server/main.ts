@@ -1,0 +1,10 @@
+#!/usr/bin/env node
+import { run } from './cli';
+
+// A reader that has seen enough (`capstan serve --help | head`) is no error.
+process.stdout.on('error', () => {});
+
+void run(process.argv.slice(2)).then((exitCode) => {
+  // Without exit(): what is still being written goes out first.
+  if (exitCode !== undefined) process.exitCode = exitCode;
+});
