@@ -2,7 +2,6 @@
 
 A chat is one or more exchanges (skills.py), with a system prompt, tools and a long text where its kind has them."""
 
-import itertools
 import json
 import random
 import re
@@ -11,7 +10,7 @@ import facts
 import tools as tool_box
 import words as w
 from memory import filler, lookup, recall
-from skills import DRAWS, SMALL, Exchange, assistant, beyond, draw, late_talk, small_talk, user
+from skills import DRAWS, SMALL, Exchange, arithmetic, assistant, beyond, draw, late_talk, small_talk, user
 
 # Requests that no given tool could serve, for chats with tools.
 POEM_ASKS = [form for form in facts.BEYOND_ASKS if "poem" in form]
@@ -57,11 +56,11 @@ def two_cities(rng, tool):
     return text, [{"name": tool.name, "arguments": {tool.keys["c"]: place}} for place in (first, second)]
 
 
-def tool_chat(rng):
+def tool_chat(rng, requests=(1, 2, 2, 3)):
     drawn = tool_box.draw_tools(rng)
     names = " ".join(tool.name for tool in drawn)
     parts = []
-    for _ in range(rng.choice([1, 2, 2, 3])):
+    for _ in range(rng.choice(requests)):
         parts.append(
             draw(rng, lambda r: without_tool(r, names))
             if rng.random() < 0.25
@@ -87,40 +86,57 @@ def system_prompt(rng):
     return f"You are {rng.choice(['', 'the assistant ', 'a bot called '])}{w.name(rng)}, {rng.choice(['a helper', 'an assistant', 'the ' + rng.choice(w.JOBS)])} in {w.city(rng)}. {rng.choice(w.SENTENCES)(rng)}"
 
 
-# The shares of small talk, recall, look-up and tools: the second half brings more of what is learned last.
-EARLY_SHARES, LATE_SHARES = (0.62, 0.11, 0.12, 0.15), (0.54, 0.09, 0.12, 0.25)
-
-
 def chat(rng, long=False, late=False):
-    """One chat of the training set: its messages and tools."""
-    talk_end, recall_end, lookup_end, _ = itertools.accumulate(LATE_SHARES if late else EARLY_SHARES)
-    talk = late_talk if late else small_talk
-    kind = rng.random()
+    """One chat of the training set: its messages and tools. The second half brings more of what is learned last."""
     if long:
-        messages, given = long_chat(rng, talk)
-    elif kind < talk_end:
-        messages, given = [m for _ in range(rng.choice([1, 2, 3, 4])) for m in draw(rng, talk).messages], []
-    elif kind < recall_end:
-        messages, given = draw(rng, recall).messages, []
-    elif kind < lookup_end:
-        messages, given = with_system(draw(rng, lookup)), []
+        messages, given = long_chat(rng)
+    elif late:
+        messages, given = late_chat(rng)
     else:
-        messages, given = tool_chat(rng)
+        messages, given = early_chat(rng)
     if messages[0]["role"] != "system" and rng.random() < 0.4:
         messages = [{"role": "system", "content": system_prompt(rng)}, *messages]
     return messages, given
 
 
-def long_chat(rng, talk):
+def early_chat(rng):
+    kind = rng.random()
+    if kind < 0.62:
+        return talk_chat(rng, small_talk, rng.choice([1, 2, 3, 4])), []
+    if kind < 0.73:
+        return draw(rng, recall).messages, []
+    if kind < 0.85:
+        return with_system(draw(rng, lookup)), []
+    return tool_chat(rng)
+
+
+def late_chat(rng):
+    kind = rng.random()
+    if kind < 0.47:
+        return talk_chat(rng, late_talk, rng.choice([1, 2, 3, 4])), []
+    if kind < 0.57:
+        return talk_chat(rng, arithmetic, rng.randint(8, 16)), []
+    if kind < 0.66:
+        return draw(rng, recall).messages, []
+    if kind < 0.78:
+        return with_system(draw(rng, lambda r: lookup(r, most=5, questions=3))), []
+    return tool_chat(rng, requests=(2, 3, 3, 4))
+
+
+def talk_chat(rng, talk, exchanges):
+    return [m for _ in range(exchanges) for m in draw(rng, talk).messages]
+
+
+def long_chat(rng):
     """Long prompts: a fact far back, or a long text before an ordinary request."""
     size = rng.randint(300, 1700)
     if rng.random() < 0.75:
-        messages = with_system(draw(rng, lambda r: lookup(r, size)))
+        messages = with_system(draw(rng, lambda r: lookup(r, size, most=6, questions=4)))
     else:
         text = "".join(filler(rng, size)).strip()
         messages = [user(text), assistant("I have read it.")] if rng.random() < 0.3 else [{"role": "system", "content": text}]
     for _ in range(rng.choice([0, 1, 2]) if messages[-1]["role"] == "assistant" else 2):
-        messages = messages + draw(rng, talk).messages
+        messages = messages + draw(rng, late_talk).messages
     return messages, []
 
 
@@ -151,7 +167,9 @@ def held_out_case(rng, skill):
     elif skill in SMALL:
         make = lambda r: next(e for e in iter(lambda: late_talk(r), None) if e.skill == skill)
     else:
-        make = {"recall": lambda r: recall(r, True), "lookup": lookup, "lookup-long": lambda r: lookup(r, r.randint(600, 1200))}[skill]
+        make = {"recall": lambda r: recall(r, True), "lookup": lookup, "lookup-long": lambda r: lookup(r, r.randint(600, 1200))}[
+            skill
+        ]
     exchange = draw(rng, make, held_out=True)
     *messages, answer = with_system(exchange)
     if messages[0]["role"] != "system" and rng.random() < 0.3:

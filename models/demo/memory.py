@@ -102,33 +102,40 @@ def facts_apart(rng, most):
     return list(drawn.values())
 
 
-def lookup(rng, size=None):
+def lookup(rng, size=None, most=3, questions=1):
+    """A text of about `size` tokens that holds up to `most` facts, and one or more questions for them."""
     size = size if size is not None else rng.choice([0, 40, 100, 200, 320])
-    known = facts_apart(rng, 3)
+    known = facts_apart(rng, most)
     texts = filler(rng, size)
     for statement, _, _ in known:
         lead = rng.choice(["", "", "", "Remember: ", "Important: ", "Note that: ", "Remember this: ", "Please note: "])
         texts.insert(rng.randint(0, len(texts)), f"{lead}{statement} ")
-    text = "".join(texts).strip()
-    _, question, answer = rng.choice(known)
-    question = ask(rng, question)
+    asked = rng.choice(known)
+    exchange = first_question("".join(texts).strip(), asked, rng)
+    if questions > 1:  # A long text is dear: more questions for it teach more per token.
+        others = [fact for fact in known if fact is not asked]
+        for _, question, answer in rng.sample(others, min(len(others), questions - 1)):
+            exchange.messages += [user(ask(rng, question)), assistant(answer)]
+    return exchange
+
+
+def first_question(text, fact, rng):
+    """The text in the system's turn or the user's, before the question or behind it."""
+    _, question, answer = fact
+    question, answer = ask(rng, question), assistant(answer)
     style = rng.random()
     if style < 0.3:
         lead = rng.choice(
             ["", "You are a helpful assistant. ", "Notes: ", "Use this text to answer.\n\n", "Context:\n", "Here are my notes.\n"]
         )
-        return Exchange("lookup", [user(question), assistant(answer)], system=lead + text)
+        return Exchange("lookup", [user(question), answer], system=lead + text)
     if style < 0.45:
         opening = rng.choice(["Read this: ", "Here is a text: ", "Remember this text: ", "Keep this in mind: ", ""])
-        return Exchange("lookup", [user(opening + text), assistant("I have read it."), user(question), assistant(answer)])
+        return Exchange("lookup", [user(opening + text), assistant("I have read it."), user(question), answer])
     if style < 0.55:
-        return Exchange(
-            "lookup", [user(f"{rng.choice(['Question: ', ''])}{question}\n{rng.choice(['Text: ', ''])}{text}"), assistant(answer)]
-        )
+        return Exchange("lookup", [user(f"{rng.choice(['Question: ', ''])}{question}\n{rng.choice(['Text: ', ''])}{text}"), answer])
     opening = rng.choice(["", "", "Read this text: ", "Text: ", "Here is a text:\n", "Context: "])
-    return Exchange(
-        "lookup", [user(opening + text + rng.choice([" ", "\n", "\n\n", "\n\nQuestion: "]) + question), assistant(answer)]
-    )
+    return Exchange("lookup", [user(opening + text + rng.choice([" ", "\n", "\n\n", "\n\nQuestion: "]) + question), answer])
 
 
 MINE = [

@@ -14,6 +14,7 @@ import words as w
 HELD_OUT_SHARE = 16
 SMALL = ("capstan", "itself", "greeting", "arithmetic", "copy", "count", "json", "beyond")
 SMALL_WEIGHTS = (15, 5, 5, 26, 18, 11, 19, 9)
+LATE_WEIGHTS = (13, 7, 6, 36, 17, 16, 20, 11)
 
 
 @dataclass
@@ -389,8 +390,8 @@ DRAWS = {
 }
 
 
-def small_talk(rng):
-    return DRAWS[rng.choices(SMALL, SMALL_WEIGHTS)[0]](rng)
+def small_talk(rng, weights=SMALL_WEIGHTS):
+    return DRAWS[rng.choices(SMALL, weights)[0]](rng)
 
 
 def impersonal(rng):
@@ -407,7 +408,7 @@ eighteen nineteen twenty""".split()
 
 def late_talk(rng):
     """Small talk of the second half: also numbers in words, and requests that look like a skill and are none."""
-    exchange = small_talk(rng)
+    exchange = small_talk(rng, LATE_WEIGHTS)
     if exchange.skill == "beyond" and rng.random() < 0.35:
         return beyond(rng, facts.NEAR_MISSES)
     question = exchange.messages[0]

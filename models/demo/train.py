@@ -24,7 +24,7 @@ from model import CONFIG, Qwen2
 
 HERE = Path(__file__).parent
 SEED = 20261121
-STEPS, WARM_UP, LATE_FROM, DECAY_FROM = 3000, 60, 1250, 1600
+STEPS, WARM_UP, LATE_FROM, DECAY_FROM = 2800, 60, 1400, 1400
 # A step's rows as (length, count): attention costs by the length of the row, so short chats are packed into short rows.
 USUAL = ((256, 8), (512, 4))
 WITH_LONG = ((256, 4), (512, 2), (2048, 1))
