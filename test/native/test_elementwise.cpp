@@ -1,0 +1,152 @@
+// Row kernels of every instruction set against doubles and against the portable one bit for bit.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "native/backend/cpu/isa.h"
+#include "native/base/number.h"
+#include "test/native/checkpoint.h"
+#include "test/native/reference.h"
+#include "test/native/testing.h"
+
+namespace capstan::testing {
+namespace {
+
+constexpr ActFormat kFormats[] = {ActFormat::kF32, ActFormat::kBf16Rounded, ActFormat::kBf16Pairs};
+
+// Tiles of `rows` rows with every word NaN.
+struct Acts {
+  std::vector<uint32_t> memory;
+  ActTiles tiles;
+  Acts(const CpuKernels& kernels, int64_t rows, int64_t k, ActFormat format) {
+    const int64_t words = (k + 1) / 2 * (format == ActFormat::kBf16Pairs ? 1 : 2);
+    memory.assign(static_cast<size_t>(rows * words), 0x7fc07fc0u);
+    tiles = {memory.data(), rows, words, kernels.tile_rows, format};
+  }
+  float at(int64_t row, int64_t k) const {
+    const int64_t first = row - row % tiles.tile_rows, rows = std::min<int64_t>(tiles.tile_rows, tiles.rows - first);
+    const bool is_pairs = tiles.format == ActFormat::kBf16Pairs;
+    const uint32_t bits = memory[first * tiles.words + (is_pairs ? k / 2 : k) * rows + row - first];
+    return is_pairs ? bf16_to_float(static_cast<uint16_t>(bits >> (k % 2 * 16))) : bits_float(bits);
+  }
+};
+
+reference::Row to_row(const float* from, int64_t count) { return reference::Row(from, from + count); }
+
+TEST(rms_norm_is_near_doubles_in_every_format) {
+  for (const CpuIsa isa : available_cpu_isas()) {
+    const CpuKernels& kernels = cpu_kernels(isa);
+    for (const ActFormat format : kFormats) {
+      for (const int64_t k : {1, 15, 16, 17, 45, 64, 896}) {
+        const int64_t rows = 10;
+        const std::vector<float> x = random_values(1, rows * k + 16, 3.0f), w = random_values(2, k + 16, 1.0f);
+        Acts acts(kernels, rows, k, format), portable(cpu_kernels(CpuIsa::kPortable), rows, k, format);
+        for (int64_t row = 0; row < rows; ++row) {
+          kernels.rms_norm(x.data() + row * k, w.data(), k, 1e-5f, acts.tiles, row);
+          cpu_kernels(CpuIsa::kPortable).rms_norm(x.data() + row * k, w.data(), k, 1e-5f, portable.tiles, row);
+        }
+        for (int64_t row = 0; row < rows; ++row) {
+          const reference::Row wanted = reference::rms_norm(to_row(x.data() + row * k, k), to_row(w.data(), k), 1e-5);
+          for (int64_t i = 0; i < (k + 1) / 2 * 2; ++i) {
+            const double value = i < k ? wanted[i] : 0;
+            EXPECT_NEAR(acts.at(row, i), value, std::abs(value) * (format == ActFormat::kF32 ? 1e-6 : 0x1p-8));
+            EXPECT_EQ(float_bits(acts.at(row, i)), float_bits(portable.at(row, i)));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(pack_row_rounds_to_nearest_even) {
+  for (const CpuIsa isa : available_cpu_isas()) {
+    const CpuKernels& kernels = cpu_kernels(isa);
+    std::vector<float> x = random_values(3, 100 + 16, 1.0f);
+    x[0] = bits_float(0x3f808000u), x[1] = bits_float(0x3f818000u), x[2] = bits_float(0x3f808001u), x[3] = -0.0f, x[4] = std::nanf("");
+    for (const ActFormat format : kFormats) {
+      Acts acts(kernels, 1, 99, format);
+      kernels.pack_row(x.data(), 99, acts.tiles, 0);
+      for (int64_t i = 0; i < 99; ++i) {
+        const float wanted = format == ActFormat::kF32 ? x[i] : bf16_to_float(float_to_bf16(x[i]));
+        EXPECT(float_bits(acts.at(0, i)) == float_bits(wanted));
+      }
+      EXPECT_EQ(acts.at(0, 99), 0.0f);
+    }
+  }
+}
+
+TEST(qkv_row_norms_rotates_scales_and_stores) {
+  for (const CpuIsa isa : available_cpu_isas()) {
+    const CpuKernels& kernels = cpu_kernels(isa);
+    for (const auto& [head_dim, rotary_dim] : {std::pair{64, 64}, {64, 32}, {24, 24}, {40, 10}, {15, 14}, {80, 80}, {128, 64}}) {
+      for (const bool has_norm : {false, true}) {
+        const int heads = 3, kv_heads = 2;
+        KvCache cache;
+        cache.layout = {DType::kF32, 32, kv_heads, head_dim, (head_dim + 1) / 2 * 2, (head_dim + 15) / 16 * 16};
+        std::vector<float> k_memory(static_cast<size_t>(4 * 32 * kv_heads * cache.layout.k_dim), -7.0f);
+        std::vector<float> v_memory(static_cast<size_t>(4 * 32 * kv_heads * cache.layout.v_dim), -7.0f);
+        cache.k = k_memory.data();
+        cache.v = v_memory.data();
+        std::vector<float> qkv = random_values(4, (heads + 2 * kv_heads) * head_dim + 16, 1.0f);
+        const std::vector<float> original = qkv, q_norm = random_values(5, head_dim + 16, 1.0f), k_norm = random_values(6, head_dim + 16, 1.0f);
+        const std::vector<float> rope = random_values(7, rotary_dim + 16, 1.0f);
+        QkvRowArgs args;
+        args.qkv = qkv.data();
+        args.num_heads = heads;
+        args.q_norm = has_norm ? q_norm.data() : nullptr;
+        args.k_norm = has_norm ? k_norm.data() : nullptr;
+        args.eps = 1e-6f;
+        args.q_scale = 0.3f;
+        args.rope = rope.data();
+        args.rotary_dim = rotary_dim;
+        args.cache = cache;
+        args.slot = 2 * 32 + 21;  // block 2, second group of slots, lane 5
+        kernels.qkv_row(args);
+        const auto rotated = [&](int head, const std::vector<float>& norm) {
+          reference::Row x = to_row(original.data() + head * head_dim, head_dim);
+          if (has_norm) x = reference::rms_norm(x, to_row(norm.data(), head_dim), 1e-6);
+          return reference::rotate(x, rope.data(), rotary_dim);
+        };
+        for (int h = 0; h < heads; ++h)
+          for (int d = 0; d < head_dim; ++d) EXPECT_NEAR(qkv[h * head_dim + d], 0.3f * rotated(h, q_norm)[d], 3e-6);
+        int64_t num_written = 0;
+        for (int h = 0; h < kv_heads; ++h) {
+          const reference::Row wanted = rotated(heads + h, k_norm);
+          for (int d = 0; d < head_dim; ++d) {
+            EXPECT_NEAR(k_memory[(((2 * kv_heads + h) * 2 + 1) * cache.layout.k_dim + d) * 16 + 5], wanted[d], 3e-6);
+            EXPECT_EQ(v_memory[((2 * kv_heads + h) * 32 + 21) * cache.layout.v_dim + d], original[(heads + kv_heads + h) * head_dim + d]);
+          }
+        }
+        for (const float value : k_memory) num_written += value != -7.0f;
+        EXPECT_EQ(num_written, int64_t{kv_heads} * cache.layout.k_dim);
+        num_written = 0;
+        for (const float value : v_memory) num_written += value != -7.0f;
+        EXPECT_EQ(num_written, int64_t{kv_heads} * cache.layout.v_dim);
+      }
+    }
+  }
+}
+
+TEST(add_partials_adds_by_the_tree_then_bias_then_hidden) {
+  for (const CpuIsa isa : available_cpu_isas()) {
+    for (const int num_partials : {1, 2, 4, 8}) {
+      const int64_t n = 37;
+      const std::vector<float> values = random_values(8, 8 * (n + 16), 1.0f), bias = random_values(9, n + 16, 1.0f);
+      std::vector<float> hidden = random_values(10, n + 16, 1.0f);
+      const std::vector<float> before = hidden;
+      const float* partials[8];
+      for (int i = 0; i < num_partials; ++i) partials[i] = values.data() + i * (n + 16);
+      cpu_kernels(isa).add_partials(hidden.data(), partials, num_partials, bias.data(), n);
+      for (int64_t i = 0; i < n + 16; ++i) {
+        std::vector<float> sums;
+        for (int p = 0; p < num_partials; ++p) sums.push_back(partials[p][i]);
+        for (int width = num_partials; width > 1; width /= 2)
+          for (int p = 0; p < width / 2; ++p) sums[p] = sums[2 * p] + sums[2 * p + 1];
+        EXPECT_EQ(hidden[i], i < n ? before[i] + (sums[0] + bias[i]) : before[i]);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace capstan::testing

@@ -1,0 +1,231 @@
+// Matrix kernels of every instruction set against doubles, and bit for bit against the order of sums that the contract names.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "native/backend/cpu/isa.h"
+#include "native/backend/cpu/matrix.h"
+#include "native/base/number.h"
+#include "test/native/checkpoint.h"
+#include "test/native/reference.h"
+#include "test/native/testing.h"
+
+namespace capstan::testing {
+namespace {
+
+struct Kind {
+  DType weights;
+  bool is_rounded;  // bf16 activations
+};
+constexpr Kind kKinds[] = {{DType::kF32, false}, {DType::kF16, false}, {DType::kBf16, false}, {DType::kBf16, true}};
+
+std::string name_of(const Kind& kind, CpuIsa isa, int64_t rows, int64_t n, int64_t k) {
+  return std::string(cpu_isa_name(isa)) + " " + dtype_name(kind.weights) + (kind.is_rounded ? " x bf16" : "") + " rows " + show(rows) + " n " + show(n) + " k " +
+         show(k);
+}
+
+// A packed matrix, its values and activations of several rows.
+struct Problem {
+  int64_t rows, n, k;
+  Kind kind;
+  std::unique_ptr<CpuMatrix> matrix;
+  std::vector<float> weights, second_weights;  // as stored (n, k); ups when gated
+  std::vector<float> x;                        // (rows, k), as the kernel sees them
+
+  Problem(int64_t num_rows, int64_t num_features, int64_t num_k, const Kind& what, MatrixKind matrix_kind, bool is_gated = false)
+      : rows(num_rows), n(num_features), k(num_k), kind(what) {
+    Team team({-1}, false);
+    MemoryCheckpoint checkpoint;
+    weights = random_values(1, n * k, 1.0f);
+    second_weights = random_values(2, n * k, 1.0f);
+    MatrixSource source;
+    source.kind = matrix_kind;
+    source.total_cols = k;
+    source.slices = {whole(checkpoint.add("w", kind.weights, n, k, weights))};
+    if (is_gated) source.slices.push_back(whole(checkpoint.add("u", kind.weights, n, k, second_weights)));
+    source.interleave_pairs = is_gated;
+    matrix = pack_matrix(source, kind.weights, team, {});
+    x = random_values(3, rows * k + 16, 1.0f);
+    if (kind.is_rounded)
+      for (float& value : x) value = bf16_to_float(float_to_bf16(value));
+  }
+
+  ActTiles pack(const CpuKernels& kernels, std::vector<uint32_t>& memory, int64_t first_row, int64_t num_rows) const {
+    const ActFormat format = kind.is_rounded ? kernels.bf16_act_format : ActFormat::kF32;
+    const int64_t padded = (k + 1) / 2 * 2;
+    ActTiles acts{nullptr, num_rows, format == ActFormat::kBf16Pairs ? padded / 2 : padded, kernels.tile_rows, format};
+    memory.assign(static_cast<size_t>(num_rows * acts.words), 0x7fc07fc0u);  // NaN: every word must be written
+    acts.data = memory.data();
+    for (int64_t row = 0; row < num_rows; ++row) kernels.pack_row(x.data() + (first_row + row) * k, k, acts, row);
+    return acts;
+  }
+
+  GemmArgs args(const ActTiles& acts) const {
+    GemmArgs args;
+    args.acts = acts;
+    args.weights = matrix->data.as<void>();
+    args.weight_dtype = kind.weights;
+    args.k = matrix->padded_k;
+    args.num_parts = matrix->num_parts;
+    args.panel_end = matrix->num_panels;
+    args.num_features = n;
+    return args;
+  }
+};
+
+std::vector<float> multiply(const Problem& problem, const CpuKernels& kernels, int64_t first_row, int64_t num_rows) {
+  std::vector<uint32_t> memory;
+  const ActTiles acts = problem.pack(kernels, memory, first_row, num_rows);
+  std::vector<float> out(static_cast<size_t>(num_rows * problem.n));
+  GemmArgs args = problem.args(acts);
+  args.out = out.data();
+  args.out_stride = problem.n;
+  kernels.gemm(args);
+  return out;
+}
+
+// One element by the contract: a chain of FMAs per part, parts by the tree. Products of bf16 with bf16: the odd element of a pair first.
+float by_contract(const Problem& problem, int64_t row, int64_t feature) {
+  const int parts = problem.matrix->num_parts;
+  const int64_t padded = problem.matrix->padded_k, part_size = padded / parts;
+  const auto term = [&](int64_t k, float sum) {
+    if (k >= problem.k) return sum + 0.0f;
+    return std::fma(problem.x[row * problem.k + k], problem.weights[feature * problem.k + k], sum);
+  };
+  std::vector<float> sums(parts, 0.0f);
+  for (int part = 0; part < parts; ++part)
+    for (int64_t k = part * part_size; k < (part + 1) * part_size; k += 2) {
+      const bool is_odd_first = problem.kind.is_rounded;
+      sums[part] = term(is_odd_first ? k + 1 : k, sums[part]);
+      sums[part] = term(is_odd_first ? k : k + 1, sums[part]);
+    }
+  for (int width = parts; width > 1; width /= 2)
+    for (int i = 0; i < width / 2; ++i) sums[i] = sums[2 * i] + sums[2 * i + 1];
+  return sums[0];
+}
+
+TEST(gemm_sums_in_the_order_of_the_contract) {
+  for (const CpuIsa isa : available_cpu_isas()) {
+    const CpuKernels& kernels = cpu_kernels(isa);
+    for (const Kind& kind : kKinds) {
+      for (const MatrixKind matrix_kind : {MatrixKind::kColumn, MatrixKind::kRow}) {
+        for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 33}) {
+          for (const auto& [n, k] : {std::pair<int64_t, int64_t>{1, 1}, {16, 2}, {50, 33}, {64, 128}, {70, 80}, {33, 24}, {49, 300}}) {
+            const Problem problem(rows, n, k, kind, matrix_kind);
+            const std::vector<float> out = multiply(problem, kernels, 0, rows);
+            for (int64_t row = 0; row < rows; ++row)
+              for (int64_t feature = 0; feature < n; ++feature) {
+                const float wanted = by_contract(problem, row, feature), got = out[row * n + feature];
+                if (got != wanted) fail(__FILE__, __LINE__, name_of(kind, isa, rows, n, k) + ": got " + show(got) + ", wanted " + show(wanted));
+              }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(gemm_is_near_doubles) {
+  for (const CpuIsa isa : available_cpu_isas()) {
+    for (const Kind& kind : kKinds) {
+      for (const int64_t rows : {1, 9, 64}) {
+        const Problem problem(rows, 40, 500, kind, MatrixKind::kRow);
+        const std::vector<float> out = multiply(problem, cpu_kernels(isa), 0, rows);
+        for (int64_t row = 0; row < rows; ++row)
+          for (int64_t feature = 0; feature < 40; ++feature) {
+            double sum = 0, magnitude = 0;
+            for (int64_t k = 0; k < 500; ++k) {
+              const double product = static_cast<double>(problem.x[row * 500 + k]) * problem.weights[feature * 500 + k];
+              sum += product;
+              magnitude += std::abs(product);
+            }
+            EXPECT_NEAR(out[row * 40 + feature], sum, 1e-6 * magnitude);
+          }
+      }
+    }
+  }
+}
+
+TEST(gemm_rows_do_not_depend_on_their_neighbours) {
+  for (const CpuIsa isa : available_cpu_isas()) {
+    const CpuKernels& kernels = cpu_kernels(isa);
+    for (const Kind& kind : kKinds) {
+      const Problem problem(19, 100, 160, kind, MatrixKind::kRow);
+      const std::vector<float> together = multiply(problem, kernels, 0, 19);
+      for (int64_t row = 0; row < 19; ++row) {
+        const std::vector<float> alone = multiply(problem, kernels, row, 1);
+        EXPECT(std::memcmp(alone.data(), together.data() + row * 100, 100 * sizeof(float)) == 0);
+      }
+    }
+  }
+}
+
+TEST(gemm_writes_its_panels_only_and_adds_bias_then_residual) {
+  for (const CpuIsa isa : available_cpu_isas()) {
+    const CpuKernels& kernels = cpu_kernels(isa);
+    const Problem problem(3, 75, 48, {DType::kF32, false}, MatrixKind::kColumn);
+    const std::vector<float> plain = multiply(problem, kernels, 0, 3);
+    std::vector<uint32_t> memory;
+    const ActTiles acts = problem.pack(kernels, memory, 0, 3);
+    const std::vector<float> bias = random_values(5, 80, 1.0f), before = random_values(6, 3 * 90, 1.0f);
+    for (const GemmOutput output : {GemmOutput::kStore, GemmOutput::kResidual}) {
+      std::vector<float> out = before;
+      GemmArgs args = problem.args(acts);
+      args.panel_begin = 1;
+      args.bias = bias.data();
+      args.output = output;
+      args.out = out.data();
+      args.out_stride = 90;
+      kernels.gemm(args);
+      for (int64_t row = 0; row < 3; ++row)
+        for (int64_t i = 0; i < 90; ++i) {
+          const float old = before[row * 90 + i];
+          const float sum = i < 75 ? plain[row * 75 + i] + bias[i] : 0;
+          EXPECT_EQ(out[row * 90 + i], i < 16 || i >= 75 ? old : output == GemmOutput::kResidual ? old + sum : sum);
+        }
+    }
+  }
+}
+
+TEST(gemm_gates_with_every_activation) {
+  for (const CpuIsa isa : available_cpu_isas()) {
+    const CpuKernels& kernels = cpu_kernels(isa);
+    for (const Kind& kind : kKinds) {
+      for (const Activation activation : {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh}) {
+        for (const int64_t n : {5, 8, 24, 37, 48}) {
+          const int64_t rows = 11, k = 20;
+          const Problem problem(rows, n, k, kind, MatrixKind::kColumn, true);
+          std::vector<uint32_t> memory, gated_memory;
+          const ActTiles acts = problem.pack(kernels, memory, 0, rows);
+          GemmArgs args = problem.args(acts);
+          args.output = GemmOutput::kGated;
+          args.activation = activation;
+          args.gated = acts;
+          args.gated.words = (n + 1) / 2 * (acts.format == ActFormat::kBf16Pairs ? 1 : 2);
+          gated_memory.assign(static_cast<size_t>(rows * args.gated.words), 0x7fc07fc0u);
+          args.gated.data = gated_memory.data();
+          kernels.gemm(args);
+          for (int64_t row = 0; row < rows; ++row)
+            for (int64_t i = 0; i < (n + 1) / 2 * 2; ++i) {
+              const int64_t first = row - row % kernels.tile_rows, tile_rows = std::min<int64_t>(kernels.tile_rows, rows - first);
+              const int64_t word = acts.format == ActFormat::kBf16Pairs ? i / 2 : i;
+              const uint32_t bits = gated_memory[first * args.gated.words + word * tile_rows + row - first];
+              const float got = acts.format == ActFormat::kBf16Pairs ? bf16_to_float(static_cast<uint16_t>(bits >> (i % 2 * 16))) : bits_float(bits);
+              double gate = 0, up = 0;
+              for (int64_t j = 0; i < n && j < k; ++j) {
+                gate += static_cast<double>(problem.x[row * k + j]) * problem.weights[i * k + j];
+                up += static_cast<double>(problem.x[row * k + j]) * problem.second_weights[i * k + j];
+              }
+              const double wanted = reference::activation(activation, gate) * up;
+              const double tolerance = (kind.is_rounded ? 0.005 : 2e-6) * std::abs(wanted) + 2e-5;
+              if (!(std::abs(got - wanted) <= tolerance))
+                fail(__FILE__, __LINE__, name_of(kind, isa, rows, n, k) + ": got " + show(got) + ", wanted " + show(wanted));
+            }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace capstan::testing
