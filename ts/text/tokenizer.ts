@@ -23,8 +23,9 @@ export class Tokenizer {
     if (text === undefined) throw missingTokenizer(modelDir);
     const json = parseJsonObject(text, TOKENIZER_FILE) as unknown as TokenizerJson;
     if (typeof json.model?.vocab !== 'object' || json.model.vocab === null) throw CapstanError.mismatch('invalid_model', `${TOKENIZER_FILE}: model.vocab`, 'a vocabulary', json.model?.vocab);
-    const vocabulary = buildVocabulary(json, keptTokens);
-    return new Tokenizer(await createTokenizer(text), vocabulary);
+    // The library checks the file's form, which the table relies on.
+    const tokenizer = await createTokenizer(text);
+    return new Tokenizer(tokenizer, buildVocabulary(json, keptTokens));
   }
 
   /** `addSpecialTokens` runs the post-processor (BOS and the like): on for plain prompts, off for rendered chat templates. */

@@ -5,7 +5,7 @@ import { CapstanError } from '../errors';
 export interface TokenizerJson {
   added_tokens?: { id: number; content: string; special: boolean }[];
   model: { type: string; vocab: Record<string, number> | [token: string, score: number][] };
-  decoder: DecoderJson | null;
+  decoder?: DecoderJson | null;
 }
 
 interface DecoderJson {
@@ -78,8 +78,8 @@ function checkId(id: unknown, token: string): number {
 const utf8 = new TextEncoder();
 
 /** Each step works on the spelling of one token; Strip after Fuse works on the text, which the addon does. */
-function makeDecoder(json: DecoderJson | null): TokenDecoder {
-  const steps = json === null ? [] : json.type === 'Sequence' ? json.decoders ?? [] : [json];
+function makeDecoder(json: DecoderJson | null | undefined): TokenDecoder {
+  const steps = json === null || json === undefined ? [] : json.type === 'Sequence' ? json.decoders ?? [] : [json];
   const replacements: ((token: string) => string)[] = [];
   let finish = (token: string): Uint8Array => utf8.encode(token);
   let stripsLeadingSpace = false;
