@@ -1,0 +1,68 @@
+import fs from 'node:fs';
+import path from 'node:path';
+import LibsqlDatabase from 'libsql';
+import { Kysely, PostgresDialect, type SqliteDatabase, SqliteDialect, type SqliteStatement } from 'kysely';
+import pg from 'pg';
+import { AccessError } from './errors';
+import { describeLocation, type DatabaseLocation } from './location';
+import { migrate } from './migrations';
+import type { AccessTables, Db } from './schema';
+
+const BUSY_TIMEOUT_MS = 5_000;
+const PG_CONNECT_TIMEOUT_MS = 5_000;
+const PG_STATEMENT_TIMEOUT_MS = 10_000;
+const INT8_OID = 20;
+
+/** Opens the database, creating and migrating it where needed. `destroy()` closes it. */
+export async function openDatabase(location: DatabaseLocation): Promise<Db> {
+  let db: Db | undefined;
+  try {
+    db = new Kysely<AccessTables>({ dialect: location.kind === 'file' ? fileDialect(location.file) : postgresDialect(location.url) });
+    await migrate(db);
+    return db;
+  } catch (error) {
+    await db?.destroy().catch(() => {});
+    if (error instanceof AccessError) throw error;
+    throw new AccessError('database_error', `cannot open the key database ${describeLocation(location)}: ${(error as Error).message}`, { cause: error });
+  }
+}
+
+/** One connection: it writes, so that writers of this process never wait for each other inside SQLite. */
+function fileDialect(file: string): SqliteDialect {
+  if (!fs.existsSync(file)) {
+    fs.mkdirSync(path.dirname(file), { recursive: true, mode: 0o700 });
+    // Before SQLite makes it with wider rights; its -wal and -shm files take the same.
+    fs.closeSync(fs.openSync(file, 'a', 0o600));
+  }
+  const database = new LibsqlDatabase(file, { timeout: BUSY_TIMEOUT_MS });
+  database.pragma('journal_mode = WAL');
+  database.pragma('synchronous = FULL');
+  database.pragma('foreign_keys = ON');
+  return new SqliteDialect({ database: immediate(database) });
+}
+
+/**
+ * A transaction that reads and then writes would be refused, without waiting, when another process wrote in between: every transaction
+ * takes the write lock at its start instead.
+ */
+function immediate(database: LibsqlDatabase.Database): SqliteDatabase {
+  return {
+    prepare: (sql) => database.prepare(sql === 'begin' ? 'begin immediate' : sql) as unknown as SqliteStatement,
+    close: () => { database.close(); },
+  };
+}
+
+function postgresDialect(connectionString: string): PostgresDialect {
+  const pool = new pg.Pool({
+    connectionString,
+    max: 4,
+    connectionTimeoutMillis: PG_CONNECT_TIMEOUT_MS,
+    statement_timeout: PG_STATEMENT_TIMEOUT_MS,
+    application_name: 'capstan',
+    // bigint as a number: times and revisions stay far below 2^53.
+    types: { getTypeParser: (oid: number, format: unknown) => (oid === INT8_OID ? Number : pg.types.getTypeParser(oid, format as 'text')) as never },
+  });
+  // An idle connection that breaks is replaced at the next query.
+  pool.on('error', () => {});
+  return new PostgresDialect({ pool });
+}

@@ -1,0 +1,15 @@
+import { randomBytes } from 'node:crypto';
+
+const CROCKFORD = '0123456789abcdefghjkmnpqrstvwxyz';
+const TIME_LENGTH = 10;
+const RANDOM_LENGTH = 16;
+
+export type IdPrefix = 'usr' | 'org' | 'dep' | 'key';
+
+/** `key_` and 26 characters that sort by time: 48 bits of milliseconds, 80 random bits. */
+export function newId(prefix: IdPrefix, nowMs = Date.now()): string {
+  let time = '';
+  for (let rest = nowMs; time.length < TIME_LENGTH; rest = Math.floor(rest / 32)) time = CROCKFORD[rest % 32] + time;
+  const random = Array.from(randomBytes(RANDOM_LENGTH), (byte) => CROCKFORD[byte % 32]).join('');
+  return `${prefix}_${time}${random}`;
+}

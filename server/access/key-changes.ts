@@ -1,0 +1,170 @@
+import type { ApiKey, NewKey } from './api-key';
+import { type Change, change } from './change';
+import { AccessError } from './errors';
+import { hashSecret } from './hash';
+import { newId } from './ids';
+import { displayKey, generateKey } from './key-format';
+import { describeKey, findKey } from './key-queries';
+import { checkExpiry, checkGrace, checkLimits, checkName, checkType, type KeyLimits, NO_LIMITS } from './key-values';
+import { ensureDeployment, ensureOwner, type OwnerName, type OwnerRef } from './owners';
+import type { Db, KeyRow, KeyType } from './schema';
+
+export interface KeySpec {
+  name: string;
+  type: KeyType;
+  owner: OwnerName;
+  /** Names or ids of the owner's deployments; those missing are made. One or more for a deployment-level key, none for a user-level one. */
+  deployments?: readonly string[];
+  /** Null is never. */
+  expiresAt?: number | null;
+  limits?: Partial<KeyLimits>;
+  createdBy?: string | null;
+}
+
+/** What is absent stays as it is. */
+export type KeyEdit = Partial<Pick<KeySpec, 'name' | 'type' | 'deployments' | 'expiresAt' | 'limits'>>;
+
+/** `ifRev` refuses the change when somebody else changed the key first. */
+export interface ChangeOptions {
+  ifRev?: number;
+}
+
+export async function createKey(db: Db, spec: KeySpec, nowMs: number): Promise<NewKey> {
+  const name = checkName(spec.name);
+  const type = checkType(spec.type);
+  const limits = checkLimits(spec.limits ?? {});
+  const expiresAt = checkExpiry(spec.expiresAt ?? null, nowMs);
+  const { publicId, secret } = generateKey();
+  // Before the transaction: hashing would hold the lock of all writers.
+  const hash = await hashSecret(secret);
+  return change(db, nowMs, async (context) => {
+    const owner = await ensureOwner(context, spec.owner);
+    const row: KeyRow = {
+      id: newId('key', nowMs), public_id: publicId, owner_type: owner.type, owner_id: owner.id, name, type, display: displayKey(secret), status: 'active',
+      expires_at: expiresAt, ...limitColumns(limits), created_by: spec.createdBy ?? null, last_used_at: null, last_used_ip: null,
+      created_at: nowMs, updated_at: nowMs, deleted_at: null, rev: context.rev,
+    };
+    await context.tx.insertInto('api_keys').values(row).execute();
+    await context.tx.insertInto('api_key_secrets').values({ key_id: row.id, version: 1, hash, valid_from: nowMs, valid_until: null }).execute();
+    await bind(context, row, owner, spec.deployments ?? []);
+    await context.touch('key', row.id);
+    return { key: await describeKey(context.tx, row, nowMs), secret, secretVersion: 1 };
+  });
+}
+
+export function editKey(db: Db, reference: string, edit: KeyEdit, nowMs: number, options: ChangeOptions = {}): Promise<ApiKey> {
+  return changeKey(db, reference, nowMs, options, async (context, row) => {
+    const type = edit.type === undefined ? row.type : checkType(edit.type);
+    if (edit.name !== undefined) row.name = checkName(edit.name);
+    if (edit.expiresAt !== undefined) row.expires_at = checkExpiry(edit.expiresAt, nowMs);
+    if (edit.limits !== undefined) Object.assign(row, limitColumns(checkLimits(edit.limits, { rpm: row.limit_rpm, tpm: row.limit_tpm, parallel: row.limit_parallel })));
+    if (type !== row.type || edit.deployments !== undefined) {
+      row.type = type;
+      await context.tx.deleteFrom('key_bindings').where('key_id', '=', row.id).execute();
+      await bind(context, row, { type: row.owner_type, id: row.owner_id }, edit.deployments ?? []);
+    }
+  });
+}
+
+export function setKeyEnabled(db: Db, reference: string, isEnabled: boolean, nowMs: number, options: ChangeOptions = {}): Promise<ApiKey> {
+  return changeKey(db, reference, nowMs, options, (_context, row) => { row.status = isEnabled ? 'active' : 'disabled'; });
+}
+
+/** A new secret; the one before passes for `graceMs` more. Without grace every older secret ends at once, whatever an earlier rotation granted. */
+export async function rotateKey(db: Db, reference: string, graceMs: number, nowMs: number, options: ChangeOptions = {}): Promise<NewKey> {
+  checkGrace(graceMs);
+  const { public_id: publicId } = await findKey(db, reference);
+  const { secret } = generateKey(publicId);
+  const hash = await hashSecret(secret);
+  let secretVersion = 0;
+  const key = await changeKey(db, publicId, nowMs, options, async ({ tx }, row) => {
+    const secrets = await tx.selectFrom('api_key_secrets').selectAll().where('key_id', '=', row.id).orderBy('version', 'desc').execute();
+    if (graceMs > 0 && secrets.some(({ valid_until: until }) => until !== null && until > nowMs)) {
+      throw new AccessError('conflict', 'the key is rotating already: a rotation without grace ends both secrets, or wait until the grace is over');
+    }
+    const [current] = secrets;
+    secretVersion = (current?.version ?? 0) + 1;
+    let ended = tx.deleteFrom('api_key_secrets').where('key_id', '=', row.id);
+    if (graceMs > 0) ended = ended.where('version', '<', secretVersion - 1);
+    await ended.execute();
+    await tx.updateTable('api_key_secrets').set({ valid_until: nowMs + graceMs }).where('key_id', '=', row.id).execute();
+    await tx.insertInto('api_key_secrets').values({ key_id: row.id, version: secretVersion, hash, valid_from: nowMs, valid_until: null }).execute();
+    row.display = displayKey(secret);
+  });
+  return { key, secret, secretVersion };
+}
+
+/** Cuts the grace of a rotation now. */
+export function finishRotation(db: Db, reference: string, nowMs: number, options: ChangeOptions = {}): Promise<ApiKey> {
+  return changeKey(db, reference, nowMs, options, async ({ tx }, row) => {
+    await tx.deleteFrom('api_key_secrets').where('key_id', '=', row.id).where('valid_until', 'is not', null).execute();
+  });
+}
+
+/** For good: a tombstone of id, name and display form is all that stays. */
+export function deleteKey(db: Db, reference: string, nowMs: number, options: ChangeOptions = {}): Promise<ApiKey> {
+  return changeKey(db, reference, nowMs, options, (context, row) => bury(context, row));
+}
+
+/** Ends a user or an organization and the keys that it owns: a user's personal keys, never those of an organization. */
+export async function deleteOwner(db: Db, { type, id }: OwnerRef, nowMs: number): Promise<void> {
+  await change(db, nowMs, async (context) => {
+    const { tx, rev, touch } = context;
+    const { numUpdatedRows } = await tx.updateTable(type === 'user' ? 'users' : 'organizations').set({ status: 'deleted', updated_at: nowMs, rev })
+      .where('id', '=', id).where('status', '=', 'active').executeTakeFirst();
+    if (numUpdatedRows === 0n) throw new AccessError('not_found', `owner: there is no ${id}`);
+    await tx.deleteFrom('memberships').where(type === 'user' ? 'user_id' : 'org_id', '=', id).execute();
+    const rows = await tx.selectFrom('api_keys').selectAll().where('owner_id', '=', id).where('status', '!=', 'deleted').execute();
+    for (const row of rows) {
+      await bury(context, row);
+      await write(context, row);
+    }
+    await touch('owner', id);
+  });
+}
+
+/** The key as it is inside the change's lock; what `run` makes of its row is written. */
+function changeKey(
+  db: Db, reference: string, nowMs: number, { ifRev }: ChangeOptions, run: (context: Change, row: KeyRow) => Promise<void> | void,
+): Promise<ApiKey> {
+  return change(db, nowMs, async (context) => {
+    const row = await findKey(context.tx, reference);
+    if (ifRev !== undefined && ifRev !== row.rev) throw new AccessError('conflict', `the key was changed by somebody else: its revision is ${row.rev}, not ${ifRev}`);
+    await run(context, row);
+    await write(context, row);
+    return describeKey(context.tx, row, nowMs);
+  });
+}
+
+async function write({ tx, rev, nowMs, touch }: Change, row: KeyRow): Promise<void> {
+  row.rev = rev;
+  row.updated_at = nowMs;
+  // Not the last use: it is written apart from changes, and an older one must not come back.
+  const { id, last_used_at: _at, last_used_ip: _ip, ...columns } = row;
+  await tx.updateTable('api_keys').set(columns).where('id', '=', id).execute();
+  await touch('key', id);
+}
+
+async function bury({ tx, nowMs }: Change, row: KeyRow): Promise<void> {
+  await tx.deleteFrom('api_key_secrets').where('key_id', '=', row.id).execute();
+  await tx.deleteFrom('key_bindings').where('key_id', '=', row.id).execute();
+  row.status = 'deleted';
+  row.deleted_at = nowMs;
+}
+
+async function bind(context: Change, { id, type }: KeyRow, owner: OwnerRef, deployments: readonly string[]): Promise<void> {
+  if (type === 'user-level') {
+    if (deployments.length > 0) throw new AccessError('invalid_argument', 'deployments: a user-level key reaches all deployments of its owner and has none of its own');
+    return;
+  }
+  if (deployments.length === 0) throw new AccessError('invalid_argument', 'deployments: a deployment-level key needs one or more');
+  const ids = new Set<string>();
+  for (const idOrName of deployments) ids.add((await ensureDeployment(context, owner, idOrName)).id);
+  for (const deploymentId of ids) {
+    await context.tx.insertInto('key_bindings').values({ key_id: id, deployment_id: deploymentId, created_at: context.nowMs }).execute();
+  }
+}
+
+function limitColumns({ rpm, tpm, parallel }: KeyLimits = NO_LIMITS): Pick<KeyRow, 'limit_rpm' | 'limit_tpm' | 'limit_parallel'> {
+  return { limit_rpm: rpm, limit_tpm: tpm, limit_parallel: parallel };
+}

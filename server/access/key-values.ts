@@ -1,0 +1,67 @@
+import { AccessError } from './errors';
+import type { KeyType } from './schema';
+
+export const KEY_TYPES = ['user-level', 'deployment-level'] as const satisfies readonly KeyType[];
+
+/** Limits of one key; null is none. */
+export interface KeyLimits {
+  /** Requests per minute. */
+  rpm: number | null;
+  /** Prompt and completion tokens per minute. */
+  tpm: number | null;
+  /** Requests open at once. */
+  parallel: number | null;
+}
+
+export const NO_LIMITS: KeyLimits = { rpm: null, tpm: null, parallel: null };
+
+/** Longest grace of a rotation. */
+export const MAX_GRACE_MS = 30 * 24 * 3_600_000;
+const MAX_NAME_LENGTH = 100;
+const MAX_LIMIT = 2 ** 31 - 1;
+/** Control characters, line and paragraph separators, lone surrogates, bidirectional overrides: what could forge a line of a list. */
+const UNPRINTABLE = /[\p{Cc}\p{Zl}\p{Zp}\p{Cs}\u202a-\u202e\u2066-\u2069]/u;
+
+/** @throws AccessError unless it is 1 to `maxLength` printable characters, blanks around them not counted. */
+export function checkText(param: string, value: unknown, maxLength: number): string {
+  const text = typeof value === 'string' ? value.trim() : '';
+  const length = [...text].length;
+  if (length < 1 || length > maxLength || UNPRINTABLE.test(text)) throw wrong(param, `1 to ${maxLength} printable characters`);
+  return text;
+}
+
+export function checkName(value: unknown): string {
+  return checkText('name', value, MAX_NAME_LENGTH);
+}
+
+export function checkType(value: unknown): KeyType {
+  const type = KEY_TYPES.find((candidate) => candidate === value);
+  if (type === undefined) throw wrong('type', KEY_TYPES.join(' or '));
+  return type;
+}
+
+export function checkLimits(value: Partial<KeyLimits>, current: KeyLimits = NO_LIMITS): KeyLimits {
+  const limits = { ...current };
+  for (const name of ['rpm', 'tpm', 'parallel'] as const) {
+    const limit = value[name];
+    if (limit === undefined) continue;
+    if (limit !== null && !(Number.isInteger(limit) && limit >= 1 && limit <= MAX_LIMIT)) throw wrong(name, `an integer from 1 to ${MAX_LIMIT}, or none`);
+    limits[name] = limit;
+  }
+  return limits;
+}
+
+/** Null is never. */
+export function checkExpiry(value: number | null, nowMs: number): number | null {
+  if (value !== null && !(Number.isSafeInteger(value) && value > nowMs && value <= 8.64e15)) throw wrong('expires', 'a time to come');
+  return value;
+}
+
+export function checkGrace(value: number): number {
+  if (!(Number.isSafeInteger(value) && value >= 0 && value <= MAX_GRACE_MS)) throw wrong('grace', '0 to 30 days');
+  return value;
+}
+
+function wrong(param: string, expected: string): AccessError {
+  return new AccessError('invalid_argument', `${param}: expected ${expected}`);
+}

@@ -1,0 +1,88 @@
+import type { KeyLimits } from './key-values';
+
+const WINDOW_MS = 60_000;
+
+/** Counts of the last two windows; the one before counts by the share of it that the last minute still covers. */
+interface Window {
+  startMs: number;
+  current: number;
+  previous: number;
+}
+
+interface KeyUsage {
+  requests: Window;
+  tokens: Window;
+  numOpen: number;
+}
+
+/** Limits of single keys, in memory and per process: requests and tokens per sliding minute, requests open at once. */
+export class KeyLimiter {
+  readonly #usages = new Map<string, KeyUsage>();
+  readonly #monotonicMs: () => number;
+
+  constructor(monotonicMs: () => number) {
+    this.#monotonicMs = monotonicMs;
+  }
+
+  get size(): number {
+    return this.#usages.size;
+  }
+
+  /** Counts a request; or says after how many seconds it is worth trying again. */
+  admit(keyId: string, { rpm, tpm, parallel }: KeyLimits): { retryAfterS: number } | { done(tokens: number): void } {
+    const nowMs = this.#monotonicMs();
+    const usage = this.#usage(keyId, nowMs);
+    if (parallel !== null && usage.numOpen >= parallel) return { retryAfterS: 1 };
+    // A request of unknown length is let in while anything is left of the minute's tokens.
+    const waitMs = Math.max(rpm === null ? 0 : waitFor(usage.requests, rpm - 1, nowMs), tpm === null ? 0 : waitFor(usage.tokens, tpm - 1, nowMs));
+    if (waitMs > 0) return { retryAfterS: Math.max(1, Math.ceil(waitMs / 1000)) };
+    usage.requests.current++;
+    usage.numOpen++;
+    let isOpen = true;
+    return {
+      done: (tokens) => {
+        if (!isOpen) return;
+        isOpen = false;
+        usage.numOpen--;
+        roll(usage.tokens, this.#monotonicMs());
+        usage.tokens.current += tokens;
+      },
+    };
+  }
+
+  /** Forgets keys that were idle for two windows. */
+  sweep(): void {
+    const nowMs = this.#monotonicMs();
+    for (const [keyId, { requests, tokens, numOpen }] of this.#usages) {
+      const lastMs = Math.max(requests.startMs, tokens.startMs);
+      if (numOpen === 0 && nowMs - lastMs >= 2 * WINDOW_MS) this.#usages.delete(keyId);
+    }
+  }
+
+  #usage(keyId: string, nowMs: number): KeyUsage {
+    let usage = this.#usages.get(keyId);
+    if (usage === undefined) {
+      usage = { requests: { startMs: nowMs, current: 0, previous: 0 }, tokens: { startMs: nowMs, current: 0, previous: 0 }, numOpen: 0 };
+      this.#usages.set(keyId, usage);
+    }
+    roll(usage.requests, nowMs);
+    roll(usage.tokens, nowMs);
+    return usage;
+  }
+}
+
+function roll(window: Window, nowMs: number): void {
+  const numWindows = Math.floor((nowMs - window.startMs) / WINDOW_MS);
+  if (numWindows < 1) return;
+  window.previous = numWindows === 1 ? window.current : 0;
+  window.current = 0;
+  window.startMs += numWindows * WINDOW_MS;
+}
+
+/** Milliseconds until the last minute's estimate is at most `room`; 0 when it is. The window must have been rolled. */
+function waitFor({ startMs, current, previous }: Window, room: number, nowMs: number): number {
+  const elapsedMs = nowMs - startMs;
+  if (current + previous * (1 - elapsedMs / WINDOW_MS) <= room) return 0;
+  if (current <= room) return WINDOW_MS * (1 - (room - current) / previous) - elapsedMs;
+  return WINDOW_MS - elapsedMs + WINDOW_MS * (1 - room / current);
+}

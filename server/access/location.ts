@@ -1,0 +1,52 @@
+import os from 'node:os';
+import path from 'node:path';
+import { AccessError } from './errors';
+
+/** Where access data lives. */
+export type DatabaseLocation = { kind: 'file'; file: string } | { kind: 'postgres'; url: string };
+
+export interface LocationOptions {
+  /** `--keys-db`: a file, or a `postgres://` address. */
+  keysDb?: string;
+  /** `--data-dir`: the database is `capstan.db` in it. */
+  dataDir?: string;
+}
+
+/** `--keys-db`, then `--data-dir`, then `DATABASE_URL`, then `capstan/capstan.db` in the user's data directory. */
+export function resolveLocation({ keysDb, dataDir }: LocationOptions, env: NodeJS.ProcessEnv = process.env): DatabaseLocation {
+  if (keysDb !== undefined) return fromText(keysDb, '--keys-db');
+  if (dataDir !== undefined) return { kind: 'file', file: path.resolve(dataDir, 'capstan.db') };
+  const { DATABASE_URL: url = '', XDG_DATA_HOME: dataHome = '' } = env;
+  if (url !== '') return fromText(url, 'DATABASE_URL');
+  const home = path.isAbsolute(dataHome) ? dataHome : path.join(env.HOME ?? os.homedir(), '.local', 'share');
+  return { kind: 'file', file: path.join(home, 'capstan', 'capstan.db') };
+}
+
+export interface ServeAccessOptions extends LocationOptions {
+  accessControl: boolean;
+  apiKeys: readonly string[];
+}
+
+/** The database that a standalone server opens: none unless access control is on, and none for fixed keys alone. */
+export function resolveServeLocation(options: ServeAccessOptions, env: NodeJS.ProcessEnv = process.env): DatabaseLocation | undefined {
+  const isWanted = options.keysDb !== undefined || (options.accessControl && options.apiKeys.length === 0);
+  return isWanted ? resolveLocation(options, env) : undefined;
+}
+
+/** For messages: without the password that an address may hold. */
+export function describeLocation(location: DatabaseLocation): string {
+  if (location.kind === 'file') return location.file;
+  const { hostname, port, pathname } = new URL(location.url);
+  return `PostgreSQL at ${hostname || 'localhost'}${port === '' ? '' : `:${port}`}${pathname}`;
+}
+
+function fromText(text: string, source: string): DatabaseLocation {
+  if (text === '') throw new AccessError('invalid_argument', `${source}: expected a file or a postgres:// address, got nothing`);
+  if (/^postgres(ql)?:\/\//i.test(text)) {
+    if (!URL.canParse(text)) throw new AccessError('invalid_argument', `${source}: this is no valid postgres:// address`);
+    return { kind: 'postgres', url: text };
+  }
+  const scheme = /^([a-z][a-z0-9+.-]+):\/\//i.exec(text)?.[1];
+  if (scheme !== undefined && scheme !== 'file') throw new AccessError('invalid_argument', `${source}: expected a file or a postgres:// address, got ${scheme}://`);
+  return { kind: 'file', file: path.resolve(text.replace(/^file:\/\//i, '')) };
+}

@@ -1,0 +1,120 @@
+import { randomBytes } from 'node:crypto';
+import { PostgresAdapter, sql } from 'kysely';
+import { AccessError } from './errors';
+import type { Db, Tx } from './schema';
+
+const COMPONENT = 'access';
+/** One number for all processes that may migrate the same PostgreSQL database at once. */
+const POSTGRES_LOCK = 0x63_61_70_73;
+
+/** Brings the tables to the newest version, each step in one transaction. Two processes may do it at once. */
+export async function migrate(db: Db): Promise<void> {
+  await db.transaction().execute(async (tx) => {
+    if (isPostgres(db)) await sql`select pg_advisory_xact_lock(${sql.lit(POSTGRES_LOCK)})`.execute(tx);
+    await tx.schema.createTable('schema_versions').ifNotExists()
+      .addColumn('component', 'text', (column) => column.primaryKey()).addColumn('version', 'integer', (column) => column.notNull()).execute();
+    const row = await tx.selectFrom('schema_versions').select('version').where('component', '=', COMPONENT).executeTakeFirst();
+    const current = row?.version ?? 0;
+    if (current > MIGRATIONS.length) {
+      throw new AccessError('database_error', `the key database is of a newer version of Capstan: its schema is ${current}, this one knows ${MIGRATIONS.length}`);
+    }
+    if (current === MIGRATIONS.length) return;
+    for (const step of MIGRATIONS.slice(current)) await step(tx);
+    await tx.insertInto('schema_versions').values({ component: COMPONENT, version: MIGRATIONS.length })
+      .onConflict((conflict) => conflict.column('component').doUpdateSet({ version: MIGRATIONS.length })).execute();
+  });
+}
+
+function isPostgres(db: Db): boolean {
+  return db.getExecutor().adapter instanceof PostgresAdapter;
+}
+
+/** Steps are only ever added. */
+const MIGRATIONS: readonly ((tx: Tx) => Promise<void>)[] = [createOwners, createKeys, createFeed];
+
+async function createOwners(tx: Tx): Promise<void> {
+  for (const table of ['users', 'organizations'] as const) {
+    await tx.schema.createTable(table)
+      .addColumn('id', 'text', (column) => column.primaryKey())
+      .addColumn('name', 'text', (column) => column.notNull().unique())
+      .addColumn('status', 'text', (column) => column.notNull().check(sql`status in ('active', 'deleted')`))
+      .addColumn('created_at', 'bigint', (column) => column.notNull())
+      .addColumn('updated_at', 'bigint', (column) => column.notNull())
+      .addColumn('rev', 'bigint', (column) => column.notNull())
+      .execute();
+  }
+  await tx.schema.createTable('memberships')
+    .addColumn('org_id', 'text', (column) => column.notNull().references('organizations.id'))
+    .addColumn('user_id', 'text', (column) => column.notNull().references('users.id'))
+    .addColumn('role', 'text', (column) => column.notNull().check(sql`role in ('owner', 'admin', 'developer', 'viewer')`))
+    .addColumn('created_at', 'bigint', (column) => column.notNull())
+    .addPrimaryKeyConstraint('memberships_pk', ['org_id', 'user_id'])
+    .execute();
+  await tx.schema.createTable('deployments')
+    .addColumn('id', 'text', (column) => column.primaryKey())
+    .addColumn('owner_type', 'text', (column) => column.notNull().check(sql`owner_type in ('user', 'org')`))
+    .addColumn('owner_id', 'text', (column) => column.notNull())
+    .addColumn('name', 'text', (column) => column.notNull())
+    .addColumn('access_control', 'smallint', (column) => column.notNull().defaultTo(0).check(sql`access_control in (0, 1)`))
+    .addColumn('created_at', 'bigint', (column) => column.notNull())
+    .addColumn('updated_at', 'bigint', (column) => column.notNull())
+    .addColumn('rev', 'bigint', (column) => column.notNull())
+    .addUniqueConstraint('deployments_owner_name', ['owner_id', 'name'])
+    .execute();
+}
+
+async function createKeys(tx: Tx): Promise<void> {
+  await tx.schema.createTable('api_keys')
+    .addColumn('id', 'text', (column) => column.primaryKey())
+    .addColumn('public_id', 'text', (column) => column.notNull().unique())
+    .addColumn('owner_type', 'text', (column) => column.notNull().check(sql`owner_type in ('user', 'org')`))
+    .addColumn('owner_id', 'text', (column) => column.notNull())
+    .addColumn('name', 'text', (column) => column.notNull())
+    .addColumn('type', 'text', (column) => column.notNull().check(sql`type in ('user-level', 'deployment-level')`))
+    .addColumn('display', 'text', (column) => column.notNull())
+    .addColumn('status', 'text', (column) => column.notNull().check(sql`status in ('active', 'disabled', 'deleted')`))
+    .addColumn('expires_at', 'bigint')
+    .addColumn('limit_rpm', 'integer', (column) => column.check(sql`limit_rpm > 0`))
+    .addColumn('limit_tpm', 'integer', (column) => column.check(sql`limit_tpm > 0`))
+    .addColumn('limit_parallel', 'integer', (column) => column.check(sql`limit_parallel > 0`))
+    .addColumn('created_by', 'text')
+    .addColumn('last_used_at', 'bigint')
+    .addColumn('last_used_ip', 'text')
+    .addColumn('created_at', 'bigint', (column) => column.notNull())
+    .addColumn('updated_at', 'bigint', (column) => column.notNull())
+    .addColumn('deleted_at', 'bigint')
+    .addColumn('rev', 'bigint', (column) => column.notNull())
+    .execute();
+  await tx.schema.createIndex('api_keys_owner').on('api_keys').columns(['owner_id', 'name']).execute();
+  await tx.schema.createTable('api_key_secrets')
+    .addColumn('key_id', 'text', (column) => column.notNull().references('api_keys.id').onDelete('cascade'))
+    .addColumn('version', 'integer', (column) => column.notNull())
+    .addColumn('hash', 'text', (column) => column.notNull())
+    .addColumn('valid_from', 'bigint', (column) => column.notNull())
+    .addColumn('valid_until', 'bigint')
+    .addPrimaryKeyConstraint('api_key_secrets_pk', ['key_id', 'version'])
+    .execute();
+  await tx.schema.createTable('key_bindings')
+    .addColumn('key_id', 'text', (column) => column.notNull().references('api_keys.id').onDelete('cascade'))
+    .addColumn('deployment_id', 'text', (column) => column.notNull().references('deployments.id').onDelete('cascade'))
+    .addColumn('created_at', 'bigint', (column) => column.notNull())
+    .addPrimaryKeyConstraint('key_bindings_pk', ['key_id', 'deployment_id'])
+    .execute();
+  await tx.schema.createIndex('key_bindings_deployment').on('key_bindings').column('deployment_id').execute();
+}
+
+async function createFeed(tx: Tx): Promise<void> {
+  await tx.schema.createTable('auth_revisions')
+    .addColumn('rev', 'bigint', (column) => column.notNull())
+    .addColumn('entity', 'text', (column) => column.notNull().check(sql`entity in ('key', 'deployment', 'owner')`))
+    .addColumn('entity_id', 'text', (column) => column.notNull())
+    .addColumn('at', 'bigint', (column) => column.notNull())
+    .addPrimaryKeyConstraint('auth_revisions_pk', ['rev', 'entity', 'entity_id'])
+    .execute();
+  await tx.schema.createTable('auth_state')
+    .addColumn('id', 'smallint', (column) => column.primaryKey().check(sql`id = 1`))
+    .addColumn('rev', 'bigint', (column) => column.notNull())
+    .addColumn('epoch', 'text', (column) => column.notNull())
+    .execute();
+  await tx.insertInto('auth_state').values({ id: 1, rev: 0, epoch: randomBytes(16).toString('hex') }).execute();
+}

@@ -1,0 +1,110 @@
+import { type Change, change } from './change';
+import { AccessError } from './errors';
+import { newId } from './ids';
+import { checkText } from './key-values';
+import type { Db, DeploymentRow, OwnerType, Tx } from './schema';
+
+/** Who owns keys and deployments, by name: `user:local`. */
+export interface OwnerName {
+  type: OwnerType;
+  name: string;
+}
+
+export interface OwnerRef {
+  type: OwnerType;
+  id: string;
+}
+
+/** A deployment as the key check needs it. */
+export interface DeploymentRef {
+  id: string;
+  ownerType: OwnerType;
+  ownerId: string;
+  name: string;
+  accessControl: boolean;
+}
+
+export const DEFAULT_OWNER: OwnerName = { type: 'user', name: 'local' };
+export const DEFAULT_DEPLOYMENT = 'default';
+
+/** @throws AccessError when it is not `user:NAME` or `org:NAME`. */
+export function parseOwner(text: string): OwnerName {
+  const [, type, name] = /^(user|org):(.*)$/s.exec(text) ?? [];
+  if (type === undefined) throw new AccessError('invalid_argument', 'owner: expected user:NAME or org:NAME');
+  return { type: type as OwnerType, name: checkText('owner', name, 100) };
+}
+
+const TABLES = { user: 'users', org: 'organizations' } as const;
+const ID_PREFIXES = { user: 'usr', org: 'org' } as const;
+
+export async function findOwner(db: Db | Tx, { type, name }: OwnerName): Promise<OwnerRef | undefined> {
+  const row = await db.selectFrom(TABLES[type]).select(['id', 'status']).where('name', '=', name).executeTakeFirst();
+  if (row?.status === 'deleted') throw new AccessError('conflict', `owner: ${type}:${name} was deleted`);
+  return row === undefined ? undefined : { type, id: row.id };
+}
+
+export async function ensureOwner({ tx, rev, nowMs, touch }: Change, owner: OwnerName): Promise<OwnerRef> {
+  const found = await findOwner(tx, owner);
+  if (found !== undefined) return found;
+  const id = newId(ID_PREFIXES[owner.type], nowMs);
+  await tx.insertInto(TABLES[owner.type]).values({ id, name: owner.name, status: 'active', created_at: nowMs, updated_at: nowMs, rev }).execute();
+  await touch('owner', id);
+  return { type: owner.type, id };
+}
+
+/** By id (`dep_…`) or by name among the owner's. */
+export async function findDeployment(db: Db | Tx, ownerId: string, idOrName: string): Promise<DeploymentRef | undefined> {
+  const row = await db.selectFrom('deployments').selectAll().where('owner_id', '=', ownerId)
+    .where((eb) => eb.or([eb('id', '=', idOrName), eb('name', '=', idOrName)])).orderBy((eb) => eb.case().when('id', '=', idOrName).then(0).else(1).end()).executeTakeFirst();
+  return row === undefined ? undefined : toDeploymentRef(row);
+}
+
+export async function ensureDeployment({ tx, rev, nowMs, touch }: Change, owner: OwnerRef, idOrName: string): Promise<DeploymentRef> {
+  const found = await findDeployment(tx, owner.id, idOrName);
+  if (found !== undefined) return found;
+  // An id is never a name: the caller means a deployment of another owner, or none.
+  if (/^dep_/.test(idOrName)) throw new AccessError('not_found', `deployment: this owner has no deployment ${idOrName}`);
+  const row: DeploymentRow = {
+    id: newId('dep', nowMs), owner_type: owner.type, owner_id: owner.id, name: checkText('deployment', idOrName, 100), access_control: 0,
+    created_at: nowMs, updated_at: nowMs, rev,
+  };
+  await tx.insertInto('deployments').values(row).execute();
+  await touch('deployment', row.id);
+  return toDeploymentRef(row);
+}
+
+/** The deployment of that owner, made where it is missing. Finding it changes nothing. */
+export async function openDeployment(db: Db, owner: OwnerName, name: string, nowMs: number): Promise<DeploymentRef> {
+  const ownerRef = await findOwner(db, owner);
+  const found = ownerRef === undefined ? undefined : await findDeployment(db, ownerRef.id, name);
+  return found ?? change(db, nowMs, async (context) => ensureDeployment(context, await ensureOwner(context, owner), name));
+}
+
+/** Requests without a key are refused from the moment that followers have applied it; the key check itself does not look at this. */
+export async function setAccessControl(db: Db, deploymentId: string, isOn: boolean, nowMs: number): Promise<DeploymentRef> {
+  return change(db, nowMs, async ({ tx, rev, touch }) => {
+    const row = await tx.updateTable('deployments').set({ access_control: isOn ? 1 : 0, updated_at: nowMs, rev }).where('id', '=', deploymentId).returningAll().executeTakeFirst();
+    if (row === undefined) throw new AccessError('not_found', `deployment: there is no ${deploymentId}`);
+    await touch('deployment', row.id);
+    return toDeploymentRef(row);
+  });
+}
+
+/** Bindings go with it; a deployment-level key that has none left is refused everywhere and stays for its owner to see. */
+export async function deleteDeployment(db: Db, deploymentId: string, nowMs: number): Promise<void> {
+  await change(db, nowMs, async ({ tx, rev, touch }) => {
+    const bound = await tx.selectFrom('key_bindings').select('key_id').where('deployment_id', '=', deploymentId).execute();
+    for (const { key_id: keyId } of bound) {
+      await tx.updateTable('api_keys').set({ rev, updated_at: nowMs }).where('id', '=', keyId).execute();
+      await touch('key', keyId);
+    }
+    await tx.deleteFrom('key_bindings').where('deployment_id', '=', deploymentId).execute();
+    const { numDeletedRows } = await tx.deleteFrom('deployments').where('id', '=', deploymentId).executeTakeFirst();
+    if (numDeletedRows === 0n) throw new AccessError('not_found', `deployment: there is no ${deploymentId}`);
+    await touch('deployment', deploymentId);
+  });
+}
+
+function toDeploymentRef({ id, owner_type: ownerType, owner_id: ownerId, name, access_control: accessControl }: DeploymentRow): DeploymentRef {
+  return { id, ownerType, ownerId, name, accessControl: accessControl === 1 };
+}
