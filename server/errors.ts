@@ -86,8 +86,10 @@ export function toApiError(error: unknown): ApiError {
   const code = ENGINE_ERRORS[error.code];
   const ownFault = OWN_FAULTS[code];
   if (ownFault !== undefined) return new ApiError(code, ownFault, { cause: error });
-  const param = error.param === undefined ? null : toWireName(error.param);
-  const message = param !== null && error.message.startsWith(`${error.param}:`) ? param + error.message.slice(error.param!.length) : error.message;
+  const name = error.param === undefined ? null : toWireName(error.param);
+  const message = name !== null && error.message.startsWith(`${error.param}:`) ? name + error.message.slice(error.param!.length) : error.message;
+  // Items of plain lists are not parameters of their own.
+  const param = name === null || /^(messages|tools)\b/.test(name) ? name : name.replace(/[[.].*/, '');
   return new ApiError(code, message, { param, cause: error });
 }
 

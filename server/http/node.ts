@@ -34,7 +34,11 @@ export class NodeTransport implements Transport {
   }
 }
 
+/** Connections on which nothing more is to be read; the parser may have the next request in hand already. */
+const closing = new WeakSet<Socket>();
+
 function answer(message: IncomingMessage, response: ServerResponse, options: TransportOptions): void {
+  if (closing.has(message.socket)) return;
   const controller = new AbortController();
   response.on('close', () => { if (!response.writableFinished) controller.abort(); });
   response.on('error', () => controller.abort());
@@ -121,7 +125,6 @@ class NodeReply implements HttpReply {
   stream(status: number, headers: Readonly<Record<string, string>>): ReplyStream {
     const response = this.#response;
     if (!response.destroyed) this.#writeHead(status, headers);
-    response.flushHeaders();
     response.socket?.setNoDelay(true);
     return {
       write: (text) => response.destroyed || response.write(text),
@@ -146,6 +149,7 @@ class NodeReply implements HttpReply {
     const { headers: received, complete } = this.#message;
     const isChunked = received['transfer-encoding'] !== undefined;
     const mustClose = isChunked || (!complete && (received['content-length'] ?? '0') !== '0');
+    if (mustClose) closing.add(this.#message.socket);
     this.#response.writeHead(status, mustClose ? { ...headers, Connection: 'close' } : headers);
   }
 }

@@ -15,7 +15,7 @@ export interface HttpRequest {
   readBody(): Promise<Buffer>;
 }
 
-/** How a handler answers: by one `send`, or by one `stream`. After the client is gone both do nothing. */
+/** How a handler answers: by one `send`, or by one `stream`, whose headers go out with the first write. After the client is gone both do nothing. */
 export interface HttpReply {
   readonly hasStarted: boolean;
   send(status: number, headers: Readonly<Record<string, string>>, body: string): void;

@@ -141,10 +141,15 @@ class Exchange implements HttpReply {
   }
 
   send(status: number, headers: Readonly<Record<string, string>>, body: string): void {
-    if (this.#isOver) return;
-    this.#isOver = true;
+    if (this.hasStarted) return;
     this.hasStarted = true;
     const mustClose = this.#mustClose();
+    whenParsed(mustClose, () => this.#sendNow(status, headers, body, mustClose));
+  }
+
+  #sendNow(status: number, headers: Readonly<Record<string, string>>, body: string, mustClose: boolean): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
     this.#response.cork(() => {
       this.#writeHead(status, headers, mustClose);
       if (this.isHead && !mustClose) {
@@ -190,11 +195,11 @@ class Exchange implements HttpReply {
         if (!isBehind || this.#isOver) resolve();
         else waiting.push(resolve);
       }),
-      end: () => whenOpen(() => {
+      end: () => whenParsed(mustClose, () => whenOpen(() => {
         this.#isOver = true;
         response.end(undefined, mustClose);
         wake();
-      }),
+      })),
       destroy: () => this.destroy(),
     };
   }
@@ -217,4 +222,13 @@ class Exchange implements HttpReply {
   #notifyGone(): void {
     this.#onGone.splice(0).forEach((run) => run());
   }
+}
+
+/**
+ * NOTE: an answer that closes the connection must not be finished while the parser is still at work on what came with the request: the
+ * next request in the same bytes would be answered, and would clear the mark to close. While an answer is pending, one closes it.
+ */
+function whenParsed(mustClose: boolean, work: () => void): void {
+  if (mustClose) setImmediate(work);
+  else work();
 }

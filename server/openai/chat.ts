@@ -25,7 +25,7 @@ export async function chatCompletions(context: ChatContext, request: HttpRequest
   const generation = engine.chat(call.messages, call.options, { signal: request.signal, requestId: head.id, ...(call.cacheSalt === undefined ? {} : { cacheSalt: call.cacheSalt }) });
   try {
     const { promptTokens } = await generation.submitted;
-    if (call.isStream) return await stream(context, head, call, generation, promptTokens, reply, requestId);
+    if (call.isStream) return await stream(context, { head, call, generation, promptTokens, requestId, signal: request.signal }, reply);
     const { choices, usage } = await generation.result();
     const body = chatCompletion(head, choices, toWireUsage(usage, engine.info.prefixCache), (id) => engine.tokenBytes(id));
     reply.send(200, { 'Content-Type': 'application/json', 'X-Request-Id': requestId }, JSON.stringify(body));
@@ -34,22 +34,32 @@ export async function chatCompletions(context: ChatContext, request: HttpRequest
   }
 }
 
-async function stream(context: ChatContext, head: AnswerHead, call: ChatCall, generation: Generation<ChatEvent>, promptTokens: number, reply: HttpReply, requestId: string): Promise<void> {
+interface Streaming {
+  head: AnswerHead;
+  call: ChatCall;
+  generation: Generation<ChatEvent>;
+  promptTokens: number;
+  requestId: string;
+  signal: AbortSignal;
+}
+
+async function stream(context: ChatContext, streaming: Streaming, reply: HttpReply): Promise<void> {
+  const { generation, requestId, signal } = streaming;
   const sse = new SseStream(reply, { 'X-Request-Id': requestId }, context.sse);
   try {
-    await sendEvents(context, head, call, generation, promptTokens, sse);
+    await sendEvents(context, streaming, sse);
     await sse.finish();
   } catch (error) {
-    if (error instanceof ClientTooSlow) return sse.destroy();
+    if (error instanceof ClientTooSlow || signal.aborted) return sse.destroy();
     const apiError = toApiError(error);
-    if (apiError.status >= 500) context.log.error({ requestId, err: apiError.cause ?? apiError }, 'a stream ended with an error');
+    if (apiError.status === 500) context.log.error({ requestId, err: apiError.cause ?? apiError }, 'a stream ended with an error');
     await sse.send(renderError(apiError)).then(() => sse.finish()).catch(() => sse.destroy());
   } finally {
     generation.abort();
   }
 }
 
-async function sendEvents({ engine }: ChatContext, head: AnswerHead, call: ChatCall, generation: Generation<ChatEvent>, promptTokens: number, sse: SseStream): Promise<void> {
+async function sendEvents({ engine }: ChatContext, { head, call, generation, promptTokens }: Streaming, sse: SseStream): Promise<void> {
   const numChoices = call.options.n ?? 1;
   let completionTokens = 0;
   const send = (...choices: object[]) => {

@@ -1,0 +1,282 @@
+/** The same behaviour over both transports, seen by raw sockets where it matters. */
+import { once } from 'node:events';
+import { connect, createServer, type Socket } from 'node:net';
+import { ApiError, renderError } from '../../../server/errors';
+import { createTransport } from '../../../server/http/create-transport';
+import { type HttpHandler, type HttpReply, type HttpRequest, type ReplyStream, type Transport, type TransportOptions } from '../../../server/http/transport';
+
+describe.each(['uws', 'node'] as const)('%s', (name) => {
+  const transports: Transport[] = [];
+  const sockets: Socket[] = [];
+
+  async function listen(handler: HttpHandler, options: Partial<TransportOptions> = {}): Promise<{ port: number; transport: Transport }> {
+    const transport = await createTransport(name, { handler, maxBodyBytes: 1000, bodyTimeoutMs: 300, ...options });
+    expect(transport.name).toBe(name);
+    transports.push(transport);
+    return { port: await transport.listen('127.0.0.1', 0), transport };
+  }
+
+  function open(port: number): { socket: Socket; received: () => string; until: (text: string | RegExp) => Promise<string>; closed: Promise<unknown> } {
+    const socket = connect(port, '127.0.0.1');
+    sockets.push(socket);
+    let text = '';
+    socket.on('data', (bytes) => { text += bytes.toString(); });
+    socket.on('error', () => {});
+    const until = async (wanted: string | RegExp): Promise<string> => {
+      for (let waited = 0; waited < 5000; waited += 5) {
+        if (typeof wanted === 'string' ? text.includes(wanted) : wanted.test(text)) return text;
+        await new Promise((resolve) => setTimeout(resolve, 5));
+      }
+      throw new Error(`never came: ${String(wanted)}; got: ${text}`);
+    };
+    return { socket, received: () => text, until, closed: once(socket, 'close') };
+  }
+
+  /** As the app answers: the body back, or an error's envelope. */
+  const echo: HttpHandler = async (request, reply) => {
+    try {
+      const body = await request.readBody();
+      reply.send(200, { 'Content-Type': 'application/json' }, JSON.stringify({ method: request.method, path: request.path, query: request.query, headers: request.headers, body: body.toString() }));
+    } catch (error) {
+      const apiError = error as ApiError;
+      reply.send(apiError.status, apiError.headers, renderError(apiError));
+    }
+  };
+
+  afterEach(async () => {
+    sockets.splice(0).forEach((socket) => socket.destroy());
+    await Promise.all(transports.splice(0).map((transport) => transport.close()));
+  });
+
+  test('hands over method, path, query, headers and body', async () => {
+    const { port } = await listen(echo);
+    const { socket, until } = open(port);
+    socket.write('POST /a/b%20c?x=1&y HTTP/1.1\r\nHost: h\r\nX-One:  a \r\nx-one: b\r\nContent-Length: 7\r\n\r\n{"ü":1');
+    const response = await until(':1"}');
+    expect(response).toMatch(/^HTTP\/1\.1 200 OK\r\n/);
+    expect(response).toMatch(/\r\nContent-Length: \d+\r\n/i);
+    const { headers, ...rest } = JSON.parse(response.slice(response.indexOf('\r\n\r\n') + 4)) as { headers: [string, string][] };
+    expect(rest).toEqual({ method: 'POST', path: '/a/b%20c', query: 'x=1&y', body: '{"ü":1' });
+    expect(headers.filter(([header]) => header === 'x-one')).toEqual([['x-one', 'a'], ['x-one', 'b']]);
+  });
+
+  test('a body may come in pieces, chunked ones too, after which the connection closes', async () => {
+    const { port } = await listen(echo);
+    const pieces = open(port);
+    pieces.socket.write('POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 6\r\n\r\nabc');
+    await new Promise((resolve) => setTimeout(resolve, 30));
+    pieces.socket.write('def');
+    expect(await pieces.until('"}')).toContain('"body":"abcdef"');
+    const chunked = open(port);
+    chunked.socket.write('POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n');
+    expect(await chunked.until('"}')).toContain('"body":"abcde"');
+    expect(chunked.received()).toMatch(/connection: close/i);
+    await chunked.closed;
+  });
+
+  test('keeps a connection for several requests', async () => {
+    const { port } = await listen(echo);
+    const { socket, until } = open(port);
+    socket.write('GET /1 HTTP/1.1\r\nHost: h\r\n\r\n');
+    await until('"/1"');
+    socket.write('POST /2 HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx');
+    await until('"/2"');
+    socket.write('HEAD /3 HTTP/1.1\r\nHost: h\r\n\r\n');
+    await until(/(HTTP\/1\.1 200.*){3}\r\n\r\n$/s);
+    socket.write('GET /4 HTTP/1.1\r\nHost: h\r\n\r\n');
+    await until('"/4"');
+  });
+
+  test('HEAD has the length of the body and no body', async () => {
+    const { port } = await listen(async (_request, reply) => reply.send(200, {}, 'four'));
+    const { socket, until } = open(port);
+    socket.write('HEAD / HTTP/1.1\r\nHost: h\r\n\r\n');
+    const response = await until('\r\n\r\n');
+    expect(response).toMatch(/content-length: 4\r\n/i);
+    await new Promise((resolve) => setTimeout(resolve, 30));
+    expect(response.endsWith('\r\n\r\n')).toBe(true);
+  });
+
+  test.each([
+    ['two lengths', 'Content-Length: 1\r\nContent-Length: 2\r\n\r\nxx'],
+    ['two equal lengths', 'Content-Length: 1\r\nContent-Length: 1\r\n\r\nx'],
+    ['a length and chunks', 'Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n'],
+    ['an encoding that is nearly chunked', 'Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n'],
+    ['two encodings', 'Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n'],
+    ['a signed length', 'Content-Length: +1\r\n\r\nx'],
+  ])('refuses ambiguous framing and closes: %s', async (_name, rest) => {
+    const seen: string[] = [];
+    const { port } = await listen(async (request, reply) => {
+      seen.push(request.path);
+      reply.send(200, {}, 'ok');
+    });
+    const { socket, received, closed } = open(port);
+    socket.write(`POST /first HTTP/1.1\r\nHost: h\r\n${rest}GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n`);
+    await closed;
+    expect(seen).toEqual([]);
+    // uWebSockets.js closes some of them without a word.
+    if (received() !== '') {
+      expect(received()).toMatch(/^HTTP\/1\.1 400 Bad Request\r\n/);
+      expect(received()).toContain('"code":"malformed_request"');
+    }
+  });
+
+  test('nothing of a chunked request is taken for the next one', async () => {
+    const seen: string[] = [];
+    const { port } = await listen(async (request, reply) => {
+      seen.push(request.path);
+      await request.readBody().catch(() => {});
+      reply.send(200, {}, 'ok');
+    });
+    const { socket, closed } = open(port);
+    socket.write('POST /first HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nXXGET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n');
+    await closed;
+    expect(seen).not.toContain('/smuggled');
+  });
+
+  test('a body over the cap is refused: by its length before it is sent, by its count when chunked', async () => {
+    const { port } = await listen(echo);
+    const long = open(port);
+    long.socket.write('POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1001\r\n\r\n');
+    expect(await long.until('request_too_large')).toMatch(/^HTTP\/1\.1 413 /);
+    await long.closed;
+    const chunked = open(port);
+    chunked.socket.write(`POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n${`c8\r\n${'x'.repeat(200)}\r\n`.repeat(6)}`);
+    expect(await chunked.until('request_too_large')).toMatch(/^HTTP\/1\.1 413 /);
+    await chunked.closed;
+  });
+
+  test('a body that stops coming ends with 408', async () => {
+    const { port } = await listen(echo);
+    const { socket, until, closed } = open(port);
+    socket.write('POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc');
+    expect(await until('request_timeout')).toMatch(/^HTTP\/1\.1 408 /);
+    await closed;
+  });
+
+  test('a handler that answers without reading the body closes the connection', async () => {
+    const { port } = await listen(async (_request, reply) => reply.send(401, {}, 'no'));
+    const { socket, until, closed } = open(port);
+    socket.write('POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 500\r\n\r\nabc');
+    expect(await until('no')).toMatch(/connection: close/i);
+    await closed;
+  });
+
+  test('a handler that throws costs its own connection and nothing else', async () => {
+    let numCalls = 0;
+    const { port } = await listen((_request, reply) => {
+      if (++numCalls === 1) throw new Error('sync');
+      if (numCalls === 2) return Promise.reject(new Error('async'));
+      reply.send(200, {}, 'fine');
+      return Promise.resolve();
+    });
+    for (let i = 0; i < 2; i++) {
+      const { socket, closed } = open(port);
+      socket.write('GET / HTTP/1.1\r\nHost: h\r\n\r\n');
+      await closed;
+    }
+    const { socket, until } = open(port);
+    socket.write('GET / HTTP/1.1\r\nHost: h\r\n\r\n');
+    await until('fine');
+  });
+
+  test('streams pieces as they are written, and ends in order', async () => {
+    let stream: ReplyStream | undefined;
+    const { port } = await listen(async (_request, reply) => {
+      await Promise.resolve();
+      stream = reply.stream(200, { 'Content-Type': 'text/event-stream' });
+    });
+    const { socket, until } = open(port);
+    socket.write('GET / HTTP/1.1\r\nHost: h\r\n\r\n');
+    while (stream === undefined) await new Promise((resolve) => setTimeout(resolve, 5));
+    stream.write('data: 1\n\n');
+    expect(await until('data: 1')).toMatch(/transfer-encoding: chunked/i);
+    stream.write('data: ü\n\n');
+    await until('data: ü');
+    stream.end();
+    await until('0\r\n\r\n');
+  });
+
+  test('a client that leaves aborts the signal, before and during the answer', async () => {
+    const requests: HttpRequest[] = [];
+    const streams: ReplyStream[] = [];
+    const { port } = await listen(async (request, reply: HttpReply) => {
+      requests.push(request);
+      if (request.path === '/stream') streams.push(reply.stream(200, {}));
+      else request.signal.addEventListener('abort', () => reply.send(200, {}, 'too late'));
+    });
+    for (const path of ['/wait', '/stream']) {
+      const { socket } = open(port);
+      socket.write(`GET ${path} HTTP/1.1\r\nHost: h\r\n\r\n`);
+      while (!requests.some((request) => request.path === path)) await new Promise((resolve) => setTimeout(resolve, 5));
+      expect(requests.at(-1)!.signal.aborted).toBe(false);
+      socket.destroy();
+      if (!requests.at(-1)!.signal.aborted) await once(requests.at(-1)!.signal, 'abort');
+    }
+    expect(streams[0].write('x')).toBe(true);
+    await streams[0].drained();
+    streams[0].end();
+  });
+
+  test('a slow reader shows as back pressure, and its end as drained', async () => {
+    let stream!: ReplyStream;
+    const { port } = await listen(async (_request, reply) => {
+      stream = reply.stream(200, {});
+      stream.write('begun');
+    });
+    const { socket, until } = open(port);
+    socket.write('GET / HTTP/1.1\r\nHost: h\r\n\r\n');
+    await until('begun');
+    socket.pause();
+    const piece = 'x'.repeat(64 * 1024);
+    // The kernel takes the first few megabytes, with pauses between.
+    const isStuck = async (): Promise<boolean> => Promise.race([stream.drained().then(() => false), new Promise<boolean>((resolve) => { setTimeout(resolve, 100, true); })]);
+    let numWritten = 0;
+    for (;;) {
+      if (!stream.write(piece) && await isStuck()) break;
+      if (++numWritten > 2000) throw new Error('no back pressure after 128 MB');
+    }
+    const drained = stream.drained();
+    socket.resume();
+    await drained;
+    stream.end();
+    await until('0\r\n\r\n');
+  });
+
+  test('a port that is taken is an error, also when its holder is the same transport', async () => {
+    const { port } = await listen(echo);
+    const second = await createTransport(name, { handler: echo, maxBodyBytes: 1, bodyTimeoutMs: 1 });
+    transports.push(second);
+    await expect(second.listen('127.0.0.1', port)).rejects.toMatchObject({ code: 'EADDRINUSE' });
+    const holder = createServer();
+    await new Promise<void>((resolve) => { holder.listen(0, '127.0.0.1', resolve); });
+    await expect(second.listen('127.0.0.1', (holder.address() as { port: number }).port)).rejects.toMatchObject({ code: 'EADDRINUSE' });
+    holder.close();
+  });
+
+  test('stopListening refuses new connections and lets answers go on', async () => {
+    let stream!: ReplyStream;
+    const { port, transport } = await listen(async (_request, reply) => {
+      stream = reply.stream(200, {});
+      stream.write('begun');
+    });
+    const running = open(port);
+    running.socket.write('GET / HTTP/1.1\r\nHost: h\r\n\r\n');
+    await running.until('begun');
+    transport.stopListening();
+    const refused = connect(port, '127.0.0.1');
+    await expect(once(refused, 'connect')).rejects.toMatchObject({ code: 'ECONNREFUSED' });
+    stream.write('still here');
+    stream.end();
+    await running.until('still here');
+    await running.until('0\r\n\r\n');
+  });
+
+  test.each(['garbage\r\n\r\n', 'GET / HTTP/1.1\r\n\r\n', 'GET / HTTP/1.1\r\nHost h\r\n\r\n', '\x16\x03\x01\x02\x00\x01\x00'])('what is no request harms nobody: %j', async (bytes) => {
+    const { port } = await listen(echo);
+    open(port).socket.write(bytes);
+    const { socket, until } = open(port);
+    socket.write('GET /fine HTTP/1.1\r\nHost: h\r\n\r\n');
+    await until('"/fine"');
+  });
+});
