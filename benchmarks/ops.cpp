@@ -1,6 +1,6 @@
 // Time of every op of the CPU backend on the Qwen2.5-0.5B shape with random weights, as a share of the limit measured in the same run:
 // the larger of weight (and KV) bytes over read bandwidth and operations over peak.
-//   ops [--rows 1,8,512] [--dtype bf16] [--isa avx512bf16] [--threads 2] [--context 512] [--repeats 5] [--layers 24] [--clock wall|cpu] [--json FILE]
+//   ops [--rows 1,8,512] [--dtype bf16] [--isa avx512bf16] [--threads 2] [--context 512] [--repeats 5] [--layers 24] [--clock wall|cpu] [--json FILE] [--limits 1]
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -29,6 +29,7 @@ struct Options {
   int context = 512;  // tokens in the KV cache of each decoded sequence
   int repeats = 5;
   int layers = 24;
+  bool limits_only = false;
   std::string json;
 };
 
@@ -207,6 +208,7 @@ Options parse(int argc, char** argv) {
     if (name == "--context") options.context = std::atoi(value.c_str());
     if (name == "--repeats") options.repeats = std::atoi(value.c_str());
     if (name == "--clock" && value == "cpu") count_cpu_time();
+    if (name == "--limits") options.limits_only = value != "0";
     if (name == "--layers") options.layers = std::atoi(value.c_str());
     if (name == "--json") options.json = value;
     if (name == "--isa")
@@ -214,6 +216,20 @@ Options parse(int argc, char** argv) {
         if (value == cpu_isa_name(isa)) options.isa = isa;
   }
   return options;
+}
+
+// The machine's limits alone, as JSON.
+void print_limits(const Options& options) {
+  std::vector<int> cpus;
+  for (int thread = 0; thread < options.threads; ++thread) cpus.push_back(thread);
+  Team team(cpus, true);
+  LimitMeter meter(team);
+  std::vector<double> bandwidths, peaks;
+  for (int repeat = 0; repeat < options.repeats; ++repeat) {
+    bandwidths.push_back(meter.read_gb_per_s());
+    peaks.push_back(meter.bf16_gflop_per_s());
+  }
+  std::printf("{\"machine\":\"%s\",\"read_gb_per_s\":%.2f,\"bf16_gflop_per_s\":%.1f}\n", machine_description().c_str(), median(bandwidths), median(peaks));
 }
 
 void run(const Options& options) {
@@ -288,6 +304,11 @@ void run(const Options& options) {
 }  // namespace capstan::benchmarks
 
 int main(int argc, char** argv) {
-  capstan::benchmarks::run(capstan::benchmarks::parse(argc, argv));
+  using namespace capstan::benchmarks;
+  const Options options = parse(argc, argv);
+  if (options.limits_only)
+    print_limits(options);
+  else
+    run(options);
   return 0;
 }

@@ -62,22 +62,33 @@ inline Vec vec_activation(Activation activation, Vec x) {
 
 // ---- rows ------------------------------------------------------------------------------------------------------------------------------
 
-// Elements [k, k + count) of a row of activations; k even, count <= 16. An odd count writes a zero behind it, as lanes from `count` on are 0.
-inline void store_act_words(const ActTiles& acts, int64_t row, int64_t k, Vec value, int count) {
+// One row within its tile of activations: word i at data + i * stride.
+struct ActRow {
+  uint32_t* data;
+  int64_t stride;
+  ActFormat format;
+};
+
+inline ActRow act_row(const ActTiles& acts, int64_t row) {
   const int64_t first = row - row % acts.tile_rows;
   const int64_t rows = acts.rows - first < acts.tile_rows ? acts.rows - first : acts.tile_rows;
+  return {acts.data + first * acts.words + (row - first), rows, acts.format};
+}
+
+// Elements [k, k + count) of a row; k even, count <= 16. An odd count writes a zero behind it, as lanes from `count` on are 0.
+inline void store_act_words(const ActRow& row, int64_t k, Vec value, int count) {
   uint32_t word[16];
   int64_t index = k;
   int n = (count + 1) & ~1;
-  if (acts.format == ActFormat::kBf16Pairs) {
+  if (row.format == ActFormat::kBf16Pairs) {
     vec_store_bf16(reinterpret_cast<uint16_t*>(word), value);
     index = k / 2;
     n /= 2;
   } else {
-    vec_store(reinterpret_cast<float*>(word), acts.format == ActFormat::kBf16Rounded ? vec_round_bf16(value) : value);
+    vec_store(reinterpret_cast<float*>(word), row.format == ActFormat::kBf16Rounded ? vec_round_bf16(value) : value);
   }
-  uint32_t* to = acts.data + first * acts.words + index * rows + (row - first);
-  for (int i = 0; i < n; ++i) to[i * rows] = word[i];
+  uint32_t* to = row.data + index * row.stride;
+  for (int i = 0; i < n; ++i) to[i * row.stride] = word[i];
 }
 
 inline Vec load_part(const float* p, int64_t count) {
@@ -96,15 +107,16 @@ inline float inverse_rms(const float* x, int64_t k, float eps) {
 
 void rms_norm(const float* x, const float* w, int64_t k, float eps, const ActTiles& acts, int64_t row) {
   const Vec scale = vec_set(inverse_rms(x, k, eps));
+  const ActRow to = act_row(acts, row);
   for (int64_t i = 0; i < k; i += 16) {
     const Vec v = vec_mul(vec_mul(load_part(x + i, k - i), scale), load_part(w + i, k - i));
-    store_act_words(acts, row, i, v, k - i < 16 ? static_cast<int>(k - i) : 16);
+    store_act_words(to, i, v, k - i < 16 ? static_cast<int>(k - i) : 16);
   }
 }
 
 void pack_row(const float* x, int64_t k, const ActTiles& acts, int64_t row) {
-  for (int64_t i = 0; i < k; i += 16)
-    store_act_words(acts, row, i, load_part(x + i, k - i), k - i < 16 ? static_cast<int>(k - i) : 16);
+  const ActRow to = act_row(acts, row);
+  for (int64_t i = 0; i < k; i += 16) store_act_words(to, i, load_part(x + i, k - i), k - i < 16 ? static_cast<int>(k - i) : 16);
 }
 
 void add_partials(float* hidden, const float* const* partials, int num_partials, const float* bias, int64_t n) {

@@ -1,0 +1,49 @@
+// Our engine through its public interface.   node capstan_peer.mjs DIR
+import { createInterface } from 'node:readline';
+import { Engine } from '../../dist/ts/index.mjs';
+
+const engine = await Engine.load(process.argv[2], { dtype: 'bf16', threads: 2, pinThreads: true, maxModelLen: 4096, maxNumSeqs: 8, maxNumBatchedTokens: 512 });
+
+/** As in protocol.py. */
+function prompt(seed, count) {
+  let state = (BigInt(seed) * 2654435761n) % 4294967296n;
+  return Array.from({ length: count }, () => {
+    state = (state * 1664525n + 1013904223n) % 4294967296n;
+    return 1000 + Number((state >> 8n) % 140000n);
+  });
+}
+
+/** From the moment that every stream has its first token until the first one ends. */
+async function decode(seed, streams, start, tokens) {
+  const limit = tokens + 2 * streams + 2;
+  const counts = new Array(streams).fill(0);
+  let begin, end, atBegin;
+  const run = async (index) => {
+    const call = engine.generate(prompt(seed + index, start), { maxTokens: limit, minTokens: limit, temperature: 0, ignoreEos: true });
+    for await (const event of call) {
+      if (event.type !== 'delta') continue;
+      counts[index] += event.tokenIds.length;
+      const total = counts.reduce((a, b) => a + b, 0);
+      if (begin === undefined && counts.every((count) => count > 0)) [begin, atBegin] = [performance.now(), total];
+      if (begin !== undefined && end === undefined && total - atBegin >= streams * tokens) end = { at: performance.now(), total };
+    }
+  };
+  await Promise.all(counts.map((_, index) => run(index)));
+  return ((end.total - atBegin) / (end.at - begin)) * 1000;
+}
+
+async function prefill(seed, tokens) {
+  const begin = performance.now();
+  await engine.generate(prompt(seed, tokens), { maxTokens: 1, temperature: 0, ignoreEos: true }).result();
+  return (tokens / (performance.now() - begin)) * 1000;
+}
+
+console.log(JSON.stringify({ peer: `Capstan ${engine.info.version}, ${engine.info.isa ?? 'cpu'}, bf16` }));
+let seed = 0;
+for await (const line of createInterface({ input: process.stdin })) {
+  const task = JSON.parse(line);
+  seed += 1000;
+  const speed = task.op === 'decode' ? await decode(seed, task.streams, task.context, task.tokens) : await prefill(seed, task.tokens);
+  console.log(JSON.stringify({ tokens_per_s: speed }));
+}
+await engine.close();

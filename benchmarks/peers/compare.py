@@ -1,0 +1,150 @@
+"""Decode and prefill of the 0.5 B shape in bf16, two pinned threads, for every peer in one run: one table with the ratios.
+
+  python compare.py [--rounds 3] [--out ../results/cpu-bf16.md] [--stop-pid PID] name=command …
+
+Every peer (protocol.py) is loaded first and waits; then each task runs on one peer after the other, round by round, so that a neighbour's noise meets
+all of them. Reported is the median over rounds. Commands are split at spaces; see README.md.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL_BYTES = 988e6  # packed bf16 weights, tied head once
+PREFILL_FLOPS = 2 * 357.8e6 * 512 + 24 * 4 * 14 * 64 * 512 * 513 / 2  # block matrices and attention; the head for one row is left out
+TASKS = [
+    ("decode, 1 stream", {"op": "decode", "streams": 1, "context": 128, "tokens": 40}),
+    ("decode, 4 streams", {"op": "decode", "streams": 4, "context": 128, "tokens": 32}),
+    ("decode, 8 streams", {"op": "decode", "streams": 8, "context": 128, "tokens": 32}),
+    ("prefill, 512 tokens", {"op": "prefill", "tokens": 512}),
+]
+MOST_STOPPED_S = 30
+
+
+class Neighbour:
+    """A process of ours that is stopped while something is measured, never for long; a watchdog lets it go on even if we die."""
+
+    def __init__(self, pid):
+        self.pid, self.since, self.total = pid, None, 0.0
+
+    def stop(self):
+        if self.pid is None or (self.since is not None and time.time() - self.since < MOST_STOPPED_S - 12):
+            return
+        self.go_on()
+        time.sleep(2)
+        subprocess.Popen(["sh", "-c", f"sleep {MOST_STOPPED_S + 8}; kill -CONT {self.pid}"], start_new_session=True)
+        self.send(signal.SIGSTOP)
+        self.since = time.time()
+
+    def send(self, what):
+        try:
+            os.kill(self.pid, what)
+        except ProcessLookupError:
+            self.pid = None  # it has ended
+
+    def go_on(self):
+        if self.since is not None:
+            self.send(signal.SIGCONT)
+            self.total += time.time() - self.since
+            self.since = None
+
+
+class Peer:
+    def __init__(self, command):
+        self.process = subprocess.Popen(shlex.split(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.title = self.read()["peer"]
+
+    def read(self):
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                return json.loads(line)
+        raise SystemExit(f"a peer ended: {self.process.args}")
+
+    def run(self, task):
+        self.process.stdin.write(json.dumps(task) + "\n")
+        self.process.stdin.flush()
+        return self.read()["tokens_per_s"]
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait(20)
+
+
+def limits():
+    return json.loads(subprocess.run([ROOT / "build/benchmarks/ops", "--limits", "1"], capture_output=True, text=True, check=True).stdout)
+
+
+def limit_of(task, bounds):
+    if task["op"] == "prefill":
+        return 512 / (PREFILL_FLOPS / (bounds["bf16_gflop_per_s"] * 1e9))
+    return task["streams"] * bounds["read_gb_per_s"] * 1e9 / MODEL_BYTES
+
+
+def table(peers, speeds, bounds, rounds, loads):
+    best = lambda title: max(statistics.median(speeds[name, title]) for name in peers if name != "capstan")
+    names = list(peers)
+    lines = ["# The CPU backend beside its peers, bf16", "",
+             f"{bounds[-1]['machine']}; two pinned threads; random weights of the Qwen2.5-0.5B shape, the same for all; contexts of 128 tokens.",
+             f"Tokens per second, medians of {rounds} rounds in which every task ran on one peer after the other (smallest and largest beside it);",
+             "the limit is weight bytes over the read bandwidth, or operations over the bf16 peak, measured between the rounds.", "",
+             "| work | " + " | ".join(names) + " | limit | capstan : best peer | capstan : limit |", "|---|" + "---|" * (len(names) + 3)]
+    for title, task in TASKS:
+        cells = []
+        for name in names:
+            values = speeds[name, title]
+            cells.append(f"{statistics.median(values):.1f} ({min(values):.1f}–{max(values):.1f})")
+        ours = statistics.median(speeds["capstan", title])
+        limit = statistics.median(limit_of(task, b) for b in bounds)
+        lines.append(f"| {title} | " + " | ".join(cells) + f" | {limit:.0f} | {ours / best(title):.2f}× | {100 * ours / limit:.0f} % |")
+    bandwidth = statistics.median(b["read_gb_per_s"] for b in bounds)
+    peak = statistics.median(b["bf16_gflop_per_s"] for b in bounds)
+    lines += ["", f"Limits: {bandwidth:.1f} GB/s, {peak:.0f} GFLOP/s. Load average during the rounds: {min(loads):.1f} to {max(loads):.1f}.", ""]
+    lines += [f"- {name}: {peer.title}" for name, peer in peers.items()]
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--stop-pid", type=int, help="a process to stop while measuring")
+    parser.add_argument("peers", nargs="+")
+    args = parser.parse_args()
+    peers = {name: Peer(command) for name, command in (item.split("=", 1) for item in args.peers)}
+    neighbour = Neighbour(args.stop_pid)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    speeds, bounds, loads = {}, [], []
+    try:
+        for round_idx in range(args.rounds + 1):  # round 0 warms up
+            neighbour.stop()
+            bounds.append(limits())
+            for title, task in TASKS:
+                for name, peer in peers.items():
+                    neighbour.stop()
+                    short = {**task, "tokens": 8} if round_idx == 0 and task["op"] == "decode" else task
+                    speed = peer.run(short)
+                    print(f"round {round_idx}, {title}, {name}: {speed:.1f}", file=sys.stderr, flush=True)
+                    if round_idx > 0:
+                        speeds.setdefault((name, title), []).append(speed)
+                        loads.append(os.getloadavg()[0])
+    finally:
+        neighbour.go_on()
+        print(f"the neighbour was stopped for {neighbour.total:.0f} s", file=sys.stderr)
+    text = table(peers, speeds, bounds[1:], args.rounds, loads)
+    print(text)
+    if args.out:
+        args.out.write_text(text)
+    for peer in peers.values():
+        peer.close()
+
+
+if __name__ == "__main__":
+    main()

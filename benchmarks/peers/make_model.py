@@ -1,0 +1,98 @@
+"""Random weights of the Qwen2.5-0.5B shape in bf16, as a Hugging Face directory with a tokenizer of the right size.
+
+  python make_model.py DIR        needs numpy alone
+
+The values have a trained model's spread, so that no kernel meets zeros, denormals or overflow; the text that comes out means nothing.
+"""
+
+import json
+import struct
+import sys
+from pathlib import Path
+
+import numpy as np
+
+CONFIG = {
+    "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "torch_dtype": "bfloat16", "hidden_act": "silu", "hidden_size": 896,
+    "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2, "vocab_size": 151936,
+    "max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "tie_word_embeddings": True, "use_sliding_window": False,
+    "bos_token_id": 151643, "eos_token_id": 151645, "initializer_range": 0.02, "use_cache": True,
+}
+
+
+def shapes():
+    hidden, inner, kv = 896, 4864, 128
+    yield "model.embed_tokens.weight", (151936, hidden)
+    for layer in range(24):
+        prefix = f"model.layers.{layer}."
+        for name, shape in (("input_layernorm.weight", (hidden,)), ("post_attention_layernorm.weight", (hidden,)),
+                            ("self_attn.q_proj.weight", (hidden, hidden)), ("self_attn.q_proj.bias", (hidden,)),
+                            ("self_attn.k_proj.weight", (kv, hidden)), ("self_attn.k_proj.bias", (kv,)),
+                            ("self_attn.v_proj.weight", (kv, hidden)), ("self_attn.v_proj.bias", (kv,)),
+                            ("self_attn.o_proj.weight", (hidden, hidden)), ("mlp.gate_proj.weight", (inner, hidden)),
+                            ("mlp.up_proj.weight", (inner, hidden)), ("mlp.down_proj.weight", (hidden, inner))):
+            yield prefix + name, shape
+    yield "model.norm.weight", (hidden,)
+
+
+def random_bf16(rng, name, shape):
+    values = rng.standard_normal(shape, dtype=np.float32)
+    if "norm" in name:
+        values = 1 + 0.1 * values
+    else:
+        values *= 0.02 if "embed" in name else 0.1 if "bias" in name else 1 / np.sqrt(shape[-1])
+    return ((values.view(np.uint32) + 0x8000) >> 16).astype(np.uint16)
+
+
+def write_weights(path):
+    header, offset = {}, 0
+    for name, shape in shapes():
+        size = int(np.prod(shape)) * 2
+        header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [offset, offset + size]}
+        offset += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    rng = np.random.default_rng(1)
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for name, shape in shapes():
+            file.write(random_bf16(rng, name, shape).tobytes())
+
+
+def byte_characters():
+    """The characters by which byte-level BPE spells bytes."""
+    visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = [byte for byte in range(256) if byte not in visible]
+    return [chr(byte) for byte in visible] + [chr(256 + i) for i in range(len(hidden))]
+
+
+def write_tokenizer(directory):
+    words = byte_characters()
+    words += [f"word{i}" for i in range(len(words), 151643)]
+    specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    tokenizer = {
+        "version": "1.0", "truncation": None, "padding": None, "normalizer": None,
+        "added_tokens": [{"id": 151643 + i, "content": text, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
+                          "special": True} for i, text in enumerate(specials)],
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}, "post_processor": None,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True},
+        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": "", "end_of_word_suffix": "",
+                  "fuse_unk": False, "byte_fallback": False, "vocab": {word: i for i, word in enumerate(words)}, "merges": []},
+    }
+    (directory / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (directory / "tokenizer_config.json").write_text(json.dumps({
+        "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>",
+        "chat_template": "{% for m in messages %}{{ m.content }}{% endfor %}"}))
+
+
+def main():
+    directory = Path(sys.argv[1])
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "config.json").write_text(json.dumps(CONFIG, indent=1))
+    (directory / "generation_config.json").write_text(json.dumps({"bos_token_id": 151643, "eos_token_id": [151645, 151643]}))
+    write_tokenizer(directory)
+    write_weights(directory / "model.safetensors")
+
+
+if __name__ == "__main__":
+    main()
