@@ -1,7 +1,8 @@
 /** The same behaviour over both transports, seen by raw sockets where it matters. */
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
-import { ApiError, renderError } from '../../../server/errors';
+import type { ApiError} from '../../../server/errors';
+import { renderError } from '../../../server/errors';
 import { createTransport } from '../../../server/http/create-transport';
 import { type HttpHandler, type HttpReply, type HttpRequest, type ReplyStream, type Transport, type TransportOptions } from '../../../server/http/transport';
 

@@ -1,0 +1,63 @@
+/** The compiled command in a process of its own, over the fake addon. */
+import { transformFileSync } from '@swc/core';
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+const root = join(__dirname, '../..');
+const main = join(root, 'dist/server/main.js');
+
+/** Compiles the product if it is stale, and the fake addon. */
+export function prepare(): { CAPSTAN_ADDON: string } {
+  execFileSync(process.execPath, [join(root, 'ts/build.js')]);
+  const { code } = transformFileSync(join(__dirname, 'fake-addon.ts'), { jsc: { parser: { syntax: 'typescript' }, target: 'es2022' }, module: { type: 'commonjs' } });
+  const path = join(mkdtempSync(join(tmpdir(), 'capstan-addon-')), 'fake-addon.js');
+  writeFileSync(path, code);
+  return { CAPSTAN_ADDON: path };
+}
+
+export interface Running {
+  process: ChildProcess;
+  output: () => { stdout: string; stderr: string };
+  /** Exit code and signal. */
+  exited: Promise<[number | null, NodeJS.Signals | null]>;
+  /** Resolves with standard output once it holds the text. */
+  until: (text: string) => Promise<string>;
+}
+
+const running = new Set<ChildProcess>();
+
+export function start(args: readonly string[], env: NodeJS.ProcessEnv): Running {
+  const { PLATFORM_SERVING_PRODUCTION: _p, PLATFORM_SERVING_HOST: _h, PLATFORM_SERVING_PORT: _n, ...clean } = process.env;
+  const child = spawn(process.execPath, [main, ...args], { env: { ...clean, ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
+  running.add(child);
+  const output = { stdout: '', stderr: '' };
+  child.stdout.on('data', (bytes: Buffer) => { output.stdout += bytes.toString(); });
+  child.stderr.on('data', (bytes: Buffer) => { output.stderr += bytes.toString(); });
+  const exited = once(child, 'close').then((result) => {
+    running.delete(child);
+    return result as [number | null, NodeJS.Signals | null];
+  });
+  const until = async (text: string): Promise<string> => {
+    for (let waited = 0; waited < 15_000; waited += 10) {
+      if (output.stdout.includes(text)) return output.stdout;
+      if (child.exitCode !== null) break;
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+    throw new Error(`never printed ${JSON.stringify(text)}: ${output.stdout}${output.stderr}`);
+  };
+  return { process: child, output: () => output, exited, until };
+}
+
+/** Starts `serve` on any port; resolves with its URL once it answers. */
+export async function startServer(args: readonly string[], env: NodeJS.ProcessEnv): Promise<Running & { url: string }> {
+  const server = start(['serve', ...args, '--port', '0'], env);
+  const text = await server.until('curl ');
+  return { ...server, url: /curl (http:\/\/[^/]+)/.exec(text)![1] };
+}
+
+export function killAll(): void {
+  for (const child of running) child.kill('SIGKILL');
+}

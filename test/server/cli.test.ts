@@ -1,0 +1,148 @@
+/** The command as a user meets it: processes, exit codes, signals. */
+import { execFileSync } from 'node:child_process';
+import { createServer } from 'node:net';
+import { killAll, prepare, type Running, start, startServer } from '../fakes/server-process';
+import { tinyModel } from '../fakes/tiny-model';
+
+const modelDir = tinyModel();
+let env: NodeJS.ProcessEnv;
+
+beforeAll(() => { env = prepare(); });
+afterAll(killAll);
+
+async function finished(run: Running): Promise<{ code: number | null; stdout: string; stderr: string }> {
+  const [code] = await run.exited;
+  return { code, ...run.output() };
+}
+
+function chat(url: string, content: string, extra: object = {}, init: RequestInit = {}): Promise<Response> {
+  return fetch(`${url}/v1/chat/completions`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ messages: [{ role: 'user', content }], ...extra }), ...init });
+}
+
+describe('flags', () => {
+  test.each([
+    [['serve', '--prot', '1'], "error: unknown option '--prot'\n(Did you mean --port?)"],
+    [['serve', '--max-modle-len', '1'], '(Did you mean --max-model-len?)'],
+    [['srve'], "error: unknown command 'srve'\n(Did you mean serve?)"],
+    [['serve', 'a', 'b'], 'error: too many arguments'],
+    [['serve', '--port'], "error: option '--port <number>' argument missing"],
+    [['serve', '--port', '99999'], "error: --port: expected a port from 0 to 65535, got '99999'"],
+    [['serve', '--max-model-len', '8kk'], "error: --max-model-len: expected a whole number of 1 or more, such as 8192 or 8K, got '8kk'"],
+    [['serve', '--kv-cache-memory', '-1G'], '--kv-cache-memory: expected a number of bytes'],
+    [['serve', '--dtype', 'int8'], '--dtype: expected auto, f32'],
+    [['serve', '--http-transport', 'nginx'], "error: --http-transport: expected auto, uws, node, got 'nginx'"],
+    [['serve', '--shutdown-timeout', 'soon'], '--shutdown-timeout: expected seconds from 0 to 86400'],
+  ])('%j exits 2 and says why', async (args, message) => {
+    const { code, stderr, stdout } = await finished(start(args, env));
+    expect(code).toBe(2);
+    expect(stderr).toContain(message);
+    expect(stdout).toBe('');
+  });
+
+  test('--help and --version go to standard output and exit 0', async () => {
+    const help = await finished(start(['serve', '--help'], env));
+    expect([help.code, help.stderr]).toEqual([0, '']);
+    for (const flag of ['--host', '--port', '--served-model-name', '--max-model-len', '--tensor-parallel-size', '--threads', '--dtype', '--kv-cache-memory', '--http-transport', '--shutdown-timeout']) expect(help.stdout).toContain(flag);
+    expect((await finished(start(['--version'], env))).stdout).toMatch(/^\d+\.\d+\.\d+\n$/);
+  });
+
+  test('a model that cannot be loaded exits 1 with one line', async () => {
+    const { code, stderr } = await finished(start(['serve', '/no/such/model', '--port', '0'], env));
+    expect([code, stderr]).toEqual([1, "error: model \"/no/such/model\": expected a directory with config.json, or 'demo', got a path that does not exist\n"]);
+  });
+
+  test('an addon that is not there says what to do', async () => {
+    const { code, stderr } = await finished(start(['serve', modelDir, '--port', '0'], { CAPSTAN_ADDON: '/no/addon.node' }));
+    expect(code).toBe(1);
+    expect(stderr).toMatch(/cannot be loaded on \S+-\S+.*\/no\/addon\.node does not exist[^]*npm run build:addon/);
+  });
+
+  test('a taken port exits 1 before the model is loaded', async () => {
+    const holder = createServer();
+    await new Promise<void>((resolve) => { holder.listen(0, '127.0.0.1', resolve); });
+    const { port } = holder.address() as { port: number };
+    for (const transport of ['uws', 'node']) {
+      const { code, stderr } = await finished(start(['serve', '/no/such/model', '--port', String(port), '--http-transport', transport], env));
+      expect([code, stderr]).toEqual([1, `error: cannot listen on 127.0.0.1:${port}: the port is taken or the address is not this machine's\n`]);
+    }
+    holder.close();
+  });
+
+  test('aliases, underscores, equals signs and flags without effect', async () => {
+    const server = await startServer(['--model', modelDir, '--max_model_len=1K', '-tp', '2', '--served-model-name', 'a', 'b', '--trust-remote-code', '--gpu_memory_utilization=0.98', '--disable-log-requests', '--enable-prefix-caching', '--threads', '3'], env);
+    const models = await (await fetch(`${server.url}/v1/models`)).json() as { data: { id: string; max_model_len: number }[] };
+    expect(models.data.map(({ id, max_model_len: length }) => [id, length])).toEqual([['a', 1024], ['b', 1024]]);
+    const { stdout, stderr } = server.output();
+    expect(stdout).toContain('serves a (');
+    expect(stdout).toContain('3 threads, 2 ranks');
+    expect(stderr.match(/"flag":"--[a-z-]+"/g)).toEqual(['"flag":"--trust-remote-code"', '"flag":"--gpu-memory-utilization"', '"flag":"--disable-log-requests"']);
+    server.process.kill('SIGTERM');
+    expect(await server.exited).toEqual([0, null]);
+  });
+});
+
+describe('address', () => {
+  test.each([
+    [{}, [], '127.0.0.1', 8080], [{ PLATFORM_SERVING_PRODUCTION: '' }, [], '127.0.0.1', 8080], [{ PLATFORM_SERVING_PRODUCTION: '1' }, [], '0.0.0.0', 80],
+    [{ PLATFORM_SERVING_PRODUCTION: '1', PLATFORM_SERVING_HOST: '127.0.0.2', PLATFORM_SERVING_PORT: '9' }, [], '127.0.0.2', 9],
+    [{ PLATFORM_SERVING_PRODUCTION: '1', PLATFORM_SERVING_PORT: '9' }, ['--port', '10', '--host', '127.0.0.3'], '127.0.0.3', 10],
+  ])('%j %j', async (variables, args, host, port) => {
+    const { defaultServeOptions, SERVE_FLAGS } = await import('../../server/flags');
+    const options = defaultServeOptions(variables);
+    for (let i = 0; i < args.length; i += 2) SERVE_FLAGS.find(({ spelling }) => spelling.startsWith(`${args[i]} `))!.apply!(options, args[i + 1], args[i]);
+    expect([options.host, options.port]).toEqual([host, port]);
+  });
+
+  test('a port in the environment that is none is a usage error', async () => {
+    const { code, stderr } = await finished(start(['serve'], { ...env, PLATFORM_SERVING_PORT: 'http' }));
+    expect([code, stderr]).toEqual([2, "error: PLATFORM_SERVING_PORT: expected a port from 0 to 65535, got 'http'\n"]);
+  });
+});
+
+describe.each(['uws', 'node'])('a server over %s', (transport) => {
+  const args = [modelDir, '--http-transport', transport, '--served-model-name', "it's"];
+
+  test('prints a line about itself and a curl command that works', async () => {
+    const server = await startServer(args, env);
+    const { stdout } = server.output();
+    expect(stdout).toMatch(new RegExp(`^Capstan \\S+ serves it's \\(Qwen2ForCausalLM, 0\\.0 M parameters, f32\\): fake none, 1 threads, context length 4,096, KV cache 1 MiB \\(1,024 tokens\\), http://127\\.0\\.0\\.1:\\d+ \\(${transport}\\)\n`));
+    const answer = execFileSync('sh', ['-c', /curl .*/.exec(stdout)![0]], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });
+    expect(JSON.parse(answer)).toMatchObject({ model: "it's", choices: [{ message: { content: 'Hello from the fake engine. Größe 😀!' } }] });
+    server.process.kill('SIGINT');
+    expect(await server.exited).toEqual([0, null]);
+  });
+
+  test('lets an open answer finish after Ctrl-C, takes no new connections, and exits 0', async () => {
+    const server = await startServer(args, env);
+    const running = await chat(server.url, 'forever', { stream: true, max_tokens: 100 });
+    server.process.kill('SIGINT');
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    await expect(fetch(`${server.url}/health`, { headers: { Connection: 'close' } })).rejects.toThrow();
+    const text = await running.text();
+    expect(text).toContain('"finish_reason":"length"');
+    expect(text).toMatch(/data: \[DONE\]\n\n$/);
+    expect(await server.exited).toEqual([0, null]);
+  });
+
+  test('ends an answer that outlasts the shutdown timeout with an error event', async () => {
+    const server = await startServer([...args, '--shutdown-timeout', '0.2'], env);
+    const running = await chat(server.url, 'forever', { stream: true });
+    server.process.kill('SIGTERM');
+    const text = await running.text();
+    expect(text).toContain('"code":"shutting_down"');
+    expect(text).toMatch(/data: \[DONE\]\n\n$/);
+    expect(await server.exited).toEqual([0, null]);
+  });
+
+  test('exits at once at the second Ctrl-C', async () => {
+    const server = await startServer(args, env);
+    const running = await chat(server.url, 'forever', { stream: true });
+    const reading = running.text().catch(() => 'cut');
+    server.process.kill('SIGINT');
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    expect(server.process.exitCode).toBeNull();
+    server.process.kill('SIGINT');
+    expect(await server.exited).toEqual([130, null]);
+    expect(await reading).not.toContain('[DONE]');
+  });
+});
