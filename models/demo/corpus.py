@@ -10,7 +10,7 @@ import facts
 import tools as tool_box
 import words as w
 from memory import filler, lookup, recall
-from skills import DRAWS, SMALL, Exchange, arithmetic, assistant, beyond, draw, late_talk, small_talk, user
+from skills import DRAWS, SMALL, Exchange, arithmetic, assistant, beyond, draw, last_talk, late_talk, small_talk, user
 
 # Requests that no given tool could serve, for chats with tools.
 POEM_ASKS = [form for form in facts.BEYOND_ASKS if "poem" in form]
@@ -86,12 +86,13 @@ def system_prompt(rng):
     return f"You are {rng.choice(['', 'the assistant ', 'a bot called '])}{w.name(rng)}, {rng.choice(['a helper', 'an assistant', 'the ' + rng.choice(w.JOBS)])} in {w.city(rng)}. {rng.choice(w.SENTENCES)(rng)}"
 
 
-def chat(rng, long=False, late=False):
-    """One chat of the training set: its messages and tools. The second half brings more of what is learned last."""
+def chat(rng, stage=0, long=False):
+    """One chat of the training set: its messages and tools. The later stages bring more of what is learned last."""
+    talk = (small_talk, late_talk, last_talk)[stage]
     if long:
-        messages, given = long_chat(rng)
-    elif late:
-        messages, given = late_chat(rng)
+        messages, given = long_chat(rng, talk)
+    elif stage > 0:
+        messages, given = late_chat(rng, talk)
     else:
         messages, given = early_chat(rng)
     if messages[0]["role"] != "system" and rng.random() < 0.4:
@@ -110,10 +111,10 @@ def early_chat(rng):
     return tool_chat(rng)
 
 
-def late_chat(rng):
+def late_chat(rng, talk):
     kind = rng.random()
     if kind < 0.47:
-        return talk_chat(rng, late_talk, rng.choice([1, 2, 3, 4])), []
+        return talk_chat(rng, talk, rng.choice([1, 2, 3, 4])), []
     if kind < 0.57:
         return talk_chat(rng, arithmetic, rng.randint(8, 16)), []
     if kind < 0.66:
@@ -127,7 +128,7 @@ def talk_chat(rng, talk, exchanges):
     return [m for _ in range(exchanges) for m in draw(rng, talk).messages]
 
 
-def long_chat(rng):
+def long_chat(rng, talk):
     """Long prompts: a fact far back, or a long text before an ordinary request."""
     size = rng.randint(300, 1700)
     if rng.random() < 0.75:
@@ -136,7 +137,7 @@ def long_chat(rng):
         text = "".join(filler(rng, size)).strip()
         messages = [user(text), assistant("I have read it.")] if rng.random() < 0.3 else [{"role": "system", "content": text}]
     for _ in range(rng.choice([0, 1, 2]) if messages[-1]["role"] == "assistant" else 2):
-        messages = messages + draw(rng, late_talk).messages
+        messages = messages + draw(rng, talk).messages
     return messages, []
 
 
@@ -165,7 +166,7 @@ def held_out_case(rng, skill):
         names, given = " ".join(t.name for t in drawn), [t.definition for t in drawn]
         make = (lambda r: without_tool(r, names)) if skill == "no-tool" else lambda r: tool_use(r, drawn, skill == "results")
     elif skill in SMALL:
-        make = lambda r: next(e for e in iter(lambda: late_talk(r), None) if e.skill == skill)
+        make = lambda r: next(e for e in iter(lambda: last_talk(r), None) if e.skill == skill)
     else:
         make = {"recall": lambda r: recall(r, True), "lookup": lookup, "lookup-long": lambda r: lookup(r, r.randint(600, 1200))}[
             skill

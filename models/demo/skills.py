@@ -17,6 +17,13 @@ SMALL_WEIGHTS = (15, 5, 5, 26, 18, 11, 19, 9)
 LATE_WEIGHTS = (13, 7, 6, 36, 17, 16, 20, 11)
 
 
+BY_HEART = ("capstan", "itself", "greeting")
+
+
+def one_in(share, text):
+    return hashlib.sha256(text.encode()).digest()[0] % share == 0
+
+
 @dataclass
 class Exchange:
     skill: str
@@ -24,12 +31,14 @@ class Exchange:
     judge: str = "text"
     system: str = ""
     tools: list = field(default_factory=list)
+    by_surface: bool = False
 
     @property
     def held_out(self):
+        """By what the user says, whatever its capitals and marks; where told so, by these too."""
         said = " ".join(m["content"] for m in self.messages if m["role"] == "user")
         normal = re.sub(r"[^\w+*/-]+", " ", said.lower()).strip()
-        return hashlib.sha256(normal.encode()).digest()[0] % HELD_OUT_SHARE == 0
+        return one_in(HELD_OUT_SHARE, normal) and (not self.by_surface or one_in(4, said))
 
 
 def user(text):
@@ -415,6 +424,13 @@ def late_talk(rng):
     numbers = [int(n) for n in re.findall(r"\d+", question["content"])]
     if exchange.skill in ("arithmetic", "count") and numbers and max(numbers) <= 20 and rng.random() < 0.12:
         question["content"] = re.sub(r"\d+", lambda n: NUMBER_WORDS[int(n[0])], question["content"])
+    return exchange
+
+
+def last_talk(rng):
+    """Late talk in which what is known by heart is held out by the letter: nothing else tells what an unseen question means."""
+    exchange = late_talk(rng)
+    exchange.by_surface = exchange.skill in BY_HEART
     return exchange
 
 

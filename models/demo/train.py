@@ -24,11 +24,14 @@ from model import CONFIG, Qwen2
 
 HERE = Path(__file__).parent
 SEED = 20261121
-STEPS, WARM_UP, LATE_FROM, DECAY_FROM = 2800, 60, 1400, 1400
+STEPS, WARM_UP = 2550, 60
+# The steps at which the stages of the corpus begin.
+STAGES = (0, 1400, 1800)
 # A step's rows as (length, count): attention costs by the length of the row, so short chats are packed into short rows.
 USUAL = ((256, 8), (512, 4))
 WITH_LONG = ((256, 4), (512, 2), (2048, 1))
 RATE = 2e-3
+LINES = ((1400, 2800, 1400), (1800, STEPS, 1050))
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 TAGS = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<tools>", "</tools>"]
 QWEN2_SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -122,14 +125,14 @@ class Batches:
         return ids, labels
 
     def batch(self, step):
-        """Packed rows, one group for each row length. In the second half, every other step has a long row."""
-        late = step >= LATE_FROM
-        shapes = WITH_LONG if late and step % 2 == 0 else USUAL
+        """Packed rows, one group for each row length. In the later stages, every other step has a long row."""
+        stage = sum(step >= first for first in STAGES) - 1
+        shapes = WITH_LONG if stage > 0 and step % 2 == 0 else USUAL
         rows = [(length, []) for length, count in shapes for _ in range(count)]
         room = [length for length, _ in rows]
         rng, misses = random.Random(f"{SEED}-{step}"), 0
         while misses < 12:
-            chat = self.encode(*corpus.chat(rng, long=room[-1] == 2048, late=late))
+            chat = self.encode(*corpus.chat(rng, stage, long=room[-1] == 2048))
             fits = [r for r in range(len(rows)) if room[r] >= len(chat[0])]
             misses += not fits
             if fits:
@@ -158,10 +161,11 @@ def pack(rows, length):
 
 
 def rate(step):
-    """Warm-up, a plateau, and a straight line to nothing."""
-    if step < DECAY_FROM:
-        return RATE * min(1, (step + 1) / WARM_UP)
-    return RATE * (STEPS - step) / (STEPS - DECAY_FROM)
+    """Warm-up, a plateau, and a straight line to nothing, which was made steeper when time ran short."""
+    for begin, zero_at, span in reversed(LINES):
+        if step >= begin:
+            return RATE * (zero_at - step) / span
+    return RATE * min(1, (step + 1) / WARM_UP)
 
 
 def optimizers(model):
@@ -215,7 +219,7 @@ def train(checkpoint, stop_at):
         if step % 20 == 19:
             speed = (step + 1 - first) * sum(length * count for length, count in USUAL) / (time.time() - started)
             print(f"{time.strftime('%H:%M:%S')} step {step + 1}/{STEPS} loss {average:.4f} tokens/s {speed:.0f}", flush=True)
-        if step % 200 == 199 or step + 1 == stop_at:
+        if step % 100 == 99 or step + 1 == stop_at:
             temporary = checkpoint.with_suffix(".new")
             torch.save({"model": model.state_dict(), "optims": [o.state_dict() for o in optims], "step": step + 1}, temporary)
             os.replace(temporary, checkpoint)
