@@ -51,6 +51,7 @@ describe('native code', () => {
     ['native/base', ['native/base']],
     ['native/backend', ['native/base', 'native/backend', 'native/comm']],
     ['native/comm', ['native/base', 'native/backend', 'native/comm']],
+    ['native/grammar', ['native/base', 'native/grammar']],
     ['native/model', ['native/base', 'native/backend', 'native/comm', 'native/model']],
     ['native/engine', ['native/base', 'native/backend', 'native/comm', 'native/model', 'native/engine']],
     ['native/binding', ['native']],

@@ -1,0 +1,244 @@
+// Rules to automata: names resolved, empty texts found, repeats turned into loops or counted calls.
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <unordered_map>
+
+#include "native/grammar/code_points.h"
+#include "native/grammar/rule_nfa.h"
+
+namespace capstan::grammar {
+namespace {
+
+constexpr int kMaxInlining = 32;  // rules within rules; deeper ones are called
+constexpr size_t kShown = 80;     // characters of a name in a message
+
+std::string shown(const std::string& name) { return name.size() <= kShown ? name : name.substr(0, kShown) + "…"; }
+
+class Compiler {
+ public:
+  explicit Compiler(const Grammar& grammar) : grammar_(grammar) {}
+
+  Automaton run() {
+    check_rules();
+    find_nullable();
+    const size_t root = rule_index(grammar_.root);
+    automaton_.is_root_nullable = is_nullable_[root];
+    automaton_.root = id_of_rule(root);
+    while (!pending_.empty()) {
+      const Pending next = pending_.front();
+      pending_.pop_front();
+      build_rule(next);
+    }
+    prune_dead_ends(automaton_);
+    refuse_left_recursion(automaton_);
+    return std::move(automaton_);
+  }
+
+ private:
+  // An expression that becomes a rule of the automaton.
+  struct Pending {
+    const Expr* expr;
+    std::string name;
+  };
+
+  size_t rule_index(const std::string& name) const {
+    const auto at = indexes_.find(name);
+    if (at == indexes_.end()) refuse("grammar: there is no rule " + shown(name));
+    return at->second;
+  }
+
+  void check_rules() {
+    if (grammar_.rules.size() > kMaxRules) refuse("grammar: more than " + std::to_string(kMaxRules) + " rules");
+    for (size_t i = 0; i < grammar_.rules.size(); ++i)
+      if (!indexes_.emplace(grammar_.rules[i].name, i).second) refuse("grammar: rule " + shown(grammar_.rules[i].name) + " is defined twice");
+    num_uses_.assign(grammar_.rules.size(), 0);
+    users_.resize(grammar_.rules.size());
+    ++num_uses_[rule_index(grammar_.root)];
+    for (size_t i = 0; i < grammar_.rules.size(); ++i) check_expr(grammar_.rules[i].expr, i, 0);
+  }
+
+  void check_expr(const Expr& expr, size_t rule, int depth) {
+    // Room for the suffixes and sequences that a text's nested groups bring.
+    constexpr int kMaxDepth = 16 * kMaxNesting;
+    if (depth > kMaxDepth) refuse("grammar: rule " + shown(grammar_.rules[rule].name) + " is nested too deep");
+    if (++num_exprs_ > kMaxExprs) refuse("grammar: more than " + std::to_string(kMaxExprs) + " elements");
+    if (expr.kind == ExprKind::kRule) {
+      const size_t used = rule_index(expr.text);
+      ++num_uses_[used];
+      users_[used].push_back(rule);
+    }
+    if (expr.kind == ExprKind::kRepeat && (expr.items.size() != 1 || expr.max < expr.min)) refuse("grammar: a repetition's maximum is below its minimum");
+    for (const Expr& item : expr.items) check_expr(item, rule, depth + 1);
+  }
+
+  // ---- which rules can be empty ----
+
+  void find_nullable() {
+    is_nullable_.assign(grammar_.rules.size(), false);
+    std::vector<size_t> pending(grammar_.rules.size());
+    for (size_t i = 0; i < pending.size(); ++i) pending[i] = i;
+    while (!pending.empty()) {
+      const size_t rule = pending.back();
+      pending.pop_back();
+      if (is_nullable_[rule] || !is_nullable(grammar_.rules[rule].expr)) continue;
+      is_nullable_[rule] = true;
+      pending.insert(pending.end(), users_[rule].begin(), users_[rule].end());
+    }
+  }
+
+  bool is_nullable(const Expr& expr) {
+    budget_.spend(1);
+    const auto nullable = [this](const Expr& item) { return is_nullable(item); };
+    switch (expr.kind) {
+      case ExprKind::kLiteral: return expr.text.empty();
+      case ExprKind::kBytes: case ExprKind::kClass: return false;
+      case ExprKind::kSequence: return std::ranges::all_of(expr.items, nullable);
+      case ExprKind::kChoice: return std::ranges::any_of(expr.items, nullable);
+      case ExprKind::kRepeat: return expr.min == 0 || expr.max == 0 || is_nullable(expr.items[0]);
+      case ExprKind::kRule: return is_nullable_[rule_index(expr.text)];
+    }
+    return false;
+  }
+
+  // ---- rules ----
+
+  uint32_t add_rule(const Expr& expr, const std::string& name) {
+    const auto id = static_cast<uint32_t>(automaton_.rule_names.size());
+    automaton_.rule_names.push_back(name);
+    automaton_.rule_starts.push_back(0);
+    pending_.push_back({&expr, name});
+    return id;
+  }
+
+  uint32_t id_of_rule(size_t index) {
+    const auto [at, is_new] = rule_ids_.try_emplace(index, 0);
+    if (is_new) at->second = add_rule(grammar_.rules[index].expr, grammar_.rules[index].name);
+    return at->second;
+  }
+
+  void build_rule(const Pending& rule) {
+    nfa_ = {};
+    name_ = rule.name;
+    nfa_.start = add_state();
+    nfa_.end = add_state();
+    build(*rule.expr, nfa_.start, nfa_.end, 0);
+    automaton_.rule_starts[num_built_++] = determinize(nfa_, automaton_, budget_);
+  }
+
+  uint32_t add_state() {
+    budget_.spend(1);
+    if (nfa_.states.size() >= kMaxStates) refuse("grammar: more than " + std::to_string(kMaxStates) + " states");
+    nfa_.states.emplace_back();
+    return static_cast<uint32_t>(nfa_.states.size() - 1);
+  }
+  void connect(uint32_t from, uint32_t to) { nfa_.states[from].empty.push_back(to); }
+  void connect(uint32_t from, uint8_t first, uint8_t last, uint32_t to) { nfa_.states[from].bytes.push_back({first, last, to}); }
+
+  // Everything that `expr` matches leads from `from` to `to`.
+  void build(const Expr& expr, uint32_t from, uint32_t to, int num_inlined) {
+    switch (expr.kind) {
+      case ExprKind::kLiteral: return build_literal(expr.text, from, to);
+      case ExprKind::kBytes:
+        for (const CodePointRange& range : expr.ranges)
+          if (range.first <= 255) connect(from, static_cast<uint8_t>(range.first), static_cast<uint8_t>(std::min(range.last, 255u)), to);
+        return;
+      case ExprKind::kClass: return build_class(expr, from, to);
+      case ExprKind::kSequence: {
+        for (size_t i = 0; i < expr.items.size(); ++i) {
+          const uint32_t next = i + 1 == expr.items.size() ? to : add_state();
+          build(expr.items[i], from, next, num_inlined);
+          from = next;
+        }
+        if (expr.items.empty()) connect(from, to);
+        return;
+      }
+      case ExprKind::kChoice:
+        for (const Expr& item : expr.items) {
+          // States of its own keep the loop of one alternative out of the others.
+          const uint32_t begin = add_state(), end = add_state();
+          connect(from, begin);
+          build(item, begin, end, num_inlined);
+          connect(end, to);
+        }
+        return;
+      case ExprKind::kRepeat: return build_repeat(expr, from, to, num_inlined);
+      case ExprKind::kRule: return build_rule_ref(expr, from, to, num_inlined);
+    }
+  }
+
+  void build_literal(std::string_view text, uint32_t from, uint32_t to) {
+    if (text.empty()) return connect(from, to);
+    for (size_t i = 0; i < text.size(); ++i) {
+      const uint32_t next = i + 1 == text.size() ? to : add_state();
+      const auto byte = static_cast<uint8_t>(text[i]);
+      connect(from, byte, byte, next);
+      from = next;
+    }
+  }
+
+  void build_class(const Expr& expr, uint32_t from, uint32_t to) {
+    for (const ByteRanges& bytes : utf8_ranges(normalized(expr.ranges))) {
+      uint32_t at = from;
+      for (int i = 0; i < bytes.length; ++i) {
+        const uint32_t next = i + 1 == bytes.length ? to : add_state();
+        const auto& range = bytes.ranges[static_cast<size_t>(i)];
+        connect(at, range[0], range[1], next);
+        at = next;
+      }
+    }
+  }
+
+  void build_repeat(const Expr& expr, uint32_t from, uint32_t to, int num_inlined) {
+    const Expr& item = expr.items[0];
+    if (expr.max == 0) return connect(from, to);
+    const bool is_item_nullable = is_nullable(item);
+    if (expr.min == 0 || is_item_nullable) connect(from, to);
+    if (expr.min <= 1 && (expr.max == 1 || expr.max == kUnbounded)) {
+      const uint32_t begin = add_state(), end = add_state();
+      connect(from, begin);
+      build(item, begin, end, num_inlined);
+      connect(end, to);
+      if (expr.max == kUnbounded) connect(end, begin);
+      return;
+    }
+    if (item.kind == ExprKind::kSequence && item.items.empty()) return;
+    // Counted: rounds that consume nothing need no counting.
+    const uint32_t rule = item.kind == ExprKind::kRule ? id_of_rule(rule_index(item.text)) : add_rule(item, name_);
+    const uint32_t min = is_item_nullable ? 1 : std::max(expr.min, 1u);
+    nfa_.states[from].calls.push_back({rule, to, min, expr.max});
+  }
+
+  void build_rule_ref(const Expr& expr, uint32_t from, uint32_t to, int num_inlined) {
+    const size_t index = rule_index(expr.text);
+    // What is used once needs no rule of its own: its place is known without a stack.
+    if (num_uses_[index] == 1 && num_inlined < kMaxInlining) {
+      const uint32_t begin = add_state(), end = add_state();
+      connect(from, begin);
+      build(grammar_.rules[index].expr, begin, end, num_inlined + 1);
+      return connect(end, to);
+    }
+    if (is_nullable_[index]) connect(from, to);
+    nfa_.states[from].calls.push_back({id_of_rule(index), to, 1, 1});
+  }
+
+  const Grammar& grammar_;
+  std::unordered_map<std::string, size_t> indexes_;
+  std::vector<int> num_uses_;                // (num rules) references, and one of the root
+  std::vector<std::vector<size_t>> users_;   // (num rules) rules that refer to it
+  std::vector<bool> is_nullable_;            // (num rules)
+  size_t num_exprs_ = 0;
+  BuildBudget budget_;
+  std::map<size_t, uint32_t> rule_ids_;      // by index in the grammar, of those that are called
+  std::deque<Pending> pending_;              // in the order of their ids
+  size_t num_built_ = 0;
+  RuleNfa nfa_;                              // of the rule being built …
+  std::string name_;                         // … and its name
+  Automaton automaton_;
+};
+
+}  // namespace
+
+Automaton compile(const Grammar& grammar) { return Compiler(grammar).run(); }
+
+}  // namespace capstan::grammar

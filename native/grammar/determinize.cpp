@@ -1,0 +1,145 @@
+#include <algorithm>
+#include <bitset>
+#include <map>
+#include <unordered_map>
+
+#include "native/grammar/rule_nfa.h"
+
+namespace capstan::grammar {
+namespace {
+
+using StateSet = std::vector<uint32_t>;  // of an NFA, ascending, without those that only have empty edges
+
+struct StateSetHash {
+  size_t operator()(const StateSet& set) const {
+    uint64_t hash = set.size();
+    for (const uint32_t state : set) hash = (hash ^ state) * 0x9E3779B97F4A7C15 + (hash >> 29);
+    return hash;
+  }
+};
+
+class Determinizer {
+ public:
+  Determinizer(const RuleNfa& nfa, Automaton& automaton, BuildBudget& budget)
+      : nfa_(nfa), automaton_(automaton), budget_(budget), visited_(nfa.states.size(), 0), first_state_(static_cast<uint32_t>(automaton.states.size())) {}
+
+  // False, with nothing left behind, when merging took more than `max_states`.
+  bool run(bool merges, size_t max_states) {
+    const size_t num_edges = automaton_.byte_edges.size(), num_calls = automaton_.calls.size();
+    merges_ = merges;
+    sets_.assign(1, closure({nfa_.start}));
+    ids_.clear();
+    // NOTE: the start has no entry in ids_: a loop back to it gets a state of its own, which may accept.
+    for (size_t i = 0; i < sets_.size() && sets_.size() <= max_states; ++i) {
+      add_state(StateSet(sets_[i]), i == 0);
+      if (automaton_.states.size() > kMaxStates) refuse("grammar: more than " + std::to_string(kMaxStates) + " states");
+    }
+    if (sets_.size() <= max_states) return true;
+    automaton_.states.resize(first_state_);
+    automaton_.byte_edges.resize(num_edges);
+    automaton_.calls.resize(num_calls);
+    return false;
+  }
+
+ private:
+  StateSet closure(const StateSet& from) {
+    StateSet pending = from, reached;
+    ++stamp_;
+    while (!pending.empty()) {
+      const uint32_t id = pending.back();
+      pending.pop_back();
+      if (visited_[id] == stamp_) continue;
+      visited_[id] = stamp_;
+      const NfaState& state = nfa_.states[id];
+      budget_.spend(1 + state.empty.size());
+      pending.insert(pending.end(), state.empty.begin(), state.empty.end());
+      if (id == nfa_.end || !state.bytes.empty() || !state.calls.empty()) reached.push_back(id);
+    }
+    std::ranges::sort(reached);
+    return reached;
+  }
+
+  uint32_t id_of(const StateSet& targets) {
+    StateSet set = closure(targets);
+    const auto [at, is_new] = ids_.try_emplace(set, static_cast<uint32_t>(sets_.size()));
+    if (is_new) sets_.push_back(std::move(set));
+    return first_state_ + at->second;
+  }
+
+  void add_state(const StateSet& set, bool is_start) {
+    State state;
+    state.is_accepting = !is_start && std::ranges::binary_search(set, nfa_.end);
+    state.edges_begin = static_cast<uint32_t>(automaton_.byte_edges.size());
+    add_byte_edges(set);
+    state.edges_end = static_cast<uint32_t>(automaton_.byte_edges.size());
+    state.calls_begin = static_cast<uint32_t>(automaton_.calls.size());
+    add_calls(set);
+    state.calls_end = static_cast<uint32_t>(automaton_.calls.size());
+    automaton_.states.push_back(state);
+  }
+
+  void add_byte_edges(const StateSet& set) {
+    std::vector<ByteEdge> edges;
+    for (const uint32_t id : set) edges.insert(edges.end(), nfa_.states[id].bytes.begin(), nfa_.states[id].bytes.end());
+    std::ranges::sort(edges, {}, &ByteEdge::first);
+    const size_t begin = automaton_.byte_edges.size();
+    if (!merges_) {
+      for (const ByteEdge& edge : edges) automaton_.byte_edges.push_back({edge.first, edge.last, id_of({edge.target})});
+      return;
+    }
+    // Between two bounds every byte leads to the same states.
+    std::bitset<257> bounds;
+    for (const ByteEdge& edge : edges) bounds.set(edge.first), bounds.set(edge.last + 1u);
+    for (size_t low = 0, high = 0; low < 256; low = high) {
+      for (high = low + 1; high < 256 && !bounds[high];) ++high;
+      StateSet targets;
+      for (const ByteEdge& edge : edges)
+        if (edge.first <= low && low <= edge.last) targets.push_back(edge.target);
+      budget_.spend(edges.size());
+      if (targets.empty()) continue;
+      const ByteEdge merged{static_cast<uint8_t>(low), static_cast<uint8_t>(high - 1), id_of(targets)};
+      ByteEdge* last = automaton_.byte_edges.size() > begin ? &automaton_.byte_edges.back() : nullptr;
+      if (last != nullptr && last->last + 1 == merged.first && last->target == merged.target)
+        last->last = merged.last;
+      else
+        automaton_.byte_edges.push_back(merged);
+    }
+  }
+
+  void add_calls(const StateSet& set) {
+    std::map<std::array<uint32_t, 3>, StateSet> targets;  // by rule, min and max
+    for (const uint32_t id : set)
+      for (const CallEdge& call : nfa_.states[id].calls) {
+        budget_.spend(1);
+        if (merges_)
+          targets[{call.rule, call.min, call.max}].push_back(call.target);
+        else
+          automaton_.calls.push_back({call.rule, id_of({call.target}), call.min, call.max});
+      }
+    for (const auto& [key, states] : targets) automaton_.calls.push_back({key[0], id_of(states), key[1], key[2]});
+  }
+
+  const RuleNfa& nfa_;
+  Automaton& automaton_;
+  BuildBudget& budget_;
+  std::vector<uint32_t> visited_;  // (num NFA states) stamp of the closure that reached it last
+  uint32_t stamp_ = 0;
+  const uint32_t first_state_;
+  bool merges_ = true;
+  std::vector<StateSet> sets_;     // by state, relative to first_state_
+  std::unordered_map<StateSet, uint32_t, StateSetHash> ids_;
+};
+
+}  // namespace
+
+uint32_t determinize(const RuleNfa& nfa, Automaton& automaton, BuildBudget& budget) {
+  // Merging usually shrinks; a pattern such as .*a.{9} would take a power of two.
+  constexpr size_t kGrowth = 4, kSmall = 512;
+  const auto start = static_cast<uint32_t>(automaton.states.size());
+  Determinizer determinizer(nfa, automaton, budget);
+  if (!determinizer.run(true, nfa.states.size() * kGrowth + kSmall) && !determinizer.run(false, kMaxStates))
+    refuse("grammar: more than " + std::to_string(kMaxStates) + " states");
+  return start;
+}
+
+}  // namespace capstan::grammar

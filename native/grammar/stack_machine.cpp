@@ -1,0 +1,202 @@
+#include "native/grammar/stack_machine.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace capstan::grammar {
+namespace {
+
+constexpr size_t kFirstSlots = 64;   // powers of two
+constexpr size_t kSeenSlots = 4096;  // at least twice the configurations that one set may see
+constexpr size_t kShortList = 24;    // a list this long is searched faster than hashed
+constexpr size_t kMaxSeen = 2 * kMaxConfigs;
+static_assert(kSeenSlots >= 2 * kMaxSeen);
+
+size_t hash(uint32_t a, uint32_t b, uint32_t c = 0) {
+  uint64_t h = (uint64_t{a} << 32 | b) * 0x9E3779B97F4A7C15;
+  h = (h ^ (h >> 29) ^ c) * 0xD1B54A32D192ED03;
+  return static_cast<size_t>(h ^ (h >> 32));
+}
+
+}  // namespace
+
+void StackMachine::clear() {
+  frames_.assign(1, Frame{});
+  slots_.assign(kFirstSlots, 0);
+  seen_slots_.assign(kSeenSlots, 0);
+}
+
+void StackMachine::rehash(size_t num_slots) {
+  slots_.assign(num_slots, 0);
+  for (uint32_t id = 1; id < frames_.size(); ++id) {
+    size_t slot = hash(frames_[id].call, frames_[id].parent, frames_[id].count) & (num_slots - 1);
+    while (slots_[slot] != 0) slot = (slot + 1) & (num_slots - 1);
+    slots_[slot] = id;
+  }
+}
+
+StackId StackMachine::push(const Frame& frame) {
+  size_t slot = hash(frame.call, frame.parent, frame.count) & (slots_.size() - 1);
+  for (; slots_[slot] != 0; slot = (slot + 1) & (slots_.size() - 1))
+    if (frames_[slots_[slot]] == frame) return slots_[slot];
+  const auto id = static_cast<StackId>(frames_.size());
+  frames_.push_back(frame);
+  slots_[slot] = id;
+  if (frames_.size() * 2 > slots_.size()) rehash(slots_.size() * 2);
+  return id;
+}
+
+void StackMachine::begin_set(ConfigSet& out) {
+  out.configs.clear();
+  out.is_at_bottom = false;
+  pending_.clear();
+  if (seen_.size() > kShortList) std::ranges::fill(seen_slots_, 0);
+  seen_.clear();
+}
+
+bool StackMachine::mark_seen(const Config& config) {
+  const auto insert = [&](uint32_t idx) {
+    size_t slot = hash(seen_[idx].state, seen_[idx].stack) & (kSeenSlots - 1);
+    for (; seen_slots_[slot] != 0; slot = (slot + 1) & (kSeenSlots - 1))
+      if (seen_[seen_slots_[slot] - 1] == seen_[idx]) return false;
+    seen_slots_[slot] = idx + 1;
+    return true;
+  };
+  if (seen_.size() >= kMaxSeen) return false;
+  if (seen_.size() < kShortList && std::ranges::find(seen_, config) != seen_.end()) return false;
+  seen_.push_back(config);
+  const auto last = static_cast<uint32_t>(seen_.size() - 1);
+  if (last < kShortList) return true;
+  if (last == kShortList)
+    for (uint32_t i = 0; i < last; ++i) insert(i);
+  if (insert(last)) return true;
+  // NOTE: begin_set clears the table when seen_ is longer than the short list, so an entry of it is never left behind.
+  seen_.pop_back();
+  if (last == kShortList) std::ranges::fill(seen_slots_, 0);
+  return false;
+}
+
+void StackMachine::add(uint32_t state, StackId stack) {
+  const Config config{state, stack};
+  if (mark_seen(config)) pending_.push_back(config);
+}
+
+void StackMachine::return_from(StackId stack, ConfigSet& out) {
+  if (stack == kBottom) {
+    out.is_at_bottom = true;
+    return;
+  }
+  const Frame frame = frames_[stack];
+  const CallEdge& call = automaton_->calls[frame.call];
+  if (!call.is_counted()) return add(call.target, frame.parent);
+  if (frame.count >= call.min) add(call.target, frame.parent);
+  if (frame.count >= call.max) return;
+  const uint32_t next = call.max == kUnbounded ? std::min(frame.count + 1, call.min) : frame.count + 1;
+  add(automaton_->rule_starts[call.rule], push({frame.call, next, frame.parent}));
+}
+
+void StackMachine::drain(ConfigSet& out) {
+  while (!pending_.empty()) {
+    const Config config = pending_.back();
+    pending_.pop_back();
+    const State& state = automaton_->states[config.state];
+    if (state.edges_begin != state.edges_end) out.configs.push_back(config);
+    for (uint32_t id = state.calls_begin; id < state.calls_end; ++id) {
+      const CallEdge& call = automaton_->calls[id];
+      // A call in last place needs no frame: whoever waits for this rule waits for that one.
+      const bool is_tail = !call.is_counted() && automaton_->states[call.target].is_final();
+      add(automaton_->rule_starts[call.rule], is_tail ? config.stack : push({id, 1, config.stack}));
+    }
+    if (state.is_accepting) return_from(config.stack, out);
+  }
+  std::ranges::sort(out.configs);
+  if (out.configs.size() > kShortList) drop_dominated(out);
+  if (out.configs.size() > kMaxConfigs) out.configs.resize(kMaxConfigs);
+}
+
+// Of two rounds of one counted call that may both be the last, the earlier one can do all that the later one can. Keeps ambiguous repetitions from
+// filling the set with every possible count.
+void StackMachine::drop_dominated(ConfigSet& set) {
+  const auto order = [this](const Config& config) {
+    const Frame& frame = frames_[config.stack];
+    return std::tuple(config.state, frame.call, frame.parent, frame.count, config.stack);
+  };
+  std::ranges::sort(set.configs, {}, order);
+  const auto dominates = [this](const Config& a, const Config& b) {
+    if (a.state != b.state || a.stack == kBottom || b.stack == kBottom) return false;
+    const Frame &first = frames_[a.stack], &second = frames_[b.stack];
+    return first.call == second.call && first.parent == second.parent && first.count >= automaton_->calls[first.call].min;
+  };
+  set.configs.erase(std::unique(set.configs.begin(), set.configs.end(), dominates), set.configs.end());
+  std::ranges::sort(set.configs);
+}
+
+ConfigSet StackMachine::start() {
+  ConfigSet out;
+  begin_set(out);
+  add(automaton_->rule_starts[automaton_->root], kBottom);
+  drain(out);
+  out.is_at_bottom |= automaton_->is_root_nullable;
+  return out;
+}
+
+void StackMachine::expand_returns(std::span<const StackId> stacks, ConfigSet& out) {
+  begin_set(out);
+  for (const StackId stack : stacks) return_from(stack, out);
+  drain(out);
+}
+
+bool StackMachine::step(const ConfigSet& in, uint8_t byte, ConfigSet& out) {
+  begin_set(out);
+  for (const Config& config : in.configs) {
+    if ((automaton_->first_bytes[config.state][byte / 64] >> (byte % 64) & 1) == 0) continue;
+    for (const ByteEdge& edge : automaton_->edges_of(config.state)) {
+      if (edge.first > byte) break;
+      if (byte <= edge.last) add(edge.target, config.stack);
+    }
+  }
+  drain(out);
+  return !out.is_dead();
+}
+
+std::array<uint64_t, 4> StackMachine::first_bytes(const ConfigSet& set) const {
+  std::array<uint64_t, 4> bytes{};
+  for (const Config& config : set.configs)
+    for (size_t i = 0; i < 4; ++i) bytes[i] |= automaton_->first_bytes[config.state][i];
+  return bytes;
+}
+
+uint64_t StackMachine::bytes_to_end(const Config& config) const {
+  uint64_t sum = automaton_->bytes_to_end[config.state];
+  for (StackId stack = config.stack; stack != kBottom; stack = frames_[stack].parent) {
+    const Frame& frame = frames_[stack];
+    const CallEdge& call = automaton_->calls[frame.call];
+    const uint64_t num_left = frame.count < call.min ? call.min - frame.count : 0;
+    const uint64_t once = automaton_->bytes_of_rule(call.rule);
+    sum += automaton_->bytes_to_end[call.target] + (num_left > 0 && once >= kUnreachable / num_left ? kUnreachable : once * num_left);
+    sum = std::min(sum, kUnreachable);
+  }
+  return sum;
+}
+
+void StackMachine::compact(std::span<ConfigSet*> sets) {
+  std::vector<StackId> renumbered(frames_.size(), 0);
+  for (const ConfigSet* set : sets)
+    for (const Config& config : set->configs)
+      for (StackId id = config.stack; id != kBottom && renumbered[id] == 0; id = frames_[id].parent) renumbered[id] = 1;
+  // Parents are older than their children, so ascending order keeps them first, and keeps sets ascending.
+  std::vector<Frame> kept(1);
+  for (StackId id = 1; id < frames_.size(); ++id) {
+    if (renumbered[id] == 0) continue;
+    renumbered[id] = static_cast<StackId>(kept.size());
+    kept.push_back({frames_[id].call, frames_[id].count, renumbered[frames_[id].parent]});
+  }
+  frames_ = std::move(kept);
+  for (ConfigSet* set : sets)
+    for (Config& config : set->configs) config.stack = renumbered[config.stack];
+  size_t num_slots = kFirstSlots;
+  while (num_slots < frames_.size() * 4) num_slots *= 2;
+  rehash(num_slots);
+}
+
+}  // namespace capstan::grammar

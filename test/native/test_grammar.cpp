@@ -1,0 +1,205 @@
+// What grammars match, byte by byte.
+#include "test/native/grammar_fixture.h"
+#include "test/native/testing.h"
+
+namespace capstan::testing {
+namespace {
+
+using grammar::ExprKind;
+
+TEST(grammar_matches_json_and_nothing_else) {
+  const auto json = compile_gbnf(kJsonGbnf);
+  for (const char* text : {"{}", "[]", "0", "-1.5e+10", "\"\"", "\"a\\u00e9\\n\"", "{\"a\": [1, true, null], \"b\":{\"c\":\"d\"}}", "\"é😀\"", "[[[[[]]]]]"})
+    EXPECT(matches(json, text));
+  for (const char* text : {"", "{", "{}}", "01", "1.", "\"\n\"", "{\"a\"}", "[1,]", "\"\\x\"", "\"\\u12\"", "tru", "\"\xC3\"", "\"\xED\xA0\x80\"", "{  }"})
+    EXPECT(!matches(json, text));
+  EXPECT(is_prefix(json, "{\"a\": [1, tr"));
+  EXPECT(!is_prefix(json, "{\"a\" 1"));
+  EXPECT(is_prefix(json, "\"\xF0\x9F"));
+  EXPECT(!is_prefix(json, "\"\xF0\x80"));
+}
+
+TEST(grammar_gbnf_reads_the_whole_syntax) {
+  EXPECT(matches(compile_gbnf("root ::= \"a\" | # or\n  \"b\"\n  | \"c\"\n"), "c"));
+  EXPECT(matches(compile_gbnf("root::=(\n\"x\"\n|\n\"y\"\n)+\nother ::= \"z\""), "xyx"));
+  EXPECT(matches(compile_gbnf("root ::= [a-cx-z-]* \"\\\"\\x41\\u00e9\\U0001F600\\t\""), "ab-z\"A\xC3\xA9\xF0\x9F\x98\x80\t"));
+  EXPECT(matches(compile_gbnf("root ::= [^\\]a]{2} .{,2} b-1{1,}\r\nb-1 ::= \"b\" \"\""), "b\xE2\x82\xAC" "b"));
+  EXPECT(matches(compile_gbnf("root ::= \"a\"{3}"), "aaa"));
+  EXPECT(!matches(compile_gbnf("root ::= \"a\"{3}"), "aa"));
+  EXPECT(!matches(compile_gbnf("root ::= \"a\"{3}"), "aaaa"));
+  EXPECT(matches(compile_gbnf("root ::= \"\""), ""));
+  EXPECT(matches(compile_gbnf("root ::= \"\\xff\\xfe\""), "\xFF\xFE"));
+}
+
+TEST(grammar_gbnf_errors_say_where) {
+  EXPECT_EQ(gbnf_error("root ::= \"a\" )"), std::string("grammar: line 1, column 14: expected the end of rule root"));
+  EXPECT_EQ(gbnf_error("root ::= x"), std::string("grammar: there is no rule x"));
+  EXPECT_EQ(gbnf_error("a ::= \"b\""), std::string("grammar: there is no rule root"));
+  EXPECT_EQ(gbnf_error("root ::= \"a\"\nroot ::= \"b\""), std::string("grammar: rule root is defined twice"));
+  EXPECT_EQ(gbnf_error("\n root ::= [a"), std::string("grammar: line 2, column 13: unexpected end of the grammar"));
+  EXPECT_EQ(gbnf_error("root ::= \"\\q\""), std::string("grammar: line 1, column 12: unknown escape"));
+  EXPECT_EQ(gbnf_error("root ::= <think>"), std::string("grammar: line 1, column 10: token references are not supported"));
+  EXPECT_EQ(gbnf_error("root ::= \"a\"{3,2}"), std::string("grammar: line 1, column 18: a repetition's maximum is below its minimum"));
+  EXPECT(!gbnf_error("").empty());
+  EXPECT(!gbnf_error("root ::= \"\xFF\"").empty());
+  EXPECT_EQ(gbnf_error("root ::= \"x\" root"), std::string("grammar: no text matches rule root"));
+}
+
+TEST(grammar_regex_matches_as_ecmascript_does) {
+  struct Case {
+    const char* pattern;
+    std::vector<const char*> matching, other;
+  };
+  const std::vector<Case> cases = {
+      {"abc", {"abc"}, {"ab", "abcd", "xabc"}},
+      {"^a|b$", {"a", "b"}, {"ab", ""}},
+      {"(foo|ba[rz])+?", {"foo", "barbaz"}, {"", "fo"}},
+      {"\\d{3}-\\d{2,}", {"123-45", "123-4567"}, {"12-34", "123-4"}},
+      {"[^\\W_]*", {"", "aZ9"}, {"_", "-"}},
+      {"a{,3}", {"a{,3}"}, {"aaa"}},
+      {"x{2}{y}", {"xx{y}"}, {"xxy"}},
+      {".", {"é", "😀", "\r\xC2\x85" + 1}, {"\n", "", "\xE2\x80\xA8"}},
+      {"[\\u00e0-\\u00ff]\\u{1F600}\\ud83d\\ude00", {"é😀😀"}, {"e😀😀"}},
+      {"(?:a(?<name>b))*\\.\\x41\\cA", {"abab.A\x01", ".A\x01"}, {"abab"}},
+      {"[]", {}, {"", "a"}},
+      {"(a*)*(b|)+", {"", "aab", "bb"}, {"ba"}},
+      {"\\s\\S[\\s\\S]", {" x\n", "\xEF\xBB\xBFyz"}, {"xyz"}},
+  };
+  for (const Case& test : cases) {
+    if (test.matching.empty()) {
+      EXPECT_EQ(regex_error(test.pattern), std::string("grammar: no text matches rule root"));
+      continue;
+    }
+    const auto regex = compile_regex(test.pattern);
+    for (const char* text : test.matching)
+      if (!matches(regex, text)) fail(__FILE__, __LINE__, std::string(test.pattern) + " should match " + text);
+    for (const char* text : test.other)
+      if (matches(regex, text)) fail(__FILE__, __LINE__, std::string(test.pattern) + " should not match " + text);
+  }
+  EXPECT(matches(compile_regex("\\0"), std::string_view("\0", 1)));
+}
+
+TEST(grammar_regex_errors_say_where) {
+  EXPECT_EQ(regex_error("a(?=b)"), std::string("regex: lookaround is not supported at position 4"));
+  EXPECT_EQ(regex_error("(a)\\1"), std::string("regex: backreferences are not supported at position 5"));
+  EXPECT_EQ(regex_error("a\\b"), std::string("regex: word boundaries are not supported at position 3"));
+  EXPECT_EQ(regex_error("a$b"), std::string("regex: an anchor is only supported at the ends of the pattern at position 2"));
+  for (const char* pattern : {"(", ")", "a)", "[", "[b-a]", "*", "a**", "a{2}{3}", "\\", "(?<n", "x(^a)", "(a$)", "\\p{L}", "a{3,2}", "\\u12", "[\\d-z]", "{1}", "\xFF"})
+    if (regex_error(pattern).empty()) fail(__FILE__, __LINE__, std::string(pattern) + " should be refused");
+  EXPECT_EQ(regex_error("a{3,2}", {.label = "#/pattern"}).substr(0, 9), std::string("#/pattern"));
+}
+
+TEST(grammar_regex_inside_json_strings) {
+  const auto any = compile_regex("^[\"\\\\\\n\\x01a]+$", {.is_json_string = true});
+  EXPECT(matches(any, "a\\\"\\\\\\n\\u0001"));
+  EXPECT(!matches(any, "\""));
+  EXPECT(!matches(any, "\n"));
+  const auto search = compile_regex("b", {.is_search = true, .is_json_string = true});
+  EXPECT(matches(search, "b"));
+  EXPECT(matches(search, "a\\nbc"));
+  EXPECT(!matches(search, "ac"));
+  const grammar::RegexOptions bounded{.is_search = true, .min_length = 2, .max_length = 3};
+  EXPECT(matches(compile_regex("^[a-z]*$", bounded), "ab"));
+  EXPECT(!matches(compile_regex("^[a-z]*$", bounded), "abcd"));
+  EXPECT(matches(compile_regex("^a.$", bounded), "ab"));
+  EXPECT(!regex_error("^(ab)*$", bounded).empty());
+}
+
+TEST(grammar_counts_repeats_without_copies) {
+  const auto wide = compile_gbnf("root ::= [a-z]{2,1000000000} \"!\"");
+  EXPECT(wide->automaton().states.size() < 10);
+  EXPECT(matches(wide, std::string(5000, 'x') + "!"));
+  EXPECT(!matches(wide, "x!"));
+  const auto exact = compile_gbnf("root ::= (\"ab\"{3} \",\"){2}");
+  EXPECT(matches(exact, "ababab,ababab,"));
+  EXPECT(!matches(exact, "ababab,abab,"));
+  const auto at_least = compile_gbnf("root ::= (\"a\" | \"aa\"){4,}");
+  EXPECT(!matches(at_least, "aaa"));
+  EXPECT(matches(at_least, std::string(400, 'a')));
+  const auto ambiguous = compile_gbnf("root ::= (\"a\" | \"aa\"){3,6} \"b\"");
+  for (size_t n = 0; n < 16; ++n) EXPECT_EQ(matches(ambiguous, std::string(n, 'a') + "b"), n >= 3 && n <= 12);
+  const auto nullable = compile_gbnf("root ::= (\"a\"? \"b\"?){2,3}");
+  for (const auto& [text, is_match] : {std::pair{"", true}, {"ababab", true}, {"aaa", true}, {"aaaa", false}, {"bababa", false}}) EXPECT_EQ(matches(nullable, text), is_match);
+}
+
+// ---- random grammars against the oracle ----
+
+Expr random_expr(std::mt19937& random, int depth) {
+  const auto below = [&](uint32_t n) { return static_cast<uint32_t>(random() % n); };
+  switch (depth <= 0 ? below(3) : below(8)) {
+    case 0: return grammar::literal(std::vector<const char*>{"", "a", "b", "ab", "ba"}[below(5)]);
+    case 1: return grammar::code_point_class({{'a', 'a' + below(2)}});
+    case 2: return {ExprKind::kBytes, {}, {{'b', 'b'}}, {}};
+    case 3: case 4: {
+      std::vector<Expr> items;
+      for (uint32_t i = below(4); i > 0; --i) items.push_back(random_expr(random, depth - 1));
+      return grammar::sequence(std::move(items));
+    }
+    case 5: {
+      std::vector<Expr> items;
+      for (uint32_t i = 1 + below(3); i > 0; --i) items.push_back(random_expr(random, depth - 1));
+      return grammar::choice(std::move(items));
+    }
+    case 6: {
+      const uint32_t min = below(3);
+      return grammar::repeat(random_expr(random, depth - 1), min, below(3) == 0 ? grammar::kUnbounded : min + below(3));
+    }
+    default: return grammar::rule_ref(below(2) == 0 ? "x" : "y");
+  }
+}
+
+Grammar random_grammar(std::mt19937& random) {
+  Grammar grammar;
+  grammar.rules.push_back({"root", random_expr(random, 4)});
+  // Rules call each other only behind a byte or downwards, so no rule begins with itself.
+  grammar.rules.push_back({"x", grammar::choice({grammar::sequence({grammar::literal("a"), grammar::rule_ref("x"), grammar::literal("b")}), random_expr(random, 0)})});
+  grammar.rules.push_back({"y", grammar::sequence({random_expr(random, 0), grammar::repeat(grammar::rule_ref("x"), 0, 2)})});
+  return grammar;
+}
+
+TEST(grammar_agrees_with_the_oracle) {
+  std::mt19937 random(7);
+  const std::vector<std::string> texts = [] {
+    auto all = all_strings("ab", 7);
+    all.push_back("");
+    return all;
+  }();
+  int num_compiled = 0;
+  for (int round = 0; round < 300; ++round) {
+    const Grammar source = random_grammar(random);
+    std::shared_ptr<const CompiledGrammar> compiled;
+    try {
+      compiled = std::make_shared<const CompiledGrammar>(source, nullptr);
+    } catch (const Error&) {
+      for (const std::string& text : texts) EXPECT(!oracle_matches(source, text));
+      continue;
+    }
+    ++num_compiled;
+    for (const std::string& text : texts)
+      if (matches(compiled, text) != oracle_matches(source, text)) fail(__FILE__, __LINE__, "round " + show(round) + ", text '" + text + "'");
+  }
+  EXPECT(num_compiled > 250);
+}
+
+TEST(grammar_random_walks_end_and_are_accepted) {
+  std::mt19937 random(3);
+  const Grammar source = grammar::parse_gbnf(kJsonGbnf);
+  const auto json = std::make_shared<const CompiledGrammar>(source, nullptr);
+  for (int round = 0; round < 40; ++round) {
+    const std::string text = random_text(GrammarMatcher(json), random, random() % 60);
+    EXPECT(matches(json, text));
+    EXPECT(oracle_matches(source, text));
+  }
+}
+
+TEST(grammar_shortest_way_out_is_exact) {
+  GrammarMatcher matcher(compile_gbnf("root ::= \"[\" (item \",\"){3,9} \"]\"\nitem ::= \"a\"{2,4} | \"{\" item \"}\""));
+  EXPECT_EQ(matcher.bytes_to_end(), 11u);
+  EXPECT(matcher.accept_bytes("[aa,{{"));
+  EXPECT_EQ(matcher.bytes_to_end(), 2 + 2 + 1 + 3 + 1u);
+  EXPECT(matcher.accept_bytes("aaa"));
+  EXPECT_EQ(matcher.bytes_to_end(), 2 + 1 + 3 + 1u);
+}
+
+}  // namespace
+}  // namespace capstan::testing

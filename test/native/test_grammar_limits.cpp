@@ -1,0 +1,119 @@
+// Hostile grammars: refused by name or harmless, and quick either way.
+#include <chrono>
+
+#include "test/native/grammar_fixture.h"
+#include "test/native/testing.h"
+
+namespace capstan::testing {
+namespace {
+
+double seconds_of(const std::function<void()>& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+std::string repeated(const std::string& text, int times) {
+  std::string out;
+  for (int i = 0; i < times; ++i) out += text;
+  return out;
+}
+
+TEST(grammar_left_recursion_is_refused_by_name) {
+  for (const char* text : {"root ::= root \"a\" | \"b\"", "root ::= (\"\" | \"x\"?) root \"a\" | \"b\"", "root ::= (root{2,5} \"a\") | \"b\""})
+    EXPECT_EQ(gbnf_error(text), std::string("grammar: rule root begins with itself (left recursion), which is not supported; write it as a repetition"));
+  EXPECT(gbnf_error("root ::= expr expr\nexpr ::= term \"+\" | \"1\"\nterm ::= e{0,3} expr\ne ::= \"\" | \"2\"").find("begins with itself") != std::string::npos);
+  EXPECT(gbnf_error("root ::= \"a\" root \"b\" | \"c\"").empty());
+}
+
+TEST(grammar_limits_are_named) {
+  EXPECT(gbnf_error("root ::= \"a\"{0,99999999999}").find("more than 2000000000") != std::string::npos);
+  EXPECT(gbnf_error("root ::= " + repeated("(", 300) + "\"a\"" + repeated(")", 300)).find("nested deeper than 200") != std::string::npos);
+  EXPECT(regex_error(repeated("(", 300) + "a" + repeated(")", 300)).find("nested deeper than 200") != std::string::npos);
+  EXPECT(gbnf_error("root ::= \"a\"" + repeated("*", 100)).find("too many repetition suffixes") != std::string::npos);
+  EXPECT(gbnf_error("root ::= \"" + std::string(grammar::kMaxGrammarBytes, 'a') + "\"").find("more than 1048576 bytes") != std::string::npos);
+  EXPECT(regex_error(std::string(grammar::kMaxGrammarBytes + 1, 'a')).find("more than 1048576 bytes") != std::string::npos);
+  std::string rules = "root ::= r0\n";
+  for (int i = 0; i < 25'000; ++i) rules += "r" + std::to_string(i) + " ::= \"a\" r" + std::to_string(i) + "b?\nr" + std::to_string(i) + "b ::= \"c\"\n";
+  EXPECT(gbnf_error(rules).find("more than 20000 rules") != std::string::npos);
+  Grammar deep;
+  deep.rules.push_back({"root", grammar::literal("a")});
+  for (int i = 0; i < 5000; ++i) deep.rules[0].expr = grammar::repeat(std::move(deep.rules[0].expr), 0, 1);
+  EXPECT_ERROR("invalid_argument", grammar::compile(deep));
+  EXPECT(gbnf_error("root ::= " + repeated("\"a\"? ", 60'000)).find("too large to compile") != std::string::npos);
+}
+
+TEST(grammar_hostile_ones_compile_quickly_or_are_refused) {
+  std::string ladder = "root ::= r0\n", chain = "root ::= r0\n", doubling = "root ::= d0\n";
+  for (int i = 0; i < 40; ++i) ladder += "r" + std::to_string(i) + " ::= r" + std::to_string(i + 1) + " \"x\" | r" + std::to_string(i + 1) + " \"y\" | \"z\"\n";
+  for (int i = 0; i < 15'000; ++i) chain += "r" + std::to_string(i) + " ::= r" + std::to_string(i + 1) + " \"x\"\n";
+  for (int i = 0; i < 40; ++i) doubling += "d" + std::to_string(i) + " ::= d" + std::to_string(i + 1) + " d" + std::to_string(i + 1) + "\n";
+  ladder += "r40 ::= \"a\"\n";
+  chain += "r15000 ::= \"a\"\n";
+  doubling += "d40 ::= \"a\"?\n";
+  const std::vector<std::string> grammars = {
+      "root ::= ((\"\"*)*)* \"a\"", "root ::= ((\"a\"*)*)*", "root ::= ((\"a\"{0,1000000000}){0,1000000000}){0,1000000000} \"b\"",
+      "root ::= (\"a\" | \"aa\" | \"aaa\"){1000,2000000000}", "root ::= ([ab]* \"a\" [ab] [ab] [ab] [ab] [ab] [ab] [ab] [ab] [ab] [ab] [ab] [ab] [ab] [ab] [ab] [ab]) \"!\"",
+      "root ::= root2 root2\nroot2 ::= \"(\" root2* \")\" | \"a\"", ladder, chain, doubling,
+      "root ::= \"a\" root root | \"a\" root | \"a\"", "root ::= x{0,1000000}\nx ::= y{0,1000000}\ny ::= \"a\" | \"aa\"",
+      "root ::= " + repeated("\"a\"? ", 1500), "root ::= " + repeated("(\"a\" | \"b\"", 100) + repeated(")*", 100)};
+  auto pieces = all_strings("ab!", 6);
+  pieces.push_back("<eos>");
+  const auto tokens = make_tokens(pieces);
+  for (const std::string& text : grammars) {
+    const double seconds = seconds_of([&] {
+      std::shared_ptr<const CompiledGrammar> grammar;
+      try {
+        grammar = compile_gbnf(text, tokens);
+      } catch (const Error& error) {
+        EXPECT_EQ(error_code_name(error.code()), std::string("invalid_argument"));
+        return;
+      }
+      GrammarMatcher matcher(grammar);
+      std::vector<uint32_t> mask(tokens->num_mask_words());
+      for (int i = 0; i < 40; ++i) {
+        matcher.fill_mask(mask);
+        if (!matcher.accept_bytes("a")) break;
+      }
+    });
+    // Generous: other work may hold the machine.
+    if (seconds > 10) fail(__FILE__, __LINE__, "took " + show(seconds) + " s: " + text.substr(0, 80));
+  }
+}
+
+TEST(grammar_deep_texts_need_no_deep_recursion) {
+  GrammarMatcher matcher(compile_gbnf("root ::= \"[\" root \"]\" | \"x\""));
+  constexpr int kDepth = 100'000;
+  EXPECT(matcher.accept_bytes(std::string(kDepth, '[')));
+  EXPECT_EQ(matcher.bytes_to_end(), uint64_t{kDepth + 1});
+  EXPECT(matcher.accept_bytes("x" + std::string(kDepth, ']')));
+  EXPECT(matcher.can_end());
+  GrammarMatcher tail(compile_gbnf("root ::= \"a\" root | \"b\""));
+  EXPECT(tail.accept_bytes(std::string(kDepth, 'a') + "b"));
+  EXPECT(tail.can_end());
+}
+
+TEST(grammar_broken_texts_never_crash) {
+  std::mt19937 random(4);
+  const std::string seed = std::string(kJsonGbnf) + "\nother ::= .{2,} \"\\u00e9\" ( \"a\" | [^b-d] )+ # c";
+  const std::string alphabet = "\"\\[](){}|*+?.-^#:=\n ax09,\xC3\xFF";
+  for (int round = 0; round < 1500; ++round) {
+    std::string text = seed;
+    for (size_t n = 1 + random() % 4; n > 0; --n) {
+      const size_t at = random() % text.size();
+      if (random() % 2 == 0)
+        text[at] = alphabet[random() % alphabet.size()];
+      else
+        text.erase(at, random() % 9);
+    }
+    try {
+      grammar::parse_gbnf(text);
+      grammar::parse_regex(text.substr(random() % text.size(), 30));
+    } catch (const Error& error) {
+      EXPECT_EQ(error_code_name(error.code()), std::string("invalid_argument"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace capstan::testing
