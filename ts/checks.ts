@@ -55,7 +55,9 @@ export function checkTokenIds(param: string, value: unknown, vocabSize: number):
 /** A misspelt option would silently do nothing: names that no option has are refused. */
 export function checkKnownKeys(param: string, value: object, known: readonly string[]): void {
   const unknown = Object.keys(value).find((key) => !known.includes(key));
-  if (unknown !== undefined) throw CapstanError.argument(`${param}.${unknown}`, `one of the options ${known.join(', ')}`, 'an unknown option');
+  if (unknown === undefined) return;
+  const [name, expected, received] = [`${param}.${unknown}`, `one of the options ${known.join(', ')}`, 'an unknown one'];
+  throw new CapstanError('invalid_argument', `${name}: expected ${expected}, got ${received}`, { param: name, expected, received });
 }
 
 function describeNumber({ min, max, isMinOpen, isInteger }: NumberRule): string {

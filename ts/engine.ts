@@ -170,7 +170,7 @@ export class Engine {
 
   #toRequest(promptTokenIds: Int32Array, params: SamplingParams, cacheSalt: string): { request: NativeRequest; numChoices: number } {
     if (this.#isClosed) throw closedError();
-    if (promptTokenIds.length === 0) throw CapstanError.argument('prompt', 'at least one token', 'an empty prompt');
+    if (promptTokenIds.length === 0) throw CapstanError.argument('prompt', 'at least one token', 0);
     const limits = { vocabSize: this.info.vocabSize, maxModelLen: this.info.maxModelLen, numPromptTokens: promptTokenIds.length };
     const { sampling, numChoices } = resolveSampling(params, this.info.samplingDefaults, limits);
     const stripLeadingSpace = this.#model.tokenizer.startsText(promptTokenIds, sampling.skipSpecialTokens);

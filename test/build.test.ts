@@ -1,0 +1,78 @@
+/** native/build.js in a small project of its own: the addon's sources would take minutes. */
+import { spawnSync } from 'node:child_process';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+const root = join(__dirname, '..');
+
+// Compiles for real, on whatever cores are left.
+jest.setTimeout(120_000);
+const SOURCE = '#include <napi.h>\nNapi::Object Init(Napi::Env, Napi::Object exports) { return exports; }\nNODE_API_MODULE(capstan, Init)\n';
+const GYP = {
+  targets: [{
+    target_name: 'capstan', sources: ['native/addon.cpp'], include_dirs: ['<!(node -p "require(\'node-addon-api\').include_dir")'], defines: ['NAPI_VERSION=8', 'NODE_ADDON_API_DISABLE_CPP_EXCEPTIONS'],
+  }],
+};
+
+function project(): string {
+  const dir = mkdtempSync(join(tmpdir(), 'capstan-build-'));
+  mkdirSync(join(dir, 'native'));
+  cpSync(join(root, 'native/build.js'), join(dir, 'native/build.js'));
+  symlinkSync(join(root, 'node_modules'), join(dir, 'node_modules'));
+  writeFileSync(join(dir, 'package.json'), '{"name": "capstan"}');
+  writeFileSync(join(dir, 'native/addon.cpp'), SOURCE);
+  writeFileSync(join(dir, 'binding.gyp'), JSON.stringify(GYP));
+  return dir;
+}
+
+function build(dir: string, args: string[] = [], env: NodeJS.ProcessEnv = process.env): { status: number | null; stdout: string; stderr: string } {
+  return spawnSync(process.execPath, ['native/build.js', ...args], { cwd: dir, env, encoding: 'utf8' });
+}
+
+test('compiles once per state of the sources', () => {
+  const dir = project();
+  const addon = join(dir, 'build/Release/capstan.node');
+  const first = build(dir);
+  expect([first.status, first.stderr]).toEqual([0, '']);
+  expect(first.stdout).toMatch(/compiling the native addon, 1 files[^]*ready after \d+ s/);
+  const built = statSync(addon).mtimeMs;
+  expect(build(dir)).toMatchObject({ status: 0, stdout: '' });
+  expect(statSync(addon).mtimeMs).toBe(built);
+  writeFileSync(join(dir, 'native/addon.cpp'), `${SOURCE}// changed\n`);
+  expect(build(dir).stdout).toContain('ready');
+  expect(statSync(addon).mtimeMs).toBeGreaterThan(built);
+  rmSync(addon);
+  expect(build(dir).stdout).toContain('ready');
+  expect(existsSync(addon)).toBe(true);
+});
+
+test('a compile that fails shows the compiler\'s words and exits 1', () => {
+  const dir = project();
+  writeFileSync(join(dir, 'native/addon.cpp'), 'this is no C++\n');
+  const { status, stderr } = build(dir);
+  expect(status).toBe(1);
+  expect(stderr).toMatch(/^capstan: compiling the addon failed, the log is in build\/build\.log; its end:\n/);
+  expect(stderr).toContain('addon.cpp:1:1: error');
+  expect(readFileSync(join(dir, 'build/build.log'), 'utf8')).toContain('error');
+  expect(build(dir).status).toBe(1);
+});
+
+test('without compiler, make or Python one line says what to install', () => {
+  const { status, stdout, stderr } = build(project(), [], { PATH: '/nonexistent' });
+  expect([status, stdout]).toEqual([1, '']);
+  expect(stderr).toBe('capstan: python3, g++, make not found: compiling the addon needs python3, make and g++ 12 or newer (Debian, Ubuntu: apt-get install -y python3 make g++), then run: npm run build:addon\n');
+});
+
+test('a prebuild that loads spares the compile, one that does not says so', () => {
+  const dir = project();
+  build(dir);
+  const prebuilds = join(dir, 'prebuilds', `${process.platform}-${process.arch}`);
+  mkdirSync(prebuilds, { recursive: true });
+  cpSync(join(dir, 'build/Release/capstan.node'), join(prebuilds, 'capstan.node'));
+  rmSync(join(dir, 'build'), { recursive: true });
+  expect(build(dir)).toMatchObject({ status: 0, stdout: '', stderr: '' });
+  expect(existsSync(join(dir, 'build'))).toBe(false);
+  writeFileSync(join(prebuilds, 'capstan.node'), 'no library');
+  expect(build(dir).stdout).toMatch(/the prebuilt addon does not load here \(.*\), compiling it[^]*ready/);
+});
