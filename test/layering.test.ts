@@ -96,7 +96,7 @@ describe('scripts', () => {
   });
 
   test('handlers know no sockets', () => {
-    expect(violations(/^server\/(?!http\/)/, (target) => /^(node:)?(http|https|net|tls)$/.test(target))).toEqual([]);
+    expect(violations(/^server\/(openai\/|[^/]+$)/, (target) => /^(node:)?(http|https|net|tls)$/.test(target))).toEqual([]);
   });
 });
 

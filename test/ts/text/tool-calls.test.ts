@@ -83,15 +83,15 @@ test('any chunking gives the same', () => {
 });
 
 test('costs grow with the text, not with its square', () => {
-  const timeOf = (length: number) => {
+  const timeOf = (length: number): number => {
     const text = `<tool_call>{"name": "a", "arguments": {"s": "${'</tool_call> '.repeat(length)}"}}</tool_call>`;
     const started = process.hrtime.bigint();
     expect(run([...text]).calls).toHaveLength(1);
     return Number(process.hrtime.bigint() - started);
   };
-  timeOf(1000);
-  // Quadratic cost would make it 256 times as long.
-  expect(timeOf(32_000)).toBeLessThan(80 * timeOf(2000));
+  // The best of several, as the machine may be busy. Sixteen times the text: quadratic cost would make it 256 times as long.
+  const bestOf = (length: number): number => Math.min(...[1, 2, 3, 4].map(() => timeOf(length)));
+  expect(bestOf(16_000)).toBeLessThan(80 * bestOf(1000));
 });
 
 function split(text: string, random: (below: number) => number): string[] {
