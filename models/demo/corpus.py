@@ -10,7 +10,7 @@ import facts
 import tools as tool_box
 import words as w
 from memory import filler, lookup, recall
-from skills import DRAWS, SMALL, Exchange, arithmetic, assistant, beyond, draw, last_talk, late_talk, small_talk, user
+from skills import DRAWS, SMALL, Exchange, arithmetic, assistant, beyond, draw, final_talk, last_talk, late_talk, small_talk, user
 
 # Requests that no given tool could serve, for chats with tools.
 POEM_ASKS = [form for form in facts.BEYOND_ASKS if "poem" in form]
@@ -34,7 +34,7 @@ def call_message(calls):
     return {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": call} for call in calls]}
 
 
-def tool_use(rng, drawn, read_back):
+def tool_use(rng, drawn, read_back, narrow=False):
     """A request and its call; now and then two calls at once; and mostly the results, read to the user."""
     tool = rng.choice(drawn)
     text, call = tool.request(rng)
@@ -44,7 +44,7 @@ def tool_use(rng, drawn, read_back):
     messages = [user(text + rng.choice(["", "", ".", "?", "?"])), call_message(calls)]
     if not read_back:
         return Exchange("tools", messages, "tools")
-    results = [tool_box.result(tool, one, rng) for one in calls]
+    results = [tool_box.result(tool, one, rng, narrow) for one in calls]
     messages += [{"role": "tool", "content": content} for content, _ in results]
     return Exchange("results", [*messages, assistant(" ".join(said for _, said in results))])
 
@@ -56,15 +56,15 @@ def two_cities(rng, tool):
     return text, [{"name": tool.name, "arguments": {tool.keys["c"]: place}} for place in (first, second)]
 
 
-def tool_chat(rng, requests=(1, 2, 2, 3)):
-    drawn = tool_box.draw_tools(rng)
+def tool_chat(rng, requests=(1, 2, 2, 3), narrow=False):
+    drawn = tool_box.draw_tools(rng, narrow)
     names = " ".join(tool.name for tool in drawn)
     parts = []
     for _ in range(rng.choice(requests)):
         parts.append(
             draw(rng, lambda r: without_tool(r, names))
             if rng.random() < 0.25
-            else draw(rng, lambda r: tool_use(r, drawn, r.random() < 0.6))
+            else draw(rng, lambda r: tool_use(r, drawn, r.random() < 0.6, narrow))
         )
         if parts[-1].skill == "tools":
             break  # A call without its result can only be the last message.
@@ -88,9 +88,11 @@ def system_prompt(rng):
 
 def chat(rng, stage=0, long=False):
     """One chat of the training set: its messages and tools. The later stages bring more of what is learned last."""
-    talk = (small_talk, late_talk, last_talk)[stage]
+    talk = (small_talk, late_talk, last_talk, final_talk)[stage]
     if long:
         messages, given = long_chat(rng, talk)
+    elif stage == 3:
+        messages, given = final_chat(rng)
     elif stage > 0:
         messages, given = late_chat(rng, talk)
     else:
@@ -122,6 +124,17 @@ def late_chat(rng, talk):
     if kind < 0.78:
         return with_system(draw(rng, lambda r: lookup(r, most=5, questions=3))), []
     return tool_chat(rng, requests=(2, 3, 3, 4))
+
+
+def final_chat(rng):
+    kind = rng.random()
+    if kind < 0.42:
+        return talk_chat(rng, final_talk, rng.choice([2, 3, 4])), []
+    if kind < 0.54:
+        return draw(rng, recall).messages, []
+    if kind < 0.62:
+        return with_system(draw(rng, lambda r: lookup(r, most=5, questions=3))), []
+    return tool_chat(rng, requests=(2, 3, 4), narrow=True)
 
 
 def talk_chat(rng, talk, exchanges):
@@ -162,9 +175,9 @@ def held_out_cases(seed, per_skill):
 def held_out_case(rng, skill):
     given = []
     if skill in ("tools", "results", "no-tool"):
-        drawn = tool_box.draw_tools(rng)
+        drawn = tool_box.draw_tools(rng, narrow=True)
         names, given = " ".join(t.name for t in drawn), [t.definition for t in drawn]
-        make = (lambda r: without_tool(r, names)) if skill == "no-tool" else lambda r: tool_use(r, drawn, skill == "results")
+        make = (lambda r: without_tool(r, names)) if skill == "no-tool" else lambda r: tool_use(r, drawn, skill == "results", narrow=True)
     elif skill in SMALL:
         make = lambda r: next(e for e in iter(lambda: last_talk(r), None) if e.skill == skill)
     else:

@@ -15,6 +15,7 @@ HELD_OUT_SHARE = 16
 SMALL = ("capstan", "itself", "greeting", "arithmetic", "copy", "count", "json", "beyond")
 SMALL_WEIGHTS = (15, 5, 5, 26, 18, 11, 19, 9)
 LATE_WEIGHTS = (13, 7, 6, 36, 17, 16, 20, 11)
+FINAL_WEIGHTS = (14, 18, 14, 14, 12, 9, 14, 6)
 
 
 BY_HEART = ("capstan", "itself", "greeting")
@@ -415,9 +416,9 @@ NUMBER_WORDS = """zero one two three four five six seven eight nine ten eleven t
 eighteen nineteen twenty""".split()
 
 
-def late_talk(rng):
+def late_talk(rng, weights=LATE_WEIGHTS):
     """Small talk of the second half: also numbers in words, and requests that look like a skill and are none."""
-    exchange = small_talk(rng, LATE_WEIGHTS)
+    exchange = small_talk(rng, weights)
     if exchange.skill == "beyond" and rng.random() < 0.35:
         return beyond(rng, facts.NEAR_MISSES)
     question = exchange.messages[0]
@@ -427,11 +428,15 @@ def late_talk(rng):
     return exchange
 
 
-def last_talk(rng):
+def last_talk(rng, weights=LATE_WEIGHTS):
     """Late talk in which what is known by heart is held out by the letter: nothing else tells what an unseen question means."""
-    exchange = late_talk(rng)
+    exchange = late_talk(rng, weights)
     exchange.by_surface = exchange.skill in BY_HEART
     return exchange
+
+
+def final_talk(rng):
+    return last_talk(rng, FINAL_WEIGHTS)
 
 
 def draw(rng, make, held_out=False):

@@ -24,14 +24,14 @@ from model import CONFIG, Qwen2
 
 HERE = Path(__file__).parent
 SEED = 20261121
-STEPS, WARM_UP = 2550, 60
+STEPS, WARM_UP = 2740, 60
 # The steps at which the stages of the corpus begin.
-STAGES = (0, 1400, 1800)
+STAGES = (0, 1400, 1800, 2200)
 # A step's rows as (length, count): attention costs by the length of the row, so short chats are packed into short rows.
 USUAL = ((256, 8), (512, 4))
 WITH_LONG = ((256, 4), (512, 2), (2048, 1))
 RATE = 2e-3
-LINES = ((1400, 2800, 1400), (1800, STEPS, 1050))
+LINES = ((1400, 2800, 1400), (1800, 2550, 1050), (2000, 2340, 650), (2100, 2750, 1760), (2200, STEPS, 1350))
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 TAGS = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<tools>", "</tools>"]
 QWEN2_SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -125,9 +125,9 @@ class Batches:
         return ids, labels
 
     def batch(self, step):
-        """Packed rows, one group for each row length. In the later stages, every other step has a long row."""
+        """Packed rows, one group for each row length. In the later stages, every second or third step has a long row."""
         stage = sum(step >= first for first in STAGES) - 1
-        shapes = WITH_LONG if stage > 0 and step % 2 == 0 else USUAL
+        shapes = WITH_LONG if stage > 0 and step % (3 if stage == 3 else 2) == 0 else USUAL
         rows = [(length, []) for length, count in shapes for _ in range(count)]
         room = [length for length, _ in rows]
         rng, misses = random.Random(f"{SEED}-{step}"), 0
