@@ -6,7 +6,7 @@ export interface Change {
   readonly rev: number;
   readonly nowMs: number;
   /** Puts an entity on the feed; rows written for it carry `rev`. */
-  touch(entity: RevisionEntity, entityId: string): Promise<void>;
+  touch: (entity: RevisionEntity, entityId: string) => Promise<void>;
 }
 
 /**

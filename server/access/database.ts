@@ -1,7 +1,7 @@
 import fs from 'node:fs';
 import path from 'node:path';
 import LibsqlDatabase from 'libsql';
-import { Kysely, PostgresDialect, type SqliteDatabase, SqliteDialect, type SqliteStatement } from 'kysely';
+import { Kysely, PostgresDialect, type SqliteDatabase, SqliteDialect } from 'kysely';
 import pg from 'pg';
 import { AccessError } from './errors';
 import { describeLocation, type DatabaseLocation } from './location';
@@ -47,7 +47,7 @@ function fileDialect(file: string): SqliteDialect {
  */
 function immediate(database: LibsqlDatabase.Database): SqliteDatabase {
   return {
-    prepare: (sql) => database.prepare(sql === 'begin' ? 'begin immediate' : sql) as unknown as SqliteStatement,
+    prepare: (sql) => database.prepare(sql === 'begin' ? 'begin immediate' : sql),
     close: () => { database.close(); },
   };
 }
@@ -58,6 +58,7 @@ function postgresDialect(connectionString: string): PostgresDialect {
     max: 4,
     connectionTimeoutMillis: PG_CONNECT_TIMEOUT_MS,
     statement_timeout: PG_STATEMENT_TIMEOUT_MS,
+    query_timeout: PG_STATEMENT_TIMEOUT_MS + 1_000,
     application_name: 'capstan',
     // bigint as a number: times and revisions stay far below 2^53.
     types: { getTypeParser: (oid: number, format: unknown) => (oid === INT8_OID ? Number : pg.types.getTypeParser(oid, format as 'text')) as never },

@@ -9,6 +9,7 @@ export interface FollowerOptions {
   /** Between two comparisons of the sums over all keys. */
   compareMs: number;
   monotonicMs: () => number;
+  onRead: () => void;
   onError: (error: unknown) => void;
   /** The sums differed: somebody wrote to the database past the feed. */
   onMismatch: () => void;
@@ -73,7 +74,7 @@ export class Follower {
       // The timer alone keeps no process alive.
       await sleep(this.#options.pollMs, undefined, { signal, ref: false }).catch(() => {});
       if (signal.aborted) return;
-      await this.sync().catch(this.#options.onError);
+      await this.sync().then(this.#options.onRead, this.#options.onError);
     }
   }
 

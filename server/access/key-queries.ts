@@ -1,7 +1,7 @@
 import { type ApiKey, keyState } from './api-key';
 import { AccessError } from './errors';
 import { PUBLIC_ID_PATTERN } from './key-format';
-import type { Db, KeyRow, OwnerType, Tx } from './schema';
+import type { Db, KeyRow, Tx } from './schema';
 
 /** The three places where keys are managed: an account, an organization (both by owner), a deployment. */
 export interface KeyFilter {
@@ -58,7 +58,7 @@ async function describeKeys(db: Db | Tx, rows: readonly KeyRow[], nowMs: number)
     return {
       id: row.id,
       publicId: row.public_id,
-      owner: { type: row.owner_type as OwnerType, id: row.owner_id, name: owners.get(row.owner_id) ?? '' },
+      owner: { type: row.owner_type, id: row.owner_id, name: owners.get(row.owner_id) ?? '' },
       name: row.name,
       type: row.type,
       deployments: (bindings.get(row.id) ?? []).map(({ id, name }) => ({ id, name })),

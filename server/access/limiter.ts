@@ -79,10 +79,18 @@ function roll(window: Window, nowMs: number): void {
   window.startMs += numWindows * WINDOW_MS;
 }
 
-/** Milliseconds until the last minute's estimate is at most `room`; 0 when it is. The window must have been rolled. */
+/**
+ * Milliseconds until the last minute's estimate is at most `room`, 0 when it is. The estimate is all of the current window and, rounded
+ * down, the covered share of the one before. The window must have been rolled.
+ */
 function waitFor({ startMs, current, previous }: Window, room: number, nowMs: number): number {
   const elapsedMs = nowMs - startMs;
-  if (current + previous * (1 - elapsedMs / WINDOW_MS) <= room) return 0;
-  if (current <= room) return WINDOW_MS * (1 - (room - current) / previous) - elapsedMs;
-  return WINDOW_MS - elapsedMs + WINDOW_MS * (1 - room / current);
+  if (current + Math.floor(previous * (1 - elapsedMs / WINDOW_MS)) <= room) return 0;
+  if (current <= room) return fadeMs(previous, room - current) - elapsedMs;
+  return WINDOW_MS - elapsedMs + fadeMs(current, room);
+}
+
+/** Into the next window, when what is left of `count` rounds down to `room`: just after this. */
+function fadeMs(count: number, room: number): number {
+  return Math.max(0, WINDOW_MS * (1 - (room + 1) / count)) + 1;
 }

@@ -1,0 +1,213 @@
+import type { ApiKey, NewKey } from './api-key';
+import { type CheckedRequest, type CheckTarget, KeyCheck } from './check';
+import { AccessError } from './errors';
+import { Follower } from './follower';
+import type { ChangeOptions, KeyEdit, KeySpec } from './key-changes';
+import { LastUses } from './last-use';
+import { KeyLimiter } from './limiter';
+import type { DatabaseLocation } from './location';
+import type { AccessOutcome } from './outcome';
+import { DEFAULT_DEPLOYMENT, DEFAULT_OWNER, type DeploymentRef, type OwnerName, type OwnerRef } from './owners';
+import type { AccessStore } from './store';
+import { KeyTable } from './table';
+import { type CreateThread, openServingStore } from './threaded-store';
+import { Verifier } from './verifier';
+
+/** Structured lines; no secret is ever given to it. */
+export interface AccessLog {
+  info(fields: object, message: string): void;
+  warn(fields: object, message: string): void;
+}
+
+export interface AccessOptions {
+  /** Where the keys are; absent: fixed keys alone. See `resolveServeLocation`. */
+  location?: DatabaseLocation;
+  /** Fixed keys of `--api-key`: 1 to 200 visible ASCII characters each. */
+  apiKeys?: readonly string[];
+  /** Whose deployment this server is; default `user:local`. Made in the database where missing, like the deployment. */
+  owner?: OwnerName;
+  /** What deployment-level keys are bound to; default `default`. */
+  deployment?: string;
+  /** Between two looks at the revision feed; default 1 s. */
+  pollMs?: number;
+  /** After this long without a look at the feed no key is accepted (503); default 60 s, never above 300 s. */
+  maxStalenessMs?: number;
+  log?: AccessLog;
+  /** For tests. */
+  now?: () => number;
+  monotonicMs?: () => number;
+  createThread?: CreateThread;
+  verify?: (hash: string, secret: string) => Promise<boolean>;
+}
+
+const POLL_MS = 1_000;
+const COMPARE_MS = 60_000;
+const USE_FLUSH_MS = 10_000;
+const DEFAULT_MAX_STALENESS_MS = 60_000;
+/** The source document's "about 5 minutes", as a promise. */
+const HARD_MAX_STALENESS_MS = 300_000;
+const FIXED_KEY = /^[\x21-\x7e]{1,200}$/;
+
+/** Access keys of a serving process: the check for every request, and changes that apply here before they are answered. */
+export class Access {
+  /** What this server is to the check. */
+  readonly target: CheckTarget;
+  readonly #check: KeyCheck;
+  readonly #table: KeyTable;
+  readonly #limiter: KeyLimiter;
+  readonly #lastUses: LastUses;
+  readonly #store: AccessStore | undefined;
+  readonly #follower: Follower | undefined;
+  readonly #log: AccessLog | undefined;
+  readonly #flushing: NodeJS.Timeout | undefined;
+
+  private constructor(target: CheckTarget, store: AccessStore | undefined, options: AccessOptions) {
+    const { monotonicMs = () => performance.now(), now = Date.now, log, verify } = options;
+    this.target = target;
+    this.#store = store;
+    this.#log = log;
+    this.#table = new KeyTable();
+    this.#limiter = new KeyLimiter(monotonicMs);
+    this.#lastUses = new LastUses();
+    const maxStalenessMs = Math.min(options.maxStalenessMs ?? DEFAULT_MAX_STALENESS_MS, HARD_MAX_STALENESS_MS);
+    const follower = this.#follower = store === undefined ? undefined : this.#createFollower(store, options, monotonicMs);
+    this.#check = new KeyCheck({
+      table: this.#table,
+      verifier: new Verifier({ maxRunning: 2, maxWaiting: 32, maxFailuresPerMinute: 20, monotonicMs, verify }),
+      limiter: this.#limiter,
+      lastUses: this.#lastUses,
+      now,
+      isFresh: () => follower === undefined || follower.staleMs <= maxStalenessMs,
+    });
+    for (const key of options.apiKeys ?? []) this.#check.addFixed(checkFixedKey(key), target.ownerId);
+    if (store !== undefined) this.#flushing = setInterval(() => void this.#flush(), USE_FLUSH_MS).unref();
+  }
+
+  /** @throws AccessError when the database cannot be opened or a fixed key is no key. */
+  static async open(options: AccessOptions): Promise<Access> {
+    const { location, owner = DEFAULT_OWNER, deployment = DEFAULT_DEPLOYMENT, createThread } = options;
+    options.apiKeys?.forEach(checkFixedKey);
+    if (location === undefined) return new Access({ id: deployment, ownerId: `${owner.type}:${owner.name}` }, undefined, options);
+    const store = await openServingStore(location, createThread);
+    try {
+      const access = new Access(await store.openDeployment(owner, deployment), store, options);
+      await access.#follower?.start();
+      return access;
+    } catch (error) {
+      await store.close().catch(() => {});
+      throw error;
+    }
+  }
+
+  /**
+   * Whether a request may go on, by its headers alone, before anything else of it is looked at. An outcome at once for every key that was
+   * seen before; a promise, which never rejects but for a bug, for the first presentation of one. Call `done` of a granted one when the request has ended.
+   */
+  check(request: CheckedRequest, target: CheckTarget = this.target): AccessOutcome | Promise<AccessOutcome> {
+    return this.#check.check(request, target);
+  }
+
+  /** What `/metrics` and the console show. */
+  stats(): { numKeys: number; appliedRev: number; staleMs: number } {
+    return { numKeys: this.#table.size, appliedRev: this.#follower?.appliedRev ?? 0, staleMs: this.#follower?.staleMs ?? 0 };
+  }
+
+  /** Reads and rare changes that need no push; keys are changed by the methods below. */
+  get store(): AccessStore {
+    if (this.#store === undefined) throw new AccessError('database_error', 'this server has fixed keys alone and no key database');
+    return this.#store;
+  }
+
+  /** Resolves when every change committed so far, by any process, applies here. */
+  async sync(): Promise<void> {
+    await this.#follower?.sync();
+  }
+
+  async createKey(spec: KeySpec): Promise<NewKey> {
+    return this.#learn(await this.store.createKey(spec));
+  }
+
+  async rotateKey(reference: string, graceMs: number, options?: ChangeOptions): Promise<NewKey> {
+    return this.#learn(await this.store.rotateKey(reference, graceMs, options));
+  }
+
+  finishRotation(reference: string, options?: ChangeOptions): Promise<ApiKey> {
+    return this.#applied(this.store.finishRotation(reference, options));
+  }
+
+  editKey(reference: string, edit: KeyEdit, options?: ChangeOptions): Promise<ApiKey> {
+    return this.#applied(this.store.editKey(reference, edit, options));
+  }
+
+  setKeyEnabled(reference: string, isEnabled: boolean, options?: ChangeOptions): Promise<ApiKey> {
+    return this.#applied(this.store.setKeyEnabled(reference, isEnabled, options));
+  }
+
+  deleteKey(reference: string, options?: ChangeOptions): Promise<ApiKey> {
+    return this.#applied(this.store.deleteKey(reference, options));
+  }
+
+  deleteOwner(owner: OwnerRef): Promise<void> {
+    return this.#applied(this.store.deleteOwner(owner));
+  }
+
+  openDeployment(owner: OwnerName, name: string): Promise<DeploymentRef> {
+    return this.#applied(this.store.openDeployment(owner, name));
+  }
+
+  deleteDeployment(deploymentId: string): Promise<void> {
+    return this.#applied(this.store.deleteDeployment(deploymentId));
+  }
+
+  /** Writes the last uses and closes the database. */
+  async close(): Promise<void> {
+    clearInterval(this.#flushing);
+    await this.#follower?.close();
+    await this.#flush();
+    await this.#store?.close();
+  }
+
+  async #learn(made: NewKey): Promise<NewKey> {
+    await this.sync();
+    this.#check.learn(made.key.publicId, made.secretVersion, made.secret);
+    return made;
+  }
+
+  async #applied<T>(changing: Promise<T>): Promise<T> {
+    const result = await changing;
+    await this.sync();
+    return result;
+  }
+
+  async #flush(): Promise<void> {
+    this.#limiter.sweep();
+    const { numKeys } = this.stats();
+    await this.#lastUses.flush((uses) => this.#store?.recordUses(uses) ?? Promise.resolve())
+      .catch((error: Error) => this.#log?.warn({ numKeys, reason: error.message }, 'the last use of keys could not be written; it is tried again'));
+  }
+
+  #createFollower(store: AccessStore, { pollMs = POLL_MS }: AccessOptions, monotonicMs: () => number): Follower {
+    let isFailing = false;
+    return new Follower(store, this.#table, {
+      pollMs,
+      compareMs: COMPARE_MS,
+      monotonicMs,
+      onRead: () => {
+        if (isFailing) this.#log?.info({}, 'the key database answers again');
+        isFailing = false;
+      },
+      onError: (error) => {
+        // Once per outage: the poll goes on every second.
+        if (!isFailing) this.#log?.warn({ reason: (error as Error).message }, 'the key database does not answer; keys are accepted as last read until they are too old');
+        isFailing = true;
+      },
+      onMismatch: () => this.#log?.warn({}, 'the key database was changed past its revision feed; all keys were read again'),
+    });
+  }
+}
+
+function checkFixedKey(key: string): string {
+  // NOTE: never echoed.
+  if (!FIXED_KEY.test(key)) throw new AccessError('invalid_argument', '--api-key: expected 1 to 200 visible ASCII characters, no spaces');
+  return key;
+}

@@ -1,0 +1,46 @@
+import type { ApiKey } from './api-key';
+
+/** The keys as a table for people; without a line at its end when there is none. */
+export function renderKeys(keys: readonly ApiKey[], nowMs: number): string {
+  if (keys.length === 0) return 'No keys yet: capstan keys create --name NAME makes one.\n';
+  const header = ['ID', 'NAME', 'KEY', 'TYPE', 'OWNER', 'REACHES', 'STATE', 'EXPIRES', 'LAST USED', 'LIMITS'];
+  const rows = keys.map((key) => [
+    key.id, key.name, key.display, key.type, `${key.owner.type}:${key.owner.name}`, reaches(key), key.state, day(key.expiresAt, 'never'), lastUse(key, nowMs), limits(key),
+  ]);
+  const widths = header.map((title, column) => Math.max(title.length, ...rows.map((row) => width(row[column]))));
+  const line = (cells: readonly string[]) => cells.map((cell, column) => cell + ' '.repeat(widths[column] - width(cell))).join('  ').trimEnd();
+  return `${[header, ...rows].map(line).join('\n')}\n`;
+}
+
+/** `"ci" (key_…, deployment-level, user:local): chat, search`. */
+export function describeInLine(key: ApiKey): string {
+  return `"${key.name}" (${key.id}, ${key.type}, ${key.owner.type}:${key.owner.name}): ${reaches(key)}`;
+}
+
+function reaches({ type, deployments }: ApiKey): string {
+  if (type === 'user-level') return 'all of its owner';
+  return deployments.length === 0 ? 'nothing' : deployments.map(({ name }) => name).join(', ');
+}
+
+function limits({ limits: { rpm, tpm, parallel } }: ApiKey): string {
+  const parts = [rpm === null ? '' : `${rpm} rpm`, tpm === null ? '' : `${tpm} tpm`, parallel === null ? '' : `${parallel} parallel`].filter((part) => part !== '');
+  return parts.length === 0 ? 'none' : parts.join(', ');
+}
+
+function lastUse({ lastUsedAt, lastUsedIp }: ApiKey, nowMs: number): string {
+  if (lastUsedAt === null) return 'never';
+  const minutes = Math.max(0, Math.floor((nowMs - lastUsedAt) / 60_000));
+  const ago = minutes < 1 ? 'just now' : minutes < 120 ? `${minutes} min ago` : minutes < 2_880 ? `${Math.floor(minutes / 60)} h ago` : day(lastUsedAt, '');
+  return lastUsedIp === null ? ago : `${ago} from ${lastUsedIp}`;
+}
+
+function day(ms: number | null, fallback: string): string {
+  return ms === null ? fallback : `${new Date(ms).toISOString().slice(0, 16).replace('T', ' ')}Z`;
+}
+
+/** Columns of a terminal: wide characters take two. */
+function width(text: string): number {
+  let columns = 0;
+  for (const character of text) columns += /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6]|\p{Extended_Pictographic}/u.test(character) ? 2 : 1;
+  return columns;
+}

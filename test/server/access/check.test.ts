@@ -1,0 +1,374 @@
+import type { KeyRecord } from '../../../server/access/feed';
+import { type CheckTarget, KeyCheck } from '../../../server/access/check';
+import { generateKey } from '../../../server/access/key-format';
+import { LastUses } from '../../../server/access/last-use';
+import { KeyLimiter } from '../../../server/access/limiter';
+import type { AccessOutcome, Granted } from '../../../server/access/outcome';
+import { KeyTable } from '../../../server/access/table';
+import { addressBlock, Verifier } from '../../../server/access/verifier';
+import { bearer, fakeClock } from './support';
+
+const CHAT: CheckTarget = { id: 'dep_chat', ownerId: 'usr_alice' };
+const SEARCH: CheckTarget = { id: 'dep_search', ownerId: 'usr_alice' };
+const LAB_CHAT: CheckTarget = { id: 'dep_lab', ownerId: 'org_lab' };
+
+/** A check over a table filled by hand; the hash of a secret is the secret, and verifying waits until it is let go. */
+function setUp() {
+  const clock = fakeClock();
+  const monotonic = fakeClock(0);
+  const table = new KeyTable();
+  const lastUses = new LastUses();
+  const state = { isFresh: true, verified: [] as string[], gate: Promise.resolve() };
+  const check = new KeyCheck({
+    table,
+    lastUses,
+    limiter: new KeyLimiter(monotonic.now),
+    verifier: new Verifier({
+      maxRunning: 2, maxWaiting: 3, maxFailuresPerMinute: 5, monotonicMs: monotonic.now,
+      verify: async (hash, secret) => { state.verified.push(secret); await state.gate; return hash === secret; },
+    }),
+    now: clock.now,
+    isFresh: () => state.isFresh,
+  });
+  let lastRev = 0;
+  const put = (more: Partial<KeyRecord> = {}, key = generateKey()): KeyRecord & { text: string } => {
+    const record = { id: `key_${key.publicId}`, publicId: key.publicId, ownerId: 'usr_alice', isEnabled: true, expiresAt: null, limits: null, deployments: null, secrets: [{ version: 1, hash: key.secret, validUntil: null }], rev: ++lastRev, ...more };
+    table.apply(record);
+    return { ...record, text: key.secret };
+  };
+  const ask = (text: string, target = CHAT) => check.check(bearer(text), target);
+  const askAll = async (text: string, targets: readonly CheckTarget[]) => {
+    const statuses: (number | string)[] = [];
+    for (const target of targets) statuses.push(statusOf(await ask(text, target)));
+    return statuses;
+  };
+  return { clock, monotonic, table, lastUses, state, check, put, ask, askAll };
+}
+
+function statusOf(outcome: AccessOutcome): number {
+  return outcome.ok ? 200 : outcome.status;
+}
+
+describe('who may reach what', () => {
+  test.each([
+    ['a user-level key reaches its owner\'s deployments', {}, [200, 200, 403]],
+    ['a deployment-level key what it is bound to', { deployments: ['dep_chat'] }, [200, 403, 403]],
+    ['one bound to several', { deployments: ['dep_search', 'dep_chat'] }, [200, 200, 403]],
+    ['one without bindings nothing', { deployments: [] }, [403, 403, 403]],
+    ['an organization\'s key the organization\'s', { ownerId: 'org_lab' }, [403, 403, 200]],
+    ['another owner\'s binding does not help', { ownerId: 'usr_bob', deployments: ['dep_chat'] }, [403, 403, 403]],
+    ['a disabled key nothing', { isEnabled: false }, [401, 401, 401]],
+    ['an expired key nothing', { expiresAt: 1 }, [401, 401, 401]],
+    ['a key without a secret nothing', { secrets: [] }, [401, 401, 401]],
+  ])('%s', async (_name, more, expected) => {
+    const { put, askAll } = setUp();
+    const { text } = put(more);
+    expect(await askAll(text, [CHAT, SEARCH, LAB_CHAT])).toEqual(expected);
+    // And again, warm.
+    expect(await askAll(text, [CHAT, SEARCH, LAB_CHAT])).toEqual(expected);
+  });
+
+  test('every 401 is the same answer, and it says how', async () => {
+    const { put, ask, check, state } = setUp();
+    const good = put();
+    await ask(good.text);
+    const disabled = put({ isEnabled: false });
+    const expired = put({ expiresAt: 5 });
+    const denials = [
+      check.check({ headers: [], remoteAddress: '' }, CHAT), ask('nonsense'), ask(`${good.text.slice(0, -1)}!`), ask(generateKey().secret), ask(generateKey(good.publicId).secret), ask(disabled.text), ask(expired.text),
+    ];
+    for (const denial of denials) expect(denial).toBe(denials[0]);
+    expect(denials[0]).toMatchObject({ status: 401, code: 'invalid_api_key', headers: { 'WWW-Authenticate': 'Bearer' } });
+    expect(state.verified).toEqual([good.text]);
+  });
+
+  test('a denial says nothing of the key', async () => {
+    const { put, ask } = setUp();
+    const { text, publicId } = put({ deployments: [] });
+    const outcome = JSON.stringify(await ask(text));
+    expect(outcome).not.toContain(publicId);
+    expect(outcome).toContain('permission_denied');
+  });
+});
+
+describe('the first presentation', () => {
+  test('is verified once, later ones at once; a wrong secret of a known key costs no argon2', async () => {
+    const { put, ask, state } = setUp();
+    const { text, id, publicId } = put();
+    const first = ask(text);
+    expect(first).toBeInstanceOf(Promise);
+    expect(await first).toMatchObject({ ok: true, keyId: id, ownerId: 'usr_alice' });
+    expect(ask(text)).toMatchObject({ ok: true });
+    expect(ask(generateKey(publicId).secret)).toMatchObject({ status: 401 });
+    expect(state.verified).toHaveLength(1);
+  });
+
+  test('a wrong secret before it decides nothing for the good one', async () => {
+    const { put, ask, state } = setUp();
+    const { text, publicId } = put();
+    const [wrong, good] = await Promise.all([ask(generateKey(publicId).secret), ask(text)]);
+    expect([statusOf(wrong), statusOf(good)]).toEqual([401, 200]);
+    expect(state.verified).toHaveLength(2);
+  });
+
+  test('equal ones share a run; different ones are bounded, and beyond that told to come again', async () => {
+    const { put, ask, state } = setUp();
+    let open = () => {};
+    state.gate = new Promise((resolve) => { open = resolve; });
+    const keys = Array.from({ length: 6 }, () => put());
+    const asked = [...keys, keys[0], keys[0]].map(({ text }) => ask(text));
+    await Promise.resolve();
+    expect(state.verified).toHaveLength(2);
+    expect(await asked[5]).toMatchObject({ status: 503, code: 'auth_unavailable', headers: { 'Retry-After': '1' } });
+    open();
+    const statuses = (await Promise.all(asked)).map(statusOf);
+    expect(statuses).toEqual([200, 200, 200, 200, 200, 503, 200, 200]);
+    expect(state.verified).toHaveLength(5);
+    expect(await ask(keys[5].text)).toMatchObject({ ok: true });
+  });
+
+  test('an address that keeps failing is slowed down, others and known keys are not', async () => {
+    const { put, ask, check, monotonic } = setUp();
+    const known = put();
+    await ask(known.text);
+    const { publicId, text } = put();
+    for (let i = 0; i < 5; i++) expect(await ask(generateKey(publicId).secret)).toMatchObject({ status: 401 });
+    expect(await ask(generateKey(publicId).secret)).toMatchObject({ status: 429, code: 'rate_limit_exceeded', headers: { 'Retry-After': '3' } });
+    expect(ask(known.text)).toMatchObject({ ok: true });
+    expect(ask('nonsense')).toMatchObject({ status: 401 });
+    expect(ask(generateKey().secret)).toMatchObject({ status: 401 });
+    expect(await check.check({ ...bearer(text), remoteAddress: '198.51.100.1' }, CHAT)).toMatchObject({ ok: true });
+    const other = put();
+    expect(await ask(other.text)).toMatchObject({ status: 429 });
+    monotonic.advance(12_000);
+    expect(await ask(other.text)).toMatchObject({ ok: true });
+  });
+
+  test.each([
+    ['192.0.2.1', '192.0.2.1'], ['::ffff:192.0.2.1', '192.0.2.1'], ['2001:db8:1:2:3:4:5:6', '2001:db8:1:2'], ['2001:db8:1:2::9', '2001:db8:1:2'], ['2001:DB8:0001:2::', '2001:db8:1:2'],
+    ['::1', '0:0:0:0'], ['fe80::1%eth0', 'fe80:0:0:0'], ['', ''],
+  ])('%j is counted as %j', (address, expected) => expect(addressBlock(address)).toBe(expected));
+
+  test('a key that is revoked, disabled or rotated away while argon2 runs is refused', async () => {
+    for (const change of ['remove', 'disable', 'rotate', 'stale'] as const) {
+      const { put, ask, state, table } = setUp();
+      let open = () => {};
+      state.gate = new Promise((resolve) => { open = resolve; });
+      const record = put();
+      const asked = ask(record.text);
+      if (change === 'remove') table.remove(record.id);
+      if (change === 'disable') table.apply({ ...record, isEnabled: false, rev: 50 });
+      if (change === 'rotate') table.apply({ ...record, secrets: [{ version: 2, hash: 'another', validUntil: null }], rev: 50 });
+      if (change === 'stale') state.isFresh = false;
+      open();
+      expect([change, statusOf(await asked)]).toEqual([change, change === 'stale' ? 503 : 401]);
+    }
+  });
+});
+
+describe('changes', () => {
+  test('apply to warm keys at the next request', async () => {
+    const { put, ask, table, clock } = setUp();
+    const record = put();
+    await ask(record.text);
+    table.apply({ ...record, deployments: ['dep_search'], rev: 10 });
+    expect(ask(record.text)).toMatchObject({ status: 403 });
+    table.apply({ ...record, expiresAt: clock.now() + 1000, rev: 11 });
+    expect(ask(record.text)).toMatchObject({ ok: true });
+    clock.advance(1000);
+    expect(ask(record.text)).toMatchObject({ status: 401 });
+    // The clock was wrong and is set back: no verdict was kept.
+    clock.advance(-1);
+    expect(ask(record.text)).toMatchObject({ ok: true });
+    table.apply({ ...record, isEnabled: false, rev: 12 });
+    expect(ask(record.text)).toMatchObject({ status: 401 });
+    table.apply({ ...record, rev: 13 });
+    expect(ask(record.text)).toMatchObject({ ok: true });
+    table.remove(record.id);
+    expect(ask(record.text)).toMatchObject({ status: 401 });
+  });
+
+  test('an older reading never overwrites a newer one', async () => {
+    const { put, ask, table } = setUp();
+    const record = put();
+    await ask(record.text);
+    table.apply({ ...record, isEnabled: false, rev: 10 });
+    table.apply({ ...record, rev: 9 });
+    expect(ask(record.text)).toMatchObject({ status: 401 });
+  });
+
+  test('both secrets of a rotation pass until the grace is over', async () => {
+    const { put, ask, table, clock, state } = setUp();
+    const record = put();
+    await ask(record.text);
+    const { secret } = generateKey(record.publicId);
+    const rotated = { ...record, secrets: [{ version: 2, hash: secret, validUntil: null }, { version: 1, hash: record.text, validUntil: clock.now() + 1000 }], rev: 10 };
+    table.apply(rotated);
+    expect(ask(record.text)).toMatchObject({ ok: true });
+    expect(await ask(secret)).toMatchObject({ ok: true });
+    expect(ask(secret)).toMatchObject({ ok: true });
+    expect(state.verified).toEqual([record.text, secret]);
+    clock.advance(1000);
+    expect(ask(record.text)).toMatchObject({ status: 401 });
+    expect(ask(secret)).toMatchObject({ ok: true });
+    table.apply({ ...rotated, secrets: [rotated.secrets[0]], rev: 11 });
+    expect(ask(record.text)).toMatchObject({ status: 401 });
+    expect(ask(secret)).toMatchObject({ ok: true });
+  });
+
+  test('a secret made here is known at once', () => {
+    const { put, ask, check, state } = setUp();
+    const record = put();
+    check.learn(record.publicId, 1, record.text);
+    expect(ask(record.text)).toMatchObject({ ok: true });
+    expect(state.verified).toEqual([]);
+    // Learning a version twice never replaces the first.
+    check.learn(record.publicId, 1, generateKey(record.publicId).secret);
+    expect(ask(record.text)).toMatchObject({ ok: true });
+  });
+
+  test('a table that is too old is not trusted: 503, and 401 still for what is no key', async () => {
+    const { put, ask, state } = setUp();
+    const { text } = put();
+    await ask(text);
+    state.isFresh = false;
+    expect(ask(text)).toMatchObject({ status: 503, code: 'auth_unavailable' });
+    expect(ask('nonsense')).toMatchObject({ status: 401 });
+    state.isFresh = true;
+    expect(ask(text)).toMatchObject({ ok: true });
+  });
+
+  test('random changes and the table agree with a plain model', async () => {
+    const { table, put, ask } = setUp();
+    const records = new Map<string, KeyRecord & { text: string }>();
+    let seed = 7;
+    const random = (n: number) => (seed = (seed * 1103515245 + 12345) % 2147483648) % n;
+    for (let i = 0; i < 600; i++) {
+      const ids = [...records.keys()];
+      const id = ids[random(ids.length || 1)];
+      const action = ids.length < 5 ? 0 : random(5);
+      if (action === 0) { const made = put({ rev: i + 1 }); records.set(made.id, made); }
+      else if (action === 1) { table.remove(id); records.delete(id); }
+      else {
+        const changed = { ...records.get(id) as KeyRecord & { text: string }, rev: i + 1, isEnabled: random(2) === 0, deployments: random(2) === 0 ? null : ['dep_chat'], expiresAt: random(3) === 0 ? 5 : null };
+        records.set(id, changed);
+        table.apply(changed);
+      }
+      const asked = records.get(ids[random(ids.length || 1)]);
+      if (asked !== undefined) expect(statusOf(await ask(asked.text, SEARCH))).toBe(!asked.isEnabled || asked.expiresAt !== null ? 401 : asked.deployments === null ? 200 : 403);
+    }
+    const all = [...records.values()];
+    expect(table.size).toBe(all.length);
+    expect(table.digest).toMatchObject({ numKeys: all.length, numEnabled: all.filter(({ isEnabled }) => isEnabled).length, revSum: all.reduce((sum, { rev }) => sum + rev, 0), numSecrets: all.length });
+  });
+});
+
+describe('fixed keys', () => {
+  test('are compared before the shape, belong to their owner, and need no table', () => {
+    const { check, ask, state, put } = setUp();
+    check.addFixed('secret', 'usr_alice');
+    check.addFixed('~'.repeat(200), 'usr_alice');
+    state.isFresh = false;
+    expect(ask('secret')).toMatchObject({ ok: true, keyId: 'fixed', ownerId: 'usr_alice' });
+    expect(ask('~'.repeat(200))).toMatchObject({ ok: true });
+    expect(ask('secret', LAB_CHAT)).toMatchObject({ status: 403 });
+    for (const wrong of ['Secret', 'secre', 'secretx', '~'.repeat(199)]) expect(ask(wrong)).toMatchObject({ status: 401 });
+    state.isFresh = true;
+    return expect(Promise.resolve(ask(put().text))).resolves.toMatchObject({ ok: true });
+  });
+});
+
+describe('limits', () => {
+  const limited = async (limits: Partial<{ rpm: number; tpm: number; parallel: number }>) => {
+    const parts = setUp();
+    const { text, id } = parts.put({ limits: { rpm: null, tpm: null, parallel: null, ...limits } });
+    (await parts.ask(text) as Granted).done(0);
+    return { ...parts, text, id };
+  };
+
+  test('requests per minute', async () => {
+    const { ask, text, monotonic } = await limited({ rpm: 3 });
+    expect([ask(text), ask(text), ask(text)].map((outcome) => statusOf(outcome as AccessOutcome))).toEqual([200, 200, 429]);
+    const refused = ask(text);
+    expect(refused).toMatchObject({ code: 'rate_limit_exceeded', headers: { 'Retry-After': '61' } });
+    monotonic.advance(60_000);
+    expect(ask(text)).toMatchObject({ status: 429 });
+    monotonic.advance(1_000);
+    expect(ask(text)).toMatchObject({ ok: true });
+    monotonic.advance(200_000);
+    expect([ask(text), ask(text), ask(text), ask(text)].map((outcome) => statusOf(outcome as AccessOutcome))).toEqual([200, 200, 200, 429]);
+  });
+
+  test('after the stated wait a request passes, whatever came before', async () => {
+    for (const rpm of [1, 2, 7, 60]) {
+      const { ask, text, monotonic } = await limited({ rpm });
+      for (let i = 0; i < 200; i++) {
+        const outcome = ask(text) as AccessOutcome;
+        if (outcome.ok) { monotonic.advance((i * 7919) % 9_000); continue; }
+        monotonic.advance(Number(outcome.headers['Retry-After']) * 1000);
+        expect(ask(text)).toMatchObject({ ok: true });
+      }
+    }
+  });
+
+  test('requests open at once, given back once each', async () => {
+    const { ask, text } = await limited({ parallel: 2 });
+    const open = [ask(text), ask(text)] as Granted[];
+    expect(ask(text)).toMatchObject({ status: 429, headers: { 'Retry-After': '1' } });
+    open[0].done();
+    open[0].done();
+    const third = ask(text) as Granted;
+    expect(third).toMatchObject({ ok: true });
+    expect(ask(text)).toMatchObject({ status: 429 });
+  });
+
+  test('tokens per minute, counted when a request has ended', async () => {
+    const { ask, text, monotonic } = await limited({ tpm: 100 });
+    (ask(text) as Granted).done(99);
+    const last = ask(text) as Granted;
+    expect(last).toMatchObject({ ok: true });
+    last.done(500);
+    expect(ask(text)).toMatchObject({ status: 429 });
+    monotonic.advance(Number((ask(text) as { headers: Record<string, string> }).headers['Retry-After']) * 1000);
+    expect(ask(text)).toMatchObject({ ok: true });
+  });
+
+  test('a refused right costs nothing, and idle keys are forgotten', async () => {
+    const clock = fakeClock(0);
+    const limiter = new KeyLimiter(clock.now);
+    limiter.admit('a', { rpm: 1, tpm: null, parallel: null });
+    const open = limiter.admit('b', { rpm: null, tpm: null, parallel: 1 }) as { done: (tokens: number) => void };
+    clock.advance(200_000);
+    (limiter.admit('a', { rpm: 9, tpm: null, parallel: null }) as { done: (tokens: number) => void }).done(0);
+    limiter.sweep();
+    expect(limiter.size).toBe(2);
+    open.done(0);
+    clock.advance(500_000);
+    limiter.sweep();
+    expect(limiter.size).toBe(1);
+    const { ask, text } = await limited({ rpm: 2 });
+    for (let i = 0; i < 5; i++) expect(ask(text, LAB_CHAT)).toMatchObject({ status: 403 });
+    expect(ask(text)).toMatchObject({ ok: true });
+  });
+});
+
+describe('last use', () => {
+  test('is the latest, is written in batches, and survives a failed write', async () => {
+    const { put, ask, lastUses, clock } = setUp();
+    const a = put();
+    const b = put();
+    await ask(a.text);
+    await ask(b.text);
+    clock.advance(5);
+    void ask(a.text);
+    void ask(generateKey().secret);
+    await expect(lastUses.flush(() => Promise.reject(new Error('disk')))).rejects.toThrow('disk');
+    clock.advance(5);
+    void ask(b.text);
+    const written: unknown[] = [];
+    await lastUses.flush(async (uses) => void written.push(...uses));
+    expect(written).toHaveLength(2);
+    expect(written).toEqual(expect.arrayContaining([{ keyId: a.id, atMs: clock.now() - 5, address: '192.0.2.7' }, { keyId: b.id, atMs: clock.now(), address: '192.0.2.7' }]));
+    await lastUses.flush(async () => { throw new Error('nothing to write'); });
+  });
+});
