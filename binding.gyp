@@ -36,6 +36,7 @@
         "native/backend/registry.cpp",
         "<!@(node -p \"require('fs').readdirSync('native/backend/cpu').filter((f) => f.endsWith('.cpp') && !f.startsWith('kernels_')).map((f) => 'native/backend/cpu/' + f).join(' ')\")",
         "native/comm/thread_comm.cpp",
+        "<!@(node -p \"require('fs').readdirSync('native/grammar').filter((f) => f.endsWith('.cpp')).map((f) => 'native/grammar/' + f).join(' ')\")",
         "native/model/decoder.cpp",
         "native/model/rope.cpp",
         "native/model/spec.cpp",
@@ -51,6 +52,7 @@
         "native/engine/scheduler.cpp",
         "native/binding/addon.cpp",
         "native/binding/engine_binding.cpp",
+        "native/binding/grammar_binding.cpp",
         "native/binding/load_binding.cpp",
         "native/binding/records.cpp"
       ],

@@ -2,6 +2,7 @@
  * What crosses the language boundary, written once for the script side. `native/binding` converts the same records to C++.
  * Down: one record to load, one per request. Up: one array of events per step for all sequences together.
  */
+import type { Grammar } from './text/grammar';
 
 export type NativeDType = 'f32' | 'f16' | 'bf16';
 
@@ -217,6 +218,28 @@ export interface NativeStats {
   failure: string | null;
 }
 
+/** A GBNF text, a regular expression that the whole text matches, or rules. */
+export type NativeGrammarSource = { kind: 'gbnf'; text: string } | { kind: 'regex'; pattern: string } | ({ kind: 'rules' } & Grammar);
+
+/** A compiled grammar. */
+export interface NativeGrammar {
+  /** A new matcher at the beginning of a text. */
+  matcher(): NativeGrammarMatcher;
+}
+
+/** The state of one text that is held to a grammar, byte by byte. */
+export interface NativeGrammarMatcher {
+  /** False, with nothing taken, if the bytes cannot come next. */
+  accept(bytes: Uint8Array): boolean;
+  /** The bytes that may come next, ascending. */
+  nextBytes(): number[];
+  /** Those of them that lead to the end soonest. */
+  closingBytes(): number[];
+  canEnd(): boolean;
+  /** Fewest bytes until the text may end. */
+  bytesToEnd(): number;
+}
+
 export interface NativeEngine {
   readonly info: NativeEngineInfo;
   /** Returns the request's id. Throws an Error with `code`. */
@@ -232,6 +255,8 @@ export interface NativeAddon {
   readonly version: string;
   /** Instruction sets this machine can run, best first. */
   readonly isas: string[];
+  /** Compiles on a pool thread, for matching bytes. Rejects with code invalid_argument and a message that says what is wrong where. */
+  compileGrammar(source: NativeGrammarSource): Promise<NativeGrammar>;
   /**
    * Loads on a thread of its own. `onProgress` gets bytes packed and bytes in total, `onEvents` one array per step.
    * `signal.aborted` set to true ends the load with code 'aborted'. Rejects with an Error that has `code`.

@@ -2,6 +2,7 @@
 #include <napi.h>
 
 #include "native/backend/registry.h"
+#include "native/binding/grammar_binding.h"
 #include "native/binding/load_binding.h"
 
 namespace capstan {
@@ -13,6 +14,7 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   for (const std::string& name : available_isas()) isas.Set(isas.Length(), name);
   exports.Set("isas", isas);
   exports.Set("load", Napi::Function::New(env, load_engine_binding, "load"));
+  exports.Set("compileGrammar", Napi::Function::New(env, compile_grammar_binding, "compileGrammar"));
   return exports;
 }
 

@@ -52,7 +52,7 @@ struct Automaton {
 
 // Throws invalid_argument: a limit passed, a rule unknown or twice there, one that begins with itself, a root that nothing can match. The message
 // names the rule. Bounded in time and memory by the limits of `grammar.h`.
-Automaton compile(const Grammar& grammar);
+Automaton compile(Grammar grammar);
 
 // ---- its parts, in order ----
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "native/base/check.h"
 #include "native/grammar/code_points.h"
 #include "native/grammar/rule_nfa.h"
 
@@ -62,6 +63,7 @@ class Compiler {
     // Room for the suffixes and sequences that a text's nested groups bring.
     constexpr int kMaxDepth = 16 * kMaxNesting;
     if (depth > kMaxDepth) refuse("grammar: rule " + shown(grammar_.rules[rule].name) + " is nested too deep");
+    CAPSTAN_CHECK(expr.kind != ExprKind::kRegex);
     if (++num_exprs_ > kMaxExprs) refuse("grammar: more than " + std::to_string(kMaxExprs) + " elements");
     if (expr.kind == ExprKind::kRule) {
       const size_t used = rule_index(expr.text);
@@ -97,6 +99,7 @@ class Compiler {
       case ExprKind::kChoice: return std::ranges::any_of(expr.items, nullable);
       case ExprKind::kRepeat: return expr.min == 0 || expr.max == 0 || is_nullable(expr.items[0]);
       case ExprKind::kRule: return is_nullable_[rule_index(expr.text)];
+      case ExprKind::kRegex: break;
     }
     return false;
   }
@@ -164,6 +167,7 @@ class Compiler {
         return;
       case ExprKind::kRepeat: return build_repeat(expr, from, to, num_inlined);
       case ExprKind::kRule: return build_rule_ref(expr, from, to, num_inlined);
+      case ExprKind::kRegex: return;
     }
   }
 
@@ -239,6 +243,9 @@ class Compiler {
 
 }  // namespace
 
-Automaton compile(const Grammar& grammar) { return Compiler(grammar).run(); }
+Automaton compile(Grammar grammar) {
+  expand_regexes(grammar);
+  return Compiler(grammar).run();
+}
 
 }  // namespace capstan::grammar

@@ -32,4 +32,10 @@ Expr repeat(Expr item, uint32_t min, uint32_t max) {
 
 Expr rule_ref(std::string_view name) { return {ExprKind::kRule, std::string(name), {}, {}}; }
 
+Expr regex(std::string_view pattern, RegexOptions options) {
+  Expr expr{ExprKind::kRegex, std::string(pattern), {}, {}};
+  expr.regex = std::make_shared<const RegexOptions>(std::move(options));
+  return expr;
+}
+
 }  // namespace capstan::grammar

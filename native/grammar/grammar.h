@@ -2,6 +2,7 @@
 // A grammar as data: named rules over bytes and code points. The text formats (GBNF, regular expressions) and the JSON Schema front end all end
 // here; `automaton.h` is what it compiles to. Nothing in this folder knows the engine.
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +34,14 @@ enum class ExprKind : uint8_t {
   kChoice,    // one of `items`; none = nothing matches
   kRepeat,    // items[0], `min` to `max` times
   kRule,      // the rule named `text`
+  kRegex,     // the regular expression `text`, read as `regex` says when the grammar is compiled
+};
+
+struct RegexOptions {
+  bool is_search = false;       // may match anywhere unless anchored, as JSON Schema's `pattern`; else the whole text
+  bool is_json_string = false;  // matches the inside of a JSON string literal whose value the pattern matches
+  uint32_t min_length = 0, max_length = kUnbounded;  // in code points; refused where the pattern itself does not keep to them
+  std::string label = "regex";  // what error messages call it
 };
 
 struct Expr {
@@ -41,6 +50,7 @@ struct Expr {
   std::vector<CodePointRange> ranges;
   std::vector<Expr> items;
   uint32_t min = 0, max = kUnbounded;
+  std::shared_ptr<const RegexOptions> regex = nullptr;
 };
 
 struct Rule {
@@ -59,6 +69,7 @@ Expr sequence(std::vector<Expr> items);
 Expr choice(std::vector<Expr> items);
 Expr repeat(Expr item, uint32_t min, uint32_t max);
 Expr rule_ref(std::string_view name);
+Expr regex(std::string_view pattern, RegexOptions options);
 
 // Throws invalid_argument.
 [[noreturn]] void refuse(const std::string& message);
@@ -66,15 +77,10 @@ Expr rule_ref(std::string_view name);
 // llama.cpp's grammar format: `name ::= alternatives`, "literals", [classes], ., ( ), | and the suffixes * + ? {m} {m,} {m,n}; # comments.
 Grammar parse_gbnf(std::string_view text);
 
-struct RegexOptions {
-  bool is_search = false;       // may match anywhere unless anchored, as JSON Schema's `pattern`; else the whole text
-  bool is_json_string = false;  // matches the inside of a JSON string literal whose value the pattern matches
-  uint32_t min_length = 0, max_length = kUnbounded;  // in code points; refused where the pattern itself does not keep to them
-  std::string label = "regex";  // what error messages call it
-};
-
 // ECMAScript's syntax without what a finite automaton lacks: characters, ., [classes], \d \w \s and their negations, \t \n \r \f \v \0 \cX \xHH \uHHHH \u{H},
 // groups (capturing or not), |, greedy and lazy quantifiers, ^ and $ at the ends of the whole pattern or of its top alternatives.
 Expr parse_regex(std::string_view pattern, const RegexOptions& options = {});
+// Replaces every kRegex.
+void expand_regexes(Grammar& grammar);
 
 }  // namespace capstan::grammar

@@ -6,8 +6,8 @@
 
 namespace capstan::grammar {
 
-CompiledGrammar::CompiledGrammar(const Grammar& grammar, std::shared_ptr<const TokenTable> tokens)
-    : automaton_(compile(grammar)), tokens_(std::move(tokens)), masks_(tokens_ ? std::make_unique<MaskCache>(automaton_, *tokens_) : nullptr) {}
+CompiledGrammar::CompiledGrammar(Grammar grammar, std::shared_ptr<const TokenTable> tokens)
+    : automaton_(compile(std::move(grammar))), tokens_(std::move(tokens)), masks_(tokens_ ? std::make_unique<MaskCache>(automaton_, *tokens_) : nullptr) {}
 
 GrammarMatcher::GrammarMatcher(std::shared_ptr<const CompiledGrammar> grammar) : grammar_(std::move(grammar)), machine_(grammar_->automaton()) {
   current_ = machine_.start();
@@ -113,11 +113,28 @@ void GrammarMatcher::compact() {
   dependents_.clear();
 }
 
-uint64_t GrammarMatcher::bytes_to_end() const {
-  if (current_.is_at_bottom) return 0;
+uint64_t GrammarMatcher::bytes_to_end(const ConfigSet& set) const {
+  if (set.is_at_bottom) return 0;
   uint64_t fewest = kUnreachable;
-  for (const Config& config : current_.configs) fewest = std::min(fewest, machine_.bytes_to_end(config));
+  for (const Config& config : set.configs) fewest = std::min(fewest, machine_.bytes_to_end(config));
   return fewest;
+}
+
+std::array<uint64_t, 4> GrammarMatcher::closing_bytes() {
+  const auto next = next_bytes();
+  std::array<uint64_t, 4> closing{};
+  uint64_t fewest = kUnreachable;
+  ConfigSet after;
+  for (size_t byte = 0; byte < 256; ++byte) {
+    if ((next[byte / 64] >> (byte % 64) & 1) == 0) continue;
+    machine_.step(current_, static_cast<uint8_t>(byte), after);
+    const uint64_t distance = bytes_to_end(after);
+    if (distance > fewest) continue;
+    if (distance < fewest) closing = {};
+    fewest = distance;
+    closing[byte / 64] |= uint64_t{1} << (byte % 64);
+  }
+  return closing;
 }
 
 }  // namespace capstan::grammar

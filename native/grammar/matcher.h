@@ -14,7 +14,7 @@ namespace capstan::grammar {
 class CompiledGrammar {
  public:
   // Throws as compile() does. `tokens` may be null where only bytes are matched.
-  CompiledGrammar(const Grammar& grammar, std::shared_ptr<const TokenTable> tokens);
+  CompiledGrammar(Grammar grammar, std::shared_ptr<const TokenTable> tokens);
 
   const Automaton& automaton() const { return automaton_; }
   const TokenTable* tokens() const { return tokens_.get(); }
@@ -48,7 +48,9 @@ class GrammarMatcher {
   // Bit per byte that may come next.
   std::array<uint64_t, 4> next_bytes() const { return machine_.first_bytes(current_); }
   // Fewest bytes until the text may end.
-  uint64_t bytes_to_end() const;
+  uint64_t bytes_to_end() const { return bytes_to_end(current_); }
+  // Bit per byte that leads to the end soonest.
+  std::array<uint64_t, 4> closing_bytes();
 
  private:
   // Configurations that share a mask, by the stacks below what the mask knows.
@@ -69,6 +71,7 @@ class GrammarMatcher {
 
   std::vector<MaskGroup> group_configs() const;
   const std::vector<int32_t>& dependent_tokens(const MaskGroup& group, const TokenTrie& suffixes);
+  uint64_t bytes_to_end(const ConfigSet& set) const;
   void remember();
   void compact();
 

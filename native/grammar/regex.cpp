@@ -325,4 +325,16 @@ Expr parse_regex(std::string_view pattern, const RegexOptions& options) {
   return expr;
 }
 
+static void expand_regexes_of(Expr& expr) {
+  if (expr.kind == ExprKind::kRegex) {
+    expr = parse_regex(expr.text, *std::shared_ptr(expr.regex));
+    return;
+  }
+  for (Expr& item : expr.items) expand_regexes_of(item);
+}
+
+void expand_regexes(Grammar& grammar) {
+  for (Rule& rule : grammar.rules) expand_regexes_of(rule.expr);
+}
+
 }  // namespace capstan::grammar

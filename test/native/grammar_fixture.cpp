@@ -97,6 +97,7 @@ std::set<size_t> oracle_ends(const Grammar& grammar, const Expr& expr, std::stri
       return ends;
     }
     case ExprKind::kRepeat: return ends_of_repeat(grammar, expr, text, pos);
+    case ExprKind::kRegex: return {};
     case ExprKind::kRule: return oracle_ends(grammar, std::ranges::find(grammar.rules, expr.text, &grammar::Rule::name)->expr, text, pos);
   }
   return {};
@@ -134,22 +135,10 @@ std::string random_text(GrammarMatcher matcher, std::mt19937& random, size_t num
   constexpr size_t kMaxBytes = 5000;
   std::string text;
   while (text.size() < kMaxBytes && (text.size() < num_bytes || !matcher.can_end())) {
-    const auto next = matcher.next_bytes();
+    const auto next = text.size() < num_bytes ? matcher.next_bytes() : matcher.closing_bytes();
     std::vector<char> choices;
-    uint64_t fewest = UINT64_MAX;
-    for (int byte = 0; byte < 256; ++byte) {
-      if ((next[static_cast<size_t>(byte) / 64] >> (byte % 64) & 1) == 0) continue;
-      if (text.size() >= num_bytes) {
-        GrammarMatcher ahead = matcher;
-        const char one = static_cast<char>(byte);
-        ahead.accept_bytes({&one, 1});
-        const uint64_t distance = ahead.bytes_to_end();
-        if (distance > fewest) continue;
-        if (distance < fewest) choices.clear();
-        fewest = distance;
-      }
-      choices.push_back(static_cast<char>(byte));
-    }
+    for (size_t byte = 0; byte < 256; ++byte)
+      if ((next[byte / 64] >> (byte % 64) & 1) != 0) choices.push_back(static_cast<char>(byte));
     if (choices.empty()) break;
     text += choices[random() % choices.size()];
     matcher.accept_bytes({&text.back(), 1});

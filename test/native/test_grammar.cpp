@@ -105,6 +105,16 @@ TEST(grammar_regex_inside_json_strings) {
   EXPECT(!regex_error("^(ab)*$", bounded).empty());
 }
 
+TEST(grammar_reads_regexes_within_rules) {
+  Grammar source;
+  source.rules.push_back({"root", grammar::sequence({grammar::literal("<"), grammar::repeat(grammar::regex("a|bc", {}), 2, 2), grammar::literal(">")})});
+  const auto compiled = std::make_shared<const CompiledGrammar>(source, nullptr);
+  EXPECT(matches(compiled, "<abc>"));
+  EXPECT(!matches(compiled, "<a>"));
+  source.rules[0].expr.items[1] = grammar::regex("(", {.label = "#/pattern"});
+  EXPECT_ERROR("invalid_argument", grammar::compile(source));
+}
+
 TEST(grammar_counts_repeats_without_copies) {
   const auto wide = compile_gbnf("root ::= [a-z]{2,1000000000} \"!\"");
   EXPECT(wide->automaton().states.size() < 10);

@@ -1,0 +1,210 @@
+#include "native/binding/grammar_binding.h"
+
+#include <array>
+#include <chrono>
+#include <cmath>
+
+#include "native/binding/records.h"
+
+namespace capstan {
+namespace {
+
+using grammar::CompiledGrammar;
+using grammar::Expr;
+using grammar::GrammarMatcher;
+using SharedGrammar = std::shared_ptr<const CompiledGrammar>;
+
+constexpr int kMaxDepth = 600;  // of a record; well above what the schema front end makes
+// How long a new grammar may make masks ahead of its first use.
+constexpr std::chrono::milliseconds kWarmUp{100};
+constexpr napi_type_tag kGrammarTag = {0x6361707374616e47, 0x72616d6d61720001};
+
+[[noreturn]] void refuse_source(Napi::Env env, const char* expected) {
+  throw make_error(env, ErrorCode::kInvalidArgument, std::string("grammar: expected ") + expected);
+}
+
+std::string text_of(const Napi::Object& object, const char* name) {
+  const Napi::Value value = object.Get(name);
+  if (!value.IsString()) refuse_source(object.Env(), "a text");
+  return value.As<Napi::String>().Utf8Value();
+}
+
+// A whole number up to `most`; null stands for `if_null`.
+uint32_t count_of(const Napi::Value& value, uint32_t most, uint32_t if_null) {
+  if (value.IsNull()) return if_null;
+  const double number = value.IsNumber() ? value.As<Napi::Number>().DoubleValue() : -1;
+  if (!(number >= 0 && number <= most) || number != std::floor(number)) refuse_source(value.Env(), "a whole number within its limit");
+  return static_cast<uint32_t>(number);
+}
+
+bool flag_of(const Napi::Object& object, const char* name) { return object.Get(name).ToBoolean().Value(); }
+
+Expr to_expr(const Napi::Value& value, int depth);
+
+std::vector<Expr> to_exprs(const Napi::Object& object, int depth) {
+  const Napi::Value value = object.Get("items");
+  if (!value.IsArray()) refuse_source(object.Env(), "items");
+  const auto array = value.As<Napi::Array>();
+  std::vector<Expr> items;
+  for (uint32_t i = 0; i < array.Length(); ++i) {
+    const Napi::HandleScope scope(object.Env());
+    items.push_back(to_expr(array.Get(i), depth + 1));
+  }
+  return items;
+}
+
+Expr to_class(const Napi::Object& object) {
+  const Napi::Value value = object.Get("ranges");
+  if (!value.IsArray()) refuse_source(object.Env(), "ranges");
+  const auto array = value.As<Napi::Array>();
+  std::vector<grammar::CodePointRange> ranges;
+  for (uint32_t i = 0; i < array.Length(); ++i) {
+    const Napi::Value range = array.Get(i);
+    if (!range.IsArray()) refuse_source(object.Env(), "ranges of two code points");
+    const auto ends = range.As<Napi::Array>();
+    ranges.push_back({count_of(ends.Get(0u), grammar::kMaxCodePoint, 0), count_of(ends.Get(1u), grammar::kMaxCodePoint, 0)});
+  }
+  return grammar::code_point_class(std::move(ranges));
+}
+
+Expr to_regex(const Napi::Object& object) {
+  grammar::RegexOptions options;
+  options.is_search = flag_of(object, "isSearch");
+  options.is_json_string = flag_of(object, "isJsonString");
+  options.min_length = count_of(object.Get("minLength"), grammar::kMaxRepeat, 0);
+  options.max_length = count_of(object.Get("maxLength"), grammar::kMaxRepeat, grammar::kUnbounded);
+  options.label = text_of(object, "label");
+  return grammar::regex(text_of(object, "pattern"), std::move(options));
+}
+
+Expr to_expr(const Napi::Value& value, int depth) {
+  if (!value.IsObject() || depth > kMaxDepth) refuse_source(value.Env(), "expressions, not nested too deep");
+  const auto object = value.As<Napi::Object>();
+  const std::string kind = text_of(object, "kind");
+  if (kind == "literal") return grammar::literal(text_of(object, "text"));
+  if (kind == "class") return to_class(object);
+  if (kind == "sequence") return grammar::sequence(to_exprs(object, depth));
+  if (kind == "choice") return grammar::choice(to_exprs(object, depth));
+  if (kind == "rule") return grammar::rule_ref(text_of(object, "name"));
+  if (kind == "regex") return to_regex(object);
+  if (kind != "repeat") refuse_source(value.Env(), "a known kind of expression");
+  const uint32_t min = count_of(object.Get("min"), grammar::kMaxRepeat, 0);
+  return grammar::repeat(to_expr(object.Get("item"), depth + 1), min, count_of(object.Get("max"), grammar::kMaxRepeat, grammar::kUnbounded));
+}
+
+// What is left to read off the JavaScript thread: a text, or a grammar that is there already.
+std::function<grammar::Grammar()> to_source(const Napi::Value& value) {
+  if (!value.IsObject()) refuse_source(value.Env(), "a source");
+  const auto object = value.As<Napi::Object>();
+  const std::string kind = text_of(object, "kind");
+  if (kind == "gbnf") return [text = text_of(object, "text")] { return grammar::parse_gbnf(text); };
+  grammar::Grammar grammar;
+  if (kind == "regex") {
+    grammar.rules.push_back({"root", grammar::regex(text_of(object, "pattern"), {})});
+  } else if (kind == "rules") {
+    grammar.root = text_of(object, "root");
+    const Napi::Value rules = object.Get("rules");
+    if (!rules.IsArray()) refuse_source(value.Env(), "rules");
+    const auto array = rules.As<Napi::Array>();
+    for (uint32_t i = 0; i < array.Length(); ++i) {
+      const Napi::HandleScope scope(value.Env());
+      const Napi::Value rule = array.Get(i);
+      if (!rule.IsObject()) refuse_source(value.Env(), "rules of a name and an expression");
+      grammar.rules.push_back({text_of(rule.As<Napi::Object>(), "name"), to_expr(rule.As<Napi::Object>().Get("expr"), 0)});
+    }
+  } else {
+    refuse_source(value.Env(), "a source of kind gbnf, regex or rules");
+  }
+  return [grammar = std::move(grammar)] { return grammar; };
+}
+
+// ---- matcher ----
+
+std::string_view bytes_of(const Napi::Value& value) {
+  if (!value.IsTypedArray() || value.As<Napi::TypedArray>().TypedArrayType() != napi_uint8_array) refuse_source(value.Env(), "a Uint8Array");
+  const auto bytes = value.As<Napi::Uint8Array>();
+  return {reinterpret_cast<const char*>(bytes.Data()), bytes.ElementLength()};
+}
+
+Napi::Value list_bytes(Napi::Env env, const std::array<uint64_t, 4>& bits) {
+  Napi::Array bytes = Napi::Array::New(env);
+  for (uint32_t byte = 0; byte < 256; ++byte)
+    if ((bits[byte / 64] >> (byte % 64) & 1) != 0) bytes.Set(bytes.Length(), byte);
+  return bytes;
+}
+
+Napi::Object expose_matcher(Napi::Env env, const SharedGrammar& grammar) {
+  const auto matcher = std::make_shared<GrammarMatcher>(grammar);
+  Napi::Object object = Napi::Object::New(env);
+  const auto add = [&](const char* name, auto call) { object.Set(name, Napi::Function::New(env, call, name)); };
+  add("accept", [matcher](const Napi::CallbackInfo& info) -> Napi::Value { return Napi::Boolean::New(info.Env(), matcher->accept_bytes(bytes_of(info[0]))); });
+  add("canEnd", [matcher](const Napi::CallbackInfo& info) -> Napi::Value { return Napi::Boolean::New(info.Env(), matcher->can_end()); });
+  add("bytesToEnd", [matcher](const Napi::CallbackInfo& info) -> Napi::Value { return Napi::Number::New(info.Env(), static_cast<double>(matcher->bytes_to_end())); });
+  add("nextBytes", [matcher](const Napi::CallbackInfo& info) { return list_bytes(info.Env(), matcher->next_bytes()); });
+  add("closingBytes", [matcher](const Napi::CallbackInfo& info) { return list_bytes(info.Env(), matcher->closing_bytes()); });
+  return object;
+}
+
+Napi::Object expose_grammar(Napi::Env env, const SharedGrammar& grammar) {
+  Napi::Object object = Napi::Object::New(env);
+  object.TypeTag(&kGrammarTag);
+  auto* kept = new SharedGrammar(grammar);
+  napi_status status = napi_wrap(env, object, kept, [](napi_env, void* data, void*) { delete static_cast<SharedGrammar*>(data); }, nullptr, nullptr);
+  if (status != napi_ok) delete kept;
+  object.Set("matcher", Napi::Function::New(env, [grammar](const Napi::CallbackInfo& info) -> Napi::Value { return expose_matcher(info.Env(), grammar); }, "matcher"));
+  return object;
+}
+
+class CompileWorker final : public Napi::AsyncWorker {
+ public:
+  CompileWorker(Napi::Env env, std::function<grammar::Grammar()> source, TokenTableSource tokens)
+      : Napi::AsyncWorker(env, "capstan.grammar"), deferred_(Napi::Promise::Deferred::New(env)), source_(std::move(source)), tokens_(std::move(tokens)) {}
+  Napi::Promise promise() const { return deferred_.Promise(); }
+
+  void Execute() override {
+    try {
+      grammar_ = std::make_shared<const CompiledGrammar>(source_(), tokens_ ? tokens_() : nullptr);
+      if (grammar_->tokens() != nullptr) grammar_->masks().warm_up(std::chrono::steady_clock::now() + kWarmUp);
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+  }
+
+  void OnOK() override {
+    const Napi::HandleScope scope(Env());
+    if (!error_) return deferred_.Resolve(expose_grammar(Env(), grammar_));
+    try {
+      std::rethrow_exception(error_);
+    } catch (const std::exception& error) {
+      deferred_.Reject(to_js_error(Env(), error).Value());
+    }
+  }
+
+ private:
+  Napi::Promise::Deferred deferred_;
+  std::function<grammar::Grammar()> source_;
+  TokenTableSource tokens_;
+  SharedGrammar grammar_;
+  std::exception_ptr error_;
+};
+
+}  // namespace
+
+Napi::Value compile_grammar(Napi::Env env, const Napi::Value& source, TokenTableSource tokens) {
+  auto* worker = new CompileWorker(env, to_source(source), std::move(tokens));
+  const Napi::Promise promise = worker->promise();
+  worker->Queue();
+  return promise;
+}
+
+Napi::Value compile_grammar_binding(const Napi::CallbackInfo& info) { return compile_grammar(info.Env(), info[0], nullptr); }
+
+SharedGrammar to_compiled_grammar(const Napi::Value& handle) {
+  if (handle.IsNull() || handle.IsUndefined()) return nullptr;
+  void* kept = nullptr;
+  const bool is_grammar = handle.IsObject() && handle.As<Napi::Object>().CheckTypeTag(&kGrammarTag) && napi_unwrap(handle.Env(), handle, &kept) == napi_ok;
+  if (!is_grammar) refuse_source(handle.Env(), "a compiled grammar");
+  return *static_cast<SharedGrammar*>(kept);
+}
+
+}  // namespace capstan

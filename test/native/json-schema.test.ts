@@ -1,0 +1,115 @@
+/** The schema front end and the grammar engine together: what the automaton lets through validates, and valid documents get through. */
+import Ajv2020 from 'ajv/dist/2020';
+import addFormats from 'ajv-formats';
+import { loadAddon } from '../../ts/addon';
+import type { NativeGrammar } from '../../ts/addon-types';
+import type { Grammar } from '../../ts/text/grammar';
+import { jsonObjectGrammar, schemaToGrammar } from '../../ts/text/json-schema';
+import { SCHEMAS } from './json-schema-cases';
+
+const ajv = new Ajv2020({ strict: false, allowUnionTypes: true });
+addFormats(ajv);
+
+const compile = (grammar: Grammar): Promise<NativeGrammar> => loadAddon().compileGrammar({ kind: 'rules', ...grammar });
+
+function accepts(grammar: NativeGrammar, text: string): boolean {
+  const matcher = grammar.matcher();
+  return matcher.accept(Buffer.from(text)) && matcher.canEnd();
+}
+
+/** A small generator whose seeds name their texts. */
+function randomFrom(seed: number): (below: number) => number {
+  let state = seed;
+  return (below) => {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    return Math.floor((state / 2 ** 32) * below);
+  };
+}
+
+/** A text of the grammar: any byte that may come next, now and then one on the shortest way out, and only those after `maxBytes`. */
+function randomText(grammar: NativeGrammar, seed: number, maxBytes = 80): string {
+  const random = randomFrom(seed * 7919 + 17);
+  const matcher = grammar.matcher();
+  const bytes: number[] = [];
+  while (!(matcher.canEnd() && (bytes.length >= maxBytes || random(3) === 0 || matcher.nextBytes().length === 0))) {
+    const isClosing = bytes.length >= maxBytes || random(5) === 0;
+    const next = isClosing ? matcher.closingBytes() : matcher.nextBytes();
+    // Printable bytes make texts that go further than those that begin a character of four bytes.
+    const plain = next.filter((byte) => byte < 0x80);
+    const from = plain.length > 0 && random(4) > 0 ? plain : next;
+    const byte = from[random(from.length)];
+    expect(matcher.accept(Uint8Array.of(byte))).toBe(true);
+    bytes.push(byte);
+  }
+  return new TextDecoder('utf-8', { fatal: true }).decode(Uint8Array.from(bytes));
+}
+
+test('there are enough schemas', () => {
+  expect(SCHEMAS.length).toBeGreaterThanOrEqual(50);
+});
+
+describe.each(SCHEMAS.map((entry) => ({ ...entry, title: JSON.stringify(entry.schema).slice(0, 100) })))('$title', ({ schema, valid, invalid }) => {
+  const validate = ajv.compile(schema as object);
+  let grammar: NativeGrammar;
+  beforeAll(async () => {
+    grammar = await compile(schemaToGrammar(schema));
+  });
+
+  test('accepts valid documents, written compactly and on many lines', () => {
+    for (const value of valid) {
+      expect([value, validate(value)]).toEqual([value, true]);
+      for (const text of [JSON.stringify(value), JSON.stringify(value, null, 2)]) expect([text, accepts(grammar, text)]).toEqual([text, true]);
+    }
+  });
+
+  test('refuses invalid documents', () => {
+    for (const value of invalid) {
+      expect([value, validate(value)]).toEqual([value, false]);
+      expect([value, accepts(grammar, JSON.stringify(value))]).toEqual([value, false]);
+    }
+  });
+
+  test('lets only valid documents through', () => {
+    for (let seed = 1; seed <= 25; seed++) {
+      const text = randomText(grammar, seed);
+      const value: unknown = JSON.parse(text);
+      if (!validate(value)) throw new Error(`seed ${seed}: ${text}: ${ajv.errorsText(validate.errors)}`);
+    }
+  });
+});
+
+test('any JSON object', async () => {
+  const grammar = await compile(jsonObjectGrammar());
+  expect(accepts(grammar, '{"a": [1, {"b": null}], "é": "\\u00e9\\n"}')).toBe(true);
+  for (const text of ['[]', '1', '{', '{"a"}', '{"a":"\\ud800"}', '{"a":1}}', '{  }']) expect([text, accepts(grammar, text)]).toEqual([text, false]);
+  for (let seed = 1; seed <= 30; seed++) expect(typeof JSON.parse(randomText(grammar, seed))).toBe('object');
+});
+
+test('a large schema compiles', async () => {
+  const properties = Object.fromEntries(Array.from({ length: 200 }, (_, i) => [`property${i}`, { type: ['string', 'null'], maxLength: 1000 + i }]));
+  const grammar = await compile(schemaToGrammar({ type: 'object', properties }));
+  expect(accepts(grammar, '{"property3": "x", "property7": null, "property199": "y"}')).toBe(true);
+  expect(accepts(grammar, '{"property7": null, "property3": "x"}')).toBe(false);
+});
+
+test('faults inside patterns are told with the place of the keyword', async () => {
+  const compiling = (schema: unknown) => compile(schemaToGrammar(schema));
+  await expect(compiling({ properties: { a: { pattern: '(?=a)' } } })).rejects.toMatchObject({ code: 'invalid_argument', message: 'JSON schema: #/properties/a/pattern: lookaround is not supported at position 3' });
+  await expect(compiling({ pattern: '^(ab)*$', minLength: 3 })).rejects.toThrow('JSON schema: #/pattern: a pattern that allows lengths outside of minLength and maxLength');
+  await expect(compiling({ $ref: '#' })).rejects.toThrow('no text matches');
+  await expect(compiling({ type: 'object', properties: { a: { $ref: '#' } }, required: ['a'] })).rejects.toThrow('no text matches');
+});
+
+test('sources of the wrong form are refused', async () => {
+  const compileAny = (source: unknown) => loadAddon().compileGrammar(source as never);
+  for (const source of [undefined, null, 1, {}, { kind: 'x' }, { kind: 'gbnf' }, { kind: 'rules', root: 'a' }, { kind: 'rules', root: 'a', rules: [1] },
+    { kind: 'rules', root: 'a', rules: [{ name: 'a', expr: { kind: 'repeat', min: -1, max: null, item: { kind: 'literal', text: '' } } }] },
+    { kind: 'rules', root: 'a', rules: [{ name: 'a', expr: { kind: 'class', ranges: [[0, 1e9]] } }] }]) {
+    expect(() => compileAny(source)).toThrow(expect.objectContaining({ code: 'invalid_argument' }));
+  }
+  let deep: unknown = { kind: 'literal', text: 'a' };
+  for (let i = 0; i < 100_000; i++) deep = { kind: 'repeat', min: 0, max: 1, item: deep };
+  expect(() => compileAny({ kind: 'rules', root: 'a', rules: [{ name: 'a', expr: deep }] })).toThrow('nested too deep');
+  await expect(compileAny({ kind: 'gbnf', text: 'root ::= (' })).rejects.toMatchObject({ code: 'invalid_argument' });
+  await expect(compileAny({ kind: 'regex', pattern: 'a{2,1}' })).rejects.toMatchObject({ code: 'invalid_argument' });
+});

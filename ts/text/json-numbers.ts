@@ -1,0 +1,175 @@
+import { charClass, choice, type GrammarExpr, literal, optional, repeat, sequence } from './grammar';
+
+/** An end of a range of numbers. */
+export interface Bound {
+  value: number;
+  /** The value itself is not in the range. */
+  isOpen: boolean;
+}
+
+/** Fifteen significant digits are told apart by a double, so what the text says is what the reader gets. */
+export const MAX_DIGITS = 15;
+
+const DIGIT = charClass(['0', '9']);
+
+/** Whole numbers without sign, leading zero or exponent, at most {@link MAX_DIGITS} digits unless a bound has more; null if there is none. */
+export function integerRange(lower: Bound | undefined, upper: Bound | undefined): GrammarExpr | null {
+  const low = lower === undefined ? undefined : lowestInteger(lower);
+  const high = upper === undefined ? undefined : -lowestInteger({ value: -upper.value, isOpen: upper.isOpen });
+  if (low !== undefined && high !== undefined && low > high) return null;
+  const parts: GrammarExpr[] = [];
+  if (high === undefined || high >= 0n) parts.push(naturals(low !== undefined && low > 0n ? low : 0n, high));
+  if (low === undefined || low < 0n) parts.push(sequence('-', naturals(high !== undefined && high < 0n ? -high : 1n, low === undefined ? undefined : -low)));
+  return choice(...parts);
+}
+
+function lowestInteger({ value, isOpen }: Bound): bigint {
+  const ceiling = BigInt(Math.ceil(value));
+  return isOpen && Number.isInteger(value) ? ceiling + 1n : ceiling;
+}
+
+/** `low` to `high`, 0 or more; without `high`, as many digits as are allowed. */
+function naturals(low: bigint, high?: bigint): GrammarExpr {
+  const last = (high ?? 10n ** BigInt(Math.max(MAX_DIGITS, low.toString().length)) - 1n).toString();
+  const parts: GrammarExpr[] = [];
+  for (let first = low.toString(); ; first = `1${'0'.repeat(first.length)}`) {
+    const isLast = first.length === last.length;
+    parts.push(digitRange(first, isLast ? last : '9'.repeat(first.length)));
+    if (isLast) return choice(...parts);
+  }
+}
+
+/** Digit strings of one length, `low` to `high`. */
+function digitRange(low: string, high: string): GrammarExpr {
+  if (low === high) return literal(low);
+  if (/^0*$/.test(low) && /^9*$/.test(high)) return repeat(DIGIT, low.length, low.length);
+  if (low[0] === high[0]) return sequence(low[0], digitRange(low.slice(1), high.slice(1)));
+  if (low.length === 1) return charClass([low, high]);
+  const length = low.length - 1;
+  const isLowWhole = /^0*$/.test(low.slice(1));
+  const isHighWhole = /^9*$/.test(high.slice(1));
+  const first = Number(low[0]) + (isLowWhole ? 0 : 1);
+  const last = Number(high[0]) - (isHighWhole ? 0 : 1);
+  const parts: GrammarExpr[] = [];
+  if (!isLowWhole) parts.push(sequence(low[0], digitRange(low.slice(1), '9'.repeat(length))));
+  if (first <= last) parts.push(sequence(charClass([String(first), String(last)]), repeat(DIGIT, length, length)));
+  if (!isHighWhole) parts.push(sequence(high[0], digitRange('0'.repeat(length), high.slice(1))));
+  return choice(...parts);
+}
+
+/** Any finite number. */
+export function anyNumber(): GrammarExpr {
+  const whole = choice('0', sequence(charClass(['1', '9']), repeat(DIGIT, 0, MAX_DIGITS - 1)));
+  const fraction = sequence('.', repeat(DIGIT, 1, MAX_DIGITS));
+  const exponent = sequence(charClass('e', 'E'), optional(charClass('+', '-')), repeat(DIGIT, 1, 2));
+  return sequence(optional(literal('-')), whole, optional(fraction), optional(exponent));
+}
+
+/** Decimals in a range, without exponent; null if there is none. At least one bound is given. */
+export function numberRange(lower: Bound | undefined, upper: Bound | undefined): GrammarExpr | null {
+  const negate = (bound: Bound | undefined) => bound && { value: -bound.value, isOpen: bound.isOpen };
+  const zero: Bound = { value: 0, isOpen: false };
+  const parts: (GrammarExpr | null)[] = [];
+  if (upper === undefined || upper.value >= 0) parts.push(decimals(lower !== undefined && lower.value >= 0 ? lower : zero, upper));
+  // Minus zero is no number of its own: what has a sign is below zero.
+  if (lower === undefined || lower.value < 0) {
+    const negative = decimals(upper !== undefined && upper.value < 0 ? negate(upper) ?? zero : { value: 0, isOpen: true }, negate(lower));
+    if (negative !== null) parts.push(sequence('-', negative));
+  }
+  const possible = parts.filter((part) => part !== null);
+  return possible.length === 0 ? null : choice(...possible);
+}
+
+/** Decimals without sign. */
+function decimals(lower: Bound, upper: Bound | undefined): GrammarExpr | null {
+  if (upper !== undefined && (lower.value > upper.value || (lower.value === upper.value && (lower.isOpen || upper.isOpen)))) return null;
+  const [lowWhole, lowFraction] = split(lower.value);
+  const [highWhole, highFraction] = upper === undefined ? [undefined, ''] : split(upper.value);
+  const most = (highWhole ?? lowWhole).toString().length;
+  const numDigits = Math.max(1, MAX_DIGITS - most, lowFraction.length, highFraction.length);
+  const parts: (GrammarExpr | null)[] = [];
+  const wholes = integerRange(lower, upper);
+  parts.push(wholes);
+  const withFraction = (whole: bigint, fraction: GrammarExpr | null) => fraction && sequence(`${whole}.`, fraction);
+  const from = { digits: lowFraction, isOpen: lower.isOpen };
+  const to = { digits: highFraction, isOpen: upper?.isOpen ?? false };
+  if (highWhole === lowWhole) {
+    parts.push(withFraction(lowWhole, fractionBetween(from, to, numDigits)));
+  } else {
+    parts.push(withFraction(lowWhole, fractionFrom(from, numDigits)));
+    if (highWhole === undefined || lowWhole + 1n < highWhole) {
+      parts.push(sequence(naturals(lowWhole + 1n, highWhole === undefined ? undefined : highWhole - 1n), '.', repeat(DIGIT, 1, numDigits)));
+    }
+    if (highWhole !== undefined) parts.push(withFraction(highWhole, fractionTo(to, numDigits)));
+  }
+  const possible = parts.filter((part) => part !== null);
+  return possible.length === 0 ? null : choice(...possible);
+}
+
+/** Whole part, and the fraction's digits without zeros at the end. */
+function split(value: number): [bigint, string] {
+  const [mantissa, exponent] = value.toString().split('e');
+  const [whole, fraction = ''] = mantissa.split('.');
+  if (exponent === undefined) return [BigInt(whole), fraction];
+  return Number(exponent) > 0 ? [BigInt(value), ''] : [0n, '0'.repeat(-Number(exponent) - 1) + whole + fraction];
+}
+
+/** Digits behind the point, and whether they themselves are out. */
+interface FractionBound {
+  digits: string;
+  isOpen: boolean;
+}
+
+/** Digit strings of one to `num` digits that say `digits` or more. */
+function fractionFrom({ digits, isOpen }: FractionBound, num: number): GrammarExpr | null {
+  if (digits === '') return isOpen ? nonZero(num) : repeat(DIGIT, 1, num);
+  const parts: GrammarExpr[] = [];
+  if (digits[0] < '9') parts.push(sequence(charClass([String(Number(digits[0]) + 1), '9']), repeat(DIGIT, 0, num - 1)));
+  const rest = digits.length > 1 ? fractionFrom({ digits: digits.slice(1), isOpen }, num - 1) : isOpen ? nonZero(num - 1) : repeat(DIGIT, 0, num - 1);
+  if (rest !== null) parts.push(sequence(digits[0], rest));
+  return parts.length === 0 ? null : choice(...parts);
+}
+
+/** The same that say `digits` or less. */
+function fractionTo({ digits, isOpen }: FractionBound, num: number): GrammarExpr | null {
+  if (digits === '') return isOpen ? null : repeat(literal('0'), 1, num);
+  const parts: GrammarExpr[] = [];
+  if (digits[0] > '0') parts.push(sequence(charClass(['0', String(Number(digits[0]) - 1)]), repeat(DIGIT, 0, num - 1)));
+  const rest = num > 1 ? fractionTo({ digits: digits.slice(1), isOpen }, num - 1) : null;
+  // Digits that stop short of the bound's are below it.
+  if (digits.length > 1 || !isOpen) parts.push(literal(digits[0]));
+  if (rest !== null) parts.push(sequence(digits[0], rest));
+  return parts.length === 0 ? null : choice(...parts);
+}
+
+/** `from` to `to`. */
+function fractionBetween(from: FractionBound, to: FractionBound, num: number): GrammarExpr | null {
+  if (num === 0) return null;
+  if (from.digits === '' && !from.isOpen) return fractionTo(to, num);
+  if (to.digits === '') return null;
+  const low = from.digits[0] ?? '0';
+  const high = to.digits[0];
+  if (low > high) return null;
+  const fromRest = { digits: from.digits.slice(1), isOpen: from.isOpen };
+  const toRest = { digits: to.digits.slice(1), isOpen: to.isOpen };
+  const ends = (isIn: boolean, rest: GrammarExpr | null, digit: string) => [isIn ? literal(digit) : null, rest && sequence(digit, rest)];
+  // A text that ends at this digit says zeros from here on.
+  const isLowEnd = fromRest.digits === '' && !from.isOpen;
+  const isHighEnd = toRest.digits !== '' || !to.isOpen;
+  const parts: (GrammarExpr | null)[] = [];
+  if (low === high) {
+    parts.push(...ends(isLowEnd && isHighEnd, fractionBetween(fromRest, toRest, num - 1), low));
+  } else {
+    parts.push(...ends(isLowEnd, num > 1 ? fractionFrom(fromRest, num - 1) : null, low));
+    if (Number(low) + 1 < Number(high)) parts.push(sequence(charClass([String(Number(low) + 1), String(Number(high) - 1)]), repeat(DIGIT, 0, num - 1)));
+    parts.push(...ends(isHighEnd, num > 1 ? fractionTo(toRest, num - 1) : null, high));
+  }
+  const possible = parts.filter((part) => part !== null);
+  return possible.length === 0 ? null : choice(...possible);
+}
+
+/** One to `num` digits, not all of them zero. */
+function nonZero(num: number): GrammarExpr | null {
+  if (num <= 0) return null;
+  return sequence(repeat(literal('0'), 0, num - 1), charClass(['1', '9']), repeat(DIGIT, 0, num - 1));
+}

@@ -1,0 +1,407 @@
+import { isDeepStrictEqual } from 'node:util';
+import { choice, type Grammar, type GrammarExpr, literal, optional, repeat, rule, sequence } from './grammar';
+import { FORMATS } from './json-formats';
+import { type Bound, integerRange, numberRange } from './json-numbers';
+import { addJsonRules, BLANK, blankAfterColon, jsonRule, keyExcept, plainKey } from './json-rules';
+import { unsupported } from './schema-error';
+import { ANNOTATIONS, asSchema, escapePointer, mergeSchemas, type Schema, type TypeName, TYPES, typesOf } from './schema-merge';
+import { alternativesOverlap } from './schema-overlap';
+
+const MAX_DEPTH = 64;
+const MAX_SCHEMAS = 10_000;
+const MAX_ENUM_BYTES = 1 << 20;
+
+/** Keywords that speak of one type only. Without `type` they imply it. */
+const KEYWORDS: Record<TypeName, readonly string[]> = {
+  object: ['properties', 'required', 'additionalProperties', 'patternProperties', 'minProperties', 'maxProperties'],
+  array: ['items', 'prefixItems', 'minItems', 'maxItems', 'uniqueItems'],
+  string: ['minLength', 'maxLength', 'pattern', 'format'],
+  integer: [],
+  number: ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum', 'multipleOf'],
+  boolean: [],
+  null: [],
+};
+const APPLICATORS = ['type', 'enum', 'const', 'anyOf', 'oneOf', 'allOf', '$ref'];
+const KNOWN = new Set([...APPLICATORS, ...Object.values(KEYWORDS).flat()]);
+
+/**
+ * The grammar of the JSON texts that match a JSON Schema (2020-12). Every text of the grammar is valid; it leaves out some valid texts:
+ *
+ * - Properties come in the schema's order. Without `additionalProperties` an object with `properties` has no others; further ones, where allowed, come
+ *   last and have keys without escapes.
+ * - Keywords of one type imply it where `type` is missing. After `prefixItems`, `items` must be given for more elements.
+ * - Blanks: one space, or a line break and up to 32 spaces, after `{ [ ,` and before `} ]`; one space after `:`. None elsewhere.
+ * - Numbers have up to 15 digits before and behind the point and exponents of two digits; with bounds, no exponent.
+ * - Constants are written as JSON.stringify writes them, but for blanks.
+ *
+ * Supported: `type` (one or several), `enum`, `const`, `anyOf`, `oneOf` (where no value can match two of them), `allOf` (where it can be merged), `$ref` within
+ * the schema, recursive ones too; `properties`, `required`, `additionalProperties`, `patternProperties` (one, and no `properties`), `minProperties` and
+ * `maxProperties` (without `properties`; minimum 1); `items`, `prefixItems`, `minItems`, `maxItems`; `minLength`, `maxLength`, `pattern` (also together, where the
+ * pattern keeps to the lengths or is one repeated class), `format` (date, time, date-time, duration, uuid, email, hostname, ipv4, ipv6, uri); `minimum`, `maximum`,
+ * `exclusiveMinimum`, `exclusiveMaximum`. Ignored: titles, descriptions, defaults and other annotations.
+ *
+ * @throws CapstanError `invalid_argument` that names the keyword and its JSON pointer.
+ */
+export function schemaToGrammar(schema: unknown): Grammar {
+  return new SchemaConverter(schema).convert();
+}
+
+/** The grammar of any JSON object. */
+export function jsonObjectGrammar(): Grammar {
+  const grammar: Grammar = { root: 'root', rules: [{ name: 'root', expr: jsonRule('object') }] };
+  addJsonRules(grammar);
+  return grammar;
+}
+
+class SchemaConverter {
+  readonly #root: Schema;
+  readonly #grammar: Grammar = { root: 'root', rules: [] };
+  readonly #refs = new Map<string, string>();
+  #numSchemas = 0;
+  #numRules = 0;
+
+  constructor(schema: unknown) {
+    this.#root = asSchema(schema, '#');
+  }
+
+  convert(): Grammar {
+    this.#grammar.rules.push({ name: 'root', expr: this.#ref('#', '#') });
+    addJsonRules(this.#grammar);
+    return this.#grammar;
+  }
+
+  /** A rule of its own per place that is referred to, so that it may refer to itself. */
+  #ref(pointer: string, path: string): GrammarExpr {
+    const known = this.#refs.get(pointer);
+    if (known !== undefined) return rule(known);
+    const name = `schema ${pointer}`;
+    this.#refs.set(pointer, name);
+    const target = this.#resolve(pointer, path);
+    // NOTE: reserved before its schema is converted, which may refer to it.
+    const entry = { name, expr: literal('') };
+    this.#grammar.rules.push(entry);
+    entry.expr = this.#value(target, pointer, 0);
+    return rule(name);
+  }
+
+  #resolve(pointer: unknown, path: string): Schema {
+    if (typeof pointer !== 'string' || (pointer !== '#' && !pointer.startsWith('#/'))) throw unsupported(path, 'only references within the schema are supported, such as #/$defs/name');
+    let at: unknown = this.#root;
+    for (const part of pointer.split('/').slice(1)) {
+      const key = decodePointer(part, path);
+      if (typeof at !== 'object' || at === null || !Object.hasOwn(at, key)) throw unsupported(path, 'the reference leads nowhere');
+      at = (at as Schema)[key];
+    }
+    return asSchema(at, pointer);
+  }
+
+  #value(schema: Schema, path: string, depth: number): GrammarExpr {
+    if (depth > MAX_DEPTH) throw unsupported(path, `nested deeper than ${MAX_DEPTH} schemas`);
+    if (++this.#numSchemas > MAX_SCHEMAS) throw unsupported(path, `more than ${MAX_SCHEMAS} schemas`);
+    checkKeywords(schema, path);
+    const asserted = Object.keys(schema).filter((key) => !ANNOTATIONS.has(key));
+    if ('$ref' in schema && asserted.length === 1) return this.#ref(schema.$ref as string, `${path}/$ref`);
+    if ('$ref' in schema || 'allOf' in schema) return this.#value(this.#flatten(schema, path, 0), path, depth + 1);
+    if ('anyOf' in schema) return this.#alternatives('anyOf', schema, path, depth);
+    if ('oneOf' in schema) return this.#alternatives('oneOf', schema, path, depth);
+    if ('enum' in schema || 'const' in schema) return constants(schema, path);
+    const types = typesOf(schema, path) ?? impliedTypes(schema);
+    if (types === undefined) return jsonRule('value');
+    if (types.length === 0) throw unsupported(path, 'no value matches');
+    const distinct = types.filter((type) => type !== 'integer' || !types.includes('number'));
+    return choice(...distinct.map((type) => this.#typed(type, schema, path, depth)));
+  }
+
+  /** The schema with its `$ref` and `allOf` merged in. */
+  #flatten(schema: Schema, path: string, depth: number): Schema {
+    if (depth > MAX_DEPTH || ++this.#numSchemas > MAX_SCHEMAS) throw unsupported(path, 'a schema that refers to itself cannot be merged');
+    const { $ref, allOf, ...own } = schema;
+    let merged: Schema = own;
+    if ($ref !== undefined) merged = mergeSchemas(this.#flatten(this.#resolve($ref, `${path}/$ref`), $ref as string, depth + 1), merged, path);
+    const parts: unknown[] = Array.isArray(allOf) ? allOf : [];
+    parts.forEach((part, i) => {
+      const partPath = `${path}/allOf/${i}`;
+      const flat = this.#flatten(asSchema(part, partPath), partPath, depth + 1);
+      checkKeywords(flat, partPath);
+      merged = mergeSchemas(merged, flat, path);
+    });
+    return merged;
+  }
+
+  #alternatives(keyword: 'anyOf' | 'oneOf', schema: Schema, path: string, depth: number): GrammarExpr {
+    const { [keyword]: list, ...base } = schema;
+    if (!Array.isArray(list) || list.length === 0) throw unsupported(`${path}/${keyword}`, 'expected an array of schemas');
+    const hasBase = Object.keys(base).some((key) => !ANNOTATIONS.has(key));
+    const alternatives = list.map((item, i) => asSchema(item, `${path}/${keyword}/${i}`));
+    if (keyword === 'oneOf') {
+      const flat = alternatives.map((item, i) => this.#flatten(item, `${path}/oneOf/${i}`, depth));
+      for (const [i, first] of flat.entries()) {
+        const j = flat.findIndex((other, at) => at > i && alternativesOverlap(mergeSafely(base, first), mergeSafely(base, other), path));
+        if (j > 0) throw unsupported(`${path}/oneOf`, `a value might match both alternatives ${i} and ${j}, which oneOf forbids; use anyOf`);
+      }
+    }
+    const exprs = alternatives.map((item, i) => {
+      const itemPath = `${path}/${keyword}/${i}`;
+      if (!hasBase) return this.#value(item, itemPath, depth + 1);
+      return this.#value(mergeSchemas(base, this.#flatten(item, itemPath, depth + 1), itemPath), itemPath, depth + 1);
+    });
+    return choice(...exprs);
+  }
+
+  #typed(type: TypeName, schema: Schema, path: string, depth: number): GrammarExpr {
+    switch (type) {
+      case 'null': return literal('null');
+      case 'boolean': return choice('true', 'false');
+      case 'integer': case 'number': return numbers(type, schema, path);
+      case 'string': return strings(schema, path);
+      case 'array': return this.#array(schema, path, depth);
+      case 'object': return this.#object(schema, path, depth);
+    }
+  }
+
+  // ---- arrays ----
+
+  #array(schema: Schema, path: string, depth: number): GrammarExpr {
+    if (schema.uniqueItems === true) throw unsupported(`${path}/uniqueItems`, 'not supported');
+    if (Array.isArray(schema.items)) throw unsupported(`${path}/items`, 'expected a schema; for a list of schemas use prefixItems');
+    const [min, max] = counts(schema, 'minItems', 'maxItems', path);
+    const prefix: unknown[] = schema.prefixItems === undefined ? [] : listAt(schema.prefixItems, `${path}/prefixItems`);
+    const hasMore = schema.items === undefined ? prefix.length === 0 || min > prefix.length : schema.items !== false;
+    const numMore = Math.max(0, (max ?? Infinity) - prefix.length);
+    if (!hasMore && min > prefix.length) throw unsupported(`${path}/minItems`, 'more elements than items allows');
+    if (prefix.length > MAX_DEPTH) throw unsupported(`${path}/prefixItems`, `more than ${MAX_DEPTH} of them`);
+    const comma = sequence(',', BLANK);
+    let tail: GrammarExpr | null = null;
+    if (hasMore && numMore > 0) {
+      const item = this.#value(asSchema(schema.items ?? true, `${path}/items`), `${path}/items`, depth + 1);
+      const minMore = Math.max(0, min - prefix.length);
+      if (prefix.length === 0) return arrayOf(item, this.#shared(item), comma, min, max);
+      tail = repeat(sequence(comma, item), minMore, max === null ? null : numMore);
+    }
+    // From the last element of the prefix to the first: what follows is optional once there are enough.
+    for (let i = Math.min(prefix.length, max ?? Infinity) - 1; i >= 0; i--) {
+      const element = this.#value(asSchema(prefix[i], `${path}/prefixItems/${i}`), `${path}/prefixItems/${i}`, depth + 1);
+      const parts = [...(i > 0 ? [comma] : []), element, ...(tail === null ? [] : [tail])];
+      tail = i < min ? sequence(...parts) : optional(sequence(...parts));
+    }
+    return sequence('[', BLANK, ...(tail === null ? [] : [tail, BLANK]), ']');
+  }
+
+  // ---- objects ----
+
+  #object(schema: Schema, path: string, depth: number): GrammarExpr {
+    const properties = asSchema(schema.properties ?? {}, `${path}/properties`);
+    const required = schema.required === undefined ? [] : listAt(schema.required, `${path}/required`);
+    const [extraValue, extraPath] = this.#extraValue(schema, properties, path);
+    const names = Object.keys(properties);
+    for (const name of required) {
+      if (typeof name !== 'string') throw unsupported(`${path}/required`, 'expected names');
+      if (!names.includes(name)) names.push(name);
+    }
+    const members: { expr: GrammarExpr; isRequired: boolean }[] = [];
+    for (const name of names) {
+      const isRequired = required.includes(name);
+      const namePath = Object.hasOwn(properties, name) ? `${path}/properties/${escapePointer(name)}` : extraPath;
+      const value = Object.hasOwn(properties, name) ? properties[name] : extraValue ?? (schema.additionalProperties === undefined && schema.patternProperties === undefined);
+      if (value === false && isRequired) throw unsupported(`${path}/required`, `the property ${JSON.stringify(name).slice(0, 80)} is not allowed`);
+      if (value === false) continue;
+      members.push({ expr: sequence(`${JSON.stringify(name)}:`, blankAfterColon, this.#value(asSchema(value, namePath), namePath, depth + 1)), isRequired });
+    }
+    const [min, max] = counts(schema, 'minProperties', 'maxProperties', path);
+    if (extraValue === null || extraValue === false) {
+      checkPropertyCounts(members.filter(({ isRequired }) => isRequired).length, members.length, min, max, path);
+      return this.#members(members, null);
+    }
+    const key = this.#extraKey(schema, names, path);
+    const extra = sequence(key, ':', blankAfterColon, this.#value(asSchema(extraValue, extraPath), extraPath, depth + 1));
+    if (names.length > 0) {
+      checkPropertyCounts(members.filter(({ isRequired }) => isRequired).length, Infinity, min, max, path);
+      return this.#members(members, this.#shared(extra));
+    }
+    if (min > 1) throw unsupported(`${path}/minProperties`, 'more than 1 is not supported where keys are free');
+    const comma = sequence(',', BLANK);
+    return arrayOf(extra, this.#shared(extra), comma, min, max, '{', '}');
+  }
+
+  /** The schema of properties that are not named, or null without any, and where it stands. */
+  #extraValue(schema: Schema, properties: Schema, path: string): [unknown, string] {
+    const patterns = schema.patternProperties === undefined ? [] : Object.entries(asSchema(schema.patternProperties, `${path}/patternProperties`));
+    if (patterns.length === 0) {
+      const isFree = Object.keys(properties).length === 0 && (schema.required === undefined || (schema.required as unknown[]).length === 0);
+      return [schema.additionalProperties ?? (isFree ? true : null), `${path}/additionalProperties`];
+    }
+    const extra = schema.additionalProperties;
+    if (patterns.length > 1 || Object.keys(properties).length > 0 || schema.required !== undefined || (extra !== undefined && extra !== false)) {
+      throw unsupported(`${path}/patternProperties`, 'supported only for one pattern, without properties, required and additionalProperties');
+    }
+    return [patterns[0][1], `${path}/patternProperties/${escapePointer(patterns[0][0])}`];
+  }
+
+  #extraKey(schema: Schema, names: string[], path: string): GrammarExpr {
+    if (schema.patternProperties === undefined) return names.length === 0 ? plainKey : keyExcept(names);
+    const pattern = Object.keys(schema.patternProperties as Schema)[0];
+    return sequence('"', regex(pattern, `${path}/patternProperties`, true), '"');
+  }
+
+  /** Members in order, the optional ones left out at will, commas between those that are there. */
+  #members(members: { expr: GrammarExpr; isRequired: boolean }[], extra: GrammarExpr | null): GrammarExpr {
+    const comma = sequence(',', BLANK);
+    const extras = extra === null ? [] : [repeat(sequence(comma, extra), 0, null)];
+    const firstRequired = members.findIndex(({ isRequired }) => isRequired);
+    if (firstRequired >= 0) {
+      const parts = members.map(({ expr, isRequired }, i) => {
+        if (i < firstRequired) return optional(sequence(expr, comma));
+        if (i === firstRequired) return expr;
+        return isRequired ? sequence(comma, expr) : optional(sequence(comma, expr));
+      });
+      return sequence('{', BLANK, ...parts, ...extras, BLANK, '}');
+    }
+    // Any of them may be the first: what may follow each is a rule that the one before it shares.
+    const firsts: GrammarExpr[] = [];
+    let rest: GrammarExpr = extra === null ? literal('') : this.#shared(extras[0]);
+    if (extra !== null) firsts.push(sequence(extra, rest));
+    for (const { expr } of [...members].reverse()) {
+      const member = this.#shared(expr);
+      firsts.unshift(sequence(member, rest));
+      rest = this.#shared(sequence(optional(sequence(comma, member)), rest));
+    }
+    return sequence('{', BLANK, ...(firsts.length === 0 ? [] : [optional(sequence(choice(...firsts), BLANK))]), '}');
+  }
+
+  /** A rule for what is used more than once. */
+  #shared(expr: GrammarExpr): GrammarExpr {
+    if (expr.kind === 'rule' || expr.kind === 'literal') return expr;
+    const name = `part ${++this.#numRules}`;
+    this.#grammar.rules.push({ name, expr });
+    return rule(name);
+  }
+}
+
+function arrayOf(first: GrammarExpr, next: GrammarExpr, comma: GrammarExpr, min: number, max: number | null, open = '[', close = ']'): GrammarExpr {
+  if (max === 0) return sequence(open, BLANK, close);
+  const more = repeat(sequence(comma, next), Math.max(0, min - 1), max === null ? null : max - 1);
+  const all = sequence(next.kind === 'rule' ? next : first, more, BLANK);
+  return sequence(open, BLANK, min === 0 ? optional(all) : all, close);
+}
+
+function checkKeywords(schema: Schema, path: string): void {
+  for (const key of Object.keys(schema)) {
+    if (!KNOWN.has(key) && !ANNOTATIONS.has(key)) throw unsupported(`${path}/${escapePointer(key)}`, 'this keyword is not supported');
+  }
+}
+
+function impliedTypes(schema: Schema): TypeName[] | undefined {
+  const implied = TYPES.filter((type) => KEYWORDS[type].some((key) => key in schema));
+  return implied.length === 0 ? undefined : implied;
+}
+
+function mergeSafely(base: Schema, part: Schema): Schema {
+  try {
+    return mergeSchemas(base, part, '#');
+  } catch {
+    return part;
+  }
+}
+
+function decodePointer(part: string, path: string): string {
+  try {
+    return decodeURIComponent(part).replace(/~1/g, '/').replace(/~0/g, '~');
+  } catch {
+    throw unsupported(path, 'the reference is not a JSON pointer');
+  }
+}
+
+function listAt(value: unknown, path: string): unknown[] {
+  if (!Array.isArray(value)) throw unsupported(path, 'expected an array');
+  return value;
+}
+
+const MAX_COUNT = 1_000_000_000;
+
+function counts(schema: Schema, minKey: string, maxKey: string, path: string): [number, number | null] {
+  const read = (key: string): number | null => {
+    const value = schema[key];
+    if (value === undefined) return null;
+    if (typeof value !== 'number' || !Number.isInteger(value) || value < 0) throw unsupported(`${path}/${key}`, 'expected a whole number of 0 or more');
+    return Math.min(value, MAX_COUNT);
+  };
+  const [min, max] = [read(minKey) ?? 0, read(maxKey)];
+  if (max !== null && max < min) throw unsupported(`${path}/${maxKey}`, `below ${minKey}: no value matches`);
+  return [min, max];
+}
+
+function checkPropertyCounts(fewest: number, most: number, min: number, max: number | null, path: string): void {
+  if (min > fewest) throw unsupported(`${path}/minProperties`, 'beside properties that may be missing it is not supported');
+  if (max !== null && max < most) throw unsupported(`${path}/maxProperties`, 'beside properties it is not supported');
+}
+
+// ---- scalars ----
+
+function constants(schema: Schema, path: string): GrammarExpr {
+  const keyword = 'enum' in schema ? 'enum' : 'const';
+  const other = Object.keys(schema).find((key) => key !== keyword && key !== 'type' && !ANNOTATIONS.has(key));
+  if (other !== undefined) throw unsupported(`${path}/${other}`, `beside ${keyword} it is not supported`);
+  const types = typesOf(schema, path);
+  const values = (keyword === 'enum' ? listAt(schema.enum, `${path}/enum`) : [schema.const]).filter((value) => types === undefined || types.some((type) => isOfType(value, type)));
+  const distinct = values.length > 1000 ? values : values.filter((value, i) => values.findIndex((earlier) => isDeepStrictEqual(earlier, value)) === i);
+  if (distinct.length === 0) throw unsupported(path, 'no value matches');
+  if (JSON.stringify(distinct).length > MAX_ENUM_BYTES) throw unsupported(`${path}/${keyword}`, `more than ${MAX_ENUM_BYTES} bytes`);
+  return choice(...distinct.map((value) => constant(value, path)));
+}
+
+function isOfType(value: unknown, type: TypeName): boolean {
+  switch (type) {
+    case 'null': return value === null;
+    case 'integer': return Number.isInteger(value);
+    case 'array': return Array.isArray(value);
+    case 'object': return typeof value === 'object' && value !== null && !Array.isArray(value);
+    case 'string': case 'number': case 'boolean': return typeof value === type;
+  }
+}
+
+function constant(value: unknown, path: string): GrammarExpr {
+  if (typeof value !== 'object' || value === null) return literal(JSON.stringify(value));
+  const members = Array.isArray(value) ? value.map((item) => constant(item, path)) : Object.entries(value).map(([key, item]) => sequence(`${JSON.stringify(key)}:`, blankAfterColon, constant(item, path)));
+  const [open, close] = Array.isArray(value) ? '[]' : '{}';
+  const list = members.flatMap((member, i) => (i === 0 ? [member] : [sequence(',', BLANK), member]));
+  return sequence(open, BLANK, ...list, ...(list.length > 0 ? [BLANK] : []), close);
+}
+
+function numbers(type: 'integer' | 'number', schema: Schema, path: string): GrammarExpr {
+  const read = (key: string): number | undefined => {
+    const value = schema[key];
+    if (value !== undefined && (typeof value !== 'number' || !Number.isFinite(value))) throw unsupported(`${path}/${key}`, 'expected a number');
+    return value;
+  };
+  if (schema.multipleOf !== undefined && !(type === 'integer' && schema.multipleOf === 1)) throw unsupported(`${path}/multipleOf`, 'not supported, except 1 for integers');
+  const tighter = (isLower: boolean, closed?: number, open?: number): Bound | undefined => {
+    if (open !== undefined && (closed === undefined || (isLower ? open >= closed : open <= closed))) {
+      if (type === 'number' && Number(open.toPrecision(15)) !== open) throw unsupported(`${path}/exclusive${isLower ? 'Minimum' : 'Maximum'}`, 'more than 15 digits are not supported');
+      return { value: open, isOpen: true };
+    }
+    return closed === undefined ? undefined : { value: closed, isOpen: false };
+  };
+  const lower = tighter(true, read('minimum'), read('exclusiveMinimum'));
+  const upper = tighter(false, read('maximum'), read('exclusiveMaximum'));
+  if (type === 'number' && lower === undefined && upper === undefined) return jsonRule('number');
+  const expr = type === 'integer' ? integerRange(lower, upper) : numberRange(lower, upper);
+  if (expr === null) throw unsupported(`${path}/${lower?.isOpen ? 'exclusiveMinimum' : 'minimum'}`, 'above the maximum: no value matches');
+  return expr;
+}
+
+function strings(schema: Schema, path: string): GrammarExpr {
+  const [min, max] = counts(schema, 'minLength', 'maxLength', path);
+  const { pattern, format } = schema;
+  if (pattern === undefined && format === undefined) return min === 0 && max === null ? jsonRule('string') : sequence('"', repeat(jsonRule('char'), min, max), '"');
+  if (pattern !== undefined && format !== undefined) throw unsupported(`${path}/format`, 'beside pattern it is not supported');
+  const keyword = pattern === undefined ? 'format' : 'pattern';
+  const text = pattern ?? FORMATS.get(format as string);
+  if (text === undefined) throw unsupported(`${path}/format`, `not supported; supported are ${[...FORMATS.keys()].join(', ')}`);
+  if (typeof text !== 'string') throw unsupported(`${path}/${keyword}`, 'expected a string');
+  return sequence('"', { ...regex(text, `${path}/${keyword}`, pattern !== undefined), minLength: min, maxLength: max }, '"');
+}
+
+function regex(pattern: string, path: string, isSearch: boolean): Extract<GrammarExpr, { kind: 'regex' }> {
+  return { kind: 'regex', pattern, isSearch, isJsonString: true, minLength: 0, maxLength: null, label: `JSON schema: ${path}` };
+}
+

@@ -1,0 +1,43 @@
+import { isDeepStrictEqual } from 'node:util';
+import { asSchema, type Schema, typesOf } from './schema-merge';
+
+const MAX_DEPTH = 8;
+
+/** Whether a value might match both; false only where that is certain not to be. */
+export function alternativesOverlap(a: Schema, b: Schema, path: string, depth = 0): boolean {
+  if (depth > MAX_DEPTH) return true;
+  const [valuesA, valuesB] = [constantsOf(a), constantsOf(b)];
+  if (valuesA !== undefined && valuesB !== undefined) return valuesA.some((value) => valuesB.some((other) => isDeepStrictEqual(value, other)));
+  const [typesA, typesB] = [kindsOf(a, path), kindsOf(b, path)];
+  if (typesA === undefined || typesB === undefined) return true;
+  const common = typesA.filter((type) => typesB.includes(type));
+  if (common.length === 0) return false;
+  return common.length > 1 || common[0] !== 'object' || !differInProperty(a, b, path, depth);
+}
+
+function constantsOf(schema: Schema): unknown[] | undefined {
+  if ('const' in schema) return [schema.const];
+  return Array.isArray(schema.enum) ? schema.enum : undefined;
+}
+
+/** The types of its values, integers counted as numbers. */
+function kindsOf(schema: Schema, path: string): string[] | undefined {
+  const values = constantsOf(schema);
+  const kind = (value: unknown) => (value === null ? 'null' : Array.isArray(value) ? 'array' : typeof value);
+  const types = values?.map(kind) ?? typesOf(schema, path);
+  return types && [...new Set(types.map((type) => (type === 'integer' ? 'number' : type)))];
+}
+
+/** A property that both require and for which no value matches both. */
+function differInProperty(a: Schema, b: Schema, path: string, depth: number): boolean {
+  const required = (schema: Schema): unknown[] => (Array.isArray(schema.required) ? schema.required : []);
+  const propertyOf = (schema: Schema, name: string) => {
+    const properties = asSchema(schema.properties ?? {}, path);
+    return Object.hasOwn(properties, name) ? asSchema(properties[name], path) : undefined;
+  };
+  return required(a).some((name) => {
+    if (typeof name !== 'string' || !required(b).includes(name)) return false;
+    const [first, second] = [propertyOf(a, name), propertyOf(b, name)];
+    return first !== undefined && second !== undefined && !alternativesOverlap(first, second, path, depth + 1);
+  });
+}
