@@ -26,7 +26,7 @@ export class Verifier {
   #numRunning = 0;
 
   constructor(options: VerifierOptions) {
-    this.#options = { verify: verifySecret, ...options };
+    this.#options = { ...options, verify: options.verify ?? verifySecret };
   }
 
   /** `flight` names the secret and what was presented for it: a verdict counts for that alone. */

@@ -121,7 +121,7 @@ describe('the first presentation', () => {
     expect(state.verified).toHaveLength(2);
     expect(await asked[5]).toMatchObject({ status: 503, code: 'auth_unavailable', headers: { 'Retry-After': '1' } });
     open();
-    const statuses = (await Promise.all(asked)).map(statusOf);
+    const statuses = (await Promise.all(asked.map((outcome) => Promise.resolve(outcome)))).map(statusOf);
     expect(statuses).toEqual([200, 200, 200, 200, 200, 503, 200, 200]);
     expect(state.verified).toHaveLength(5);
     expect(await ask(keys[5].text)).toMatchObject({ ok: true });

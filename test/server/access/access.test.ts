@@ -1,0 +1,262 @@
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import fs from 'node:fs';
+import path from 'node:path';
+import readline from 'node:readline';
+import { Worker } from 'node:worker_threads';
+import LibsqlDatabase from 'libsql';
+import { Access, type AccessOptions } from '../../../server/access/access';
+import { generateKey } from '../../../server/access/key-format';
+import type { DatabaseLocation } from '../../../server/access/location';
+import { openStore } from '../../../server/access/store';
+import { ACCESS_DIR, ALICE, BACKENDS, bearer, BOB, fakeClock, makeFolder, POSTGRES_URL, REGISTER, removeFolders } from './support';
+
+const opened: Access[] = [];
+async function open(options: AccessOptions): Promise<Access> {
+  const access = await Access.open({ pollMs: 50, ...options });
+  opened.push(access);
+  return access;
+}
+
+async function status(access: Access, key: string): Promise<number> {
+  const outcome = await access.check(bearer(key));
+  return outcome.ok ? 200 : outcome.status;
+}
+
+const createThread = (location: DatabaseLocation) =>
+  new Worker(`require(${JSON.stringify(REGISTER)}); require(${JSON.stringify(path.join(ACCESS_DIR, 'store-thread.ts'))});`, { eval: true, workerData: location });
+
+/** A script that has `openStore` and the location; ends when its standard input does. */
+function startProcess(location: DatabaseLocation, body: string) {
+  const script = `const { openStore } = require(${JSON.stringify(path.join(ACCESS_DIR, 'store.ts'))});
+    const owner = { type: 'user', name: 'local' };
+    (async () => { const store = await openStore(JSON.parse(process.argv[1])); ${body} })().catch((error) => { console.error(error); process.exit(98); });`;
+  return spawn(process.execPath, ['-r', REGISTER, '-e', script, '--', JSON.stringify(location)], { stdio: ['ignore', 'pipe', 'inherit'] });
+}
+
+// One after the other: stores of one thread would wait for each other's lock in vain.
+afterEach(async () => { for (const access of opened.splice(0)) await access.close(); });
+afterAll(async () => { for (const backend of BACKENDS) if (backend.isHere) await backend.dispose(); });
+
+describe.each(BACKENDS)('a serving process over $name', ({ isHere, make }) => {
+  const on = isHere ? test : test.skip;
+
+  on('applies its own changes before it answers, and those of another process soon', async () => {
+    const location = await make();
+    const access = await open({ location, deployment: 'chat' });
+    expect(access.stats()).toMatchObject({ numKeys: 0 });
+    const own = await access.createKey({ name: 'own', type: 'user-level', owner: ALICE });
+    // Known here: no argon2, so the outcome is there at once.
+    expect(access.check(bearer(own.secret))).toMatchObject({ ok: true, keyId: own.key.id, ownerId: own.key.owner.id });
+    await access.setKeyEnabled('own', false);
+    expect(access.check(bearer(own.secret))).toMatchObject({ status: 401 });
+    await access.setKeyEnabled('own', true);
+    expect(access.check(bearer(own.secret))).toMatchObject({ ok: true });
+    const rotated = await access.rotateKey('own', 60_000);
+    for (const secret of [own.secret, rotated.secret]) expect(access.check(bearer(secret))).toMatchObject({ ok: true });
+    await access.finishRotation('own');
+    expect(access.check(bearer(own.secret))).toMatchObject({ status: 401 });
+
+    const other = await openStore(location);
+    const made = await other.createKey({ name: 'other', type: 'deployment-level', owner: ALICE, deployments: ['chat'] });
+    const foreign = await other.createKey({ name: 'foreign', type: 'user-level', owner: BOB });
+    await until(async () => await status(access, made.secret) === 200);
+    expect(await status(access, foreign.secret)).toBe(403);
+    await other.editKey('other', { deployments: ['search'] });
+    await until(async () => await status(access, made.secret) === 403);
+    await other.deleteKey('other');
+    await until(async () => await status(access, made.secret) === 401);
+    await other.deleteOwner({ type: 'user', id: foreign.key.owner.id });
+    await until(async () => await status(access, foreign.secret) === 401);
+    await other.close();
+    await access.close();
+    opened.length = 0;
+    // The last use was written at the end.
+    const after = await openStore(location);
+    expect(await after.getKey('own')).toMatchObject({ lastUsedIp: '192.0.2.7', lastUsedAt: expect.any(Number) as number });
+    await after.close();
+  });
+
+  on('notices what was changed past the feed', async () => {
+    const location = await make();
+    const monotonic = fakeClock(0);
+    const warnings: string[] = [];
+    const access = await open({ location, monotonicMs: monotonic.now, maxStalenessMs: 300_000, log: { info: () => {}, warn: (_fields, message) => void warnings.push(message) } });
+    const { secret, key } = await access.createKey({ name: 'k', type: 'user-level', owner: ALICE });
+    if (location.kind === 'file') {
+      const raw = new LibsqlDatabase(location.file);
+      raw.exec(`update api_keys set status = 'disabled' where id = '${key.id}'`);
+      raw.close();
+    } else {
+      const { default: pg } = await import('pg');
+      const client = new pg.Client({ connectionString: location.url });
+      await client.connect();
+      await client.query(`update api_keys set status = 'disabled' where id = '${key.id}'`);
+      await client.end();
+    }
+    monotonic.advance(60_000);
+    await access.sync();
+    expect(await status(access, secret)).toBe(401);
+    expect(warnings).toEqual(['the key database was changed past its revision feed; all keys were read again']);
+  });
+});
+
+describe('the store\'s thread', () => {
+  test('serves checks and changes, tells errors apart, and comes back after it died', async () => {
+    let worker: Worker | undefined;
+    const access = await open({ location: await BACKENDS[0].make(), pollMs: 100_000, createThread: (location) => worker = createThread(location) });
+    const { secret } = await access.createKey({ name: 'k', type: 'user-level', owner: ALICE });
+    expect(access.check(bearer(secret))).toMatchObject({ ok: true });
+    await expect(access.editKey('nobody', { name: 'x' })).rejects.toMatchObject({ name: 'AccessError', code: 'not_found' });
+    const dying = access.store.listKeys();
+    const ended = worker?.terminate();
+    await Promise.allSettled([dying, ended]);
+    expect(access.check(bearer(secret))).toMatchObject({ ok: true });
+    expect(await access.store.listKeys()).toHaveLength(1);
+    await access.deleteKey('k');
+    expect(access.check(bearer(secret))).toMatchObject({ status: 401 });
+    await access.close();
+    await expect(access.store.listKeys()).rejects.toMatchObject({ code: 'database_error' });
+  });
+
+  test('a database that cannot be opened is an error at the start', async () => {
+    const folder = makeFolder();
+    await expect(Access.open({ location: { kind: 'file', file: folder }, createThread })).rejects.toMatchObject({ code: 'database_error', message: expect.stringContaining(folder) as string });
+    removeFolders();
+  });
+});
+
+describe('staleness', () => {
+  test('a feed that is not confirmed for long ends trust, up to the hard ceiling', async () => {
+    const monotonic = fakeClock(0);
+    const location = await BACKENDS[0].make();
+    const normal = await open({ location, pollMs: 1_000_000, monotonicMs: monotonic.now });
+    const patient = await open({ location, pollMs: 1_000_000, monotonicMs: monotonic.now, maxStalenessMs: 10_000_000 });
+    const { secret } = await normal.createKey({ name: 'k', type: 'user-level', owner: ALICE });
+    await patient.sync();
+    expect(await status(patient, secret)).toBe(200);
+    monotonic.advance(60_000);
+    expect(await status(normal, secret)).toBe(200);
+    monotonic.advance(1);
+    expect(await status(normal, secret)).toBe(503);
+    expect(await status(patient, secret)).toBe(200);
+    monotonic.advance(240_000);
+    expect(await status(patient, secret)).toBe(503);
+    await normal.sync();
+    expect(await status(normal, secret)).toBe(200);
+  });
+});
+
+describe('fixed keys', () => {
+  test('alone need no database', async () => {
+    const access = await open({ apiKeys: ['one', 'two'] });
+    expect(await Promise.all(['one', 'two', 'three', generateKey().secret].map((key) => status(access, key)))).toEqual([200, 200, 401, 401]);
+    await expect(access.createKey({ name: 'k', type: 'user-level', owner: ALICE })).rejects.toMatchObject({ code: 'database_error' });
+  });
+
+  test('and a database go together; they are not listed', async () => {
+    const access = await open({ apiKeys: ['one'], location: await BACKENDS[0].make() });
+    const { secret } = await access.createKey({ name: 'k', type: 'user-level', owner: ALICE });
+    expect(await Promise.all(['one', secret, 'two'].map((key) => status(access, key)))).toEqual([200, 200, 401]);
+    expect(await access.store.listKeys()).toHaveLength(1);
+  });
+
+  test.each(['', 'a b', 'é', 'x'.repeat(201)])('%j is none, and is not echoed', async (key) => {
+    const error = await Access.open({ apiKeys: [key] }).catch((reason: unknown) => reason) as Error;
+    expect(error).toMatchObject({ code: 'invalid_argument' });
+    if (key !== '' && key.length > 100) expect(error.message).not.toContain(key);
+  });
+});
+
+describe('two processes', () => {
+  test('kill -9 while keys are written loses nothing that was acknowledged', async () => {
+    const location = await BACKENDS[0].make();
+    const access = await open({ location });
+    const acknowledged: { id: string; secret: string }[] = [];
+    for (let round = 0; round < 3; round++) {
+      const child = startProcess(location, 'for (let i = 0; ; i++) { const { key, secret } = await store.createKey({ name: `k${i}`, type: \'deployment-level\', owner, deployments: [\'chat\'] }); console.log(JSON.stringify({ id: key.id, secret })); }');
+      const target = acknowledged.length + 4 + round * 3;
+      for await (const line of readline.createInterface({ input: child.stdout })) {
+        acknowledged.push(JSON.parse(line) as { id: string; secret: string });
+        if (acknowledged.length >= target) child.kill('SIGKILL');
+      }
+      if (child.exitCode === null && child.signalCode === null) await once(child, 'exit');
+      expect(child.signalCode).toBe('SIGKILL');
+    }
+    await access.sync();
+    const listed = new Set((await access.store.listKeys()).map(({ id }) => id));
+    expect(acknowledged.filter(({ id }) => !listed.has(id))).toEqual([]);
+    for (const { secret } of acknowledged.slice(-3)) expect(await status(access, secret)).toBe(403);
+    if (location.kind !== 'file') throw new Error('a file');
+    const raw = new LibsqlDatabase(location.file);
+    expect(raw.pragma('integrity_check')).toEqual([{ integrity_check: 'ok' }]);
+    // Whole keys or none: each has its secret and its binding.
+    expect(raw.prepare('select count(*) as n from api_keys where id not in (select key_id from api_key_secrets) or id not in (select key_id from key_bindings)').all()).toEqual([{ n: 0 }]);
+    expect(raw.prepare('select (select rev from auth_state) = (select max(rev) from auth_revisions) as same').all()).toEqual([{ same: 1 }]);
+    raw.close();
+  });
+
+  test('two that open a new database and write at once both succeed', async () => {
+    const location = await BACKENDS[0].make();
+    const body = 'for (let i = 0; i < 5; i++) await store.createKey({ name: `k${i}`, type: \'user-level\', owner }); await store.close(); console.log(\'done\');';
+    const children = [startProcess(location, body), startProcess(location, body)];
+    expect(await Promise.all(children.map((child) => once(child, 'exit')))).toEqual([[0, null], [0, null]]);
+    const store = await openStore(location);
+    expect(await store.listKeys()).toHaveLength(10);
+    expect(await store.readState()).toMatchObject({ rev: 10 });
+    await store.close();
+  });
+});
+
+describe('secrets', () => {
+  test('are in no file, backup, error, log or listing', async () => {
+    const location = await BACKENDS[0].make();
+    if (location.kind !== 'file') throw new Error('a file');
+    const seen: string[] = [];
+    const log = { info: (...args: unknown[]) => void seen.push(JSON.stringify(args)), warn: (...args: unknown[]) => void seen.push(JSON.stringify(args)) };
+    const access = await open({ location, log, apiKeys: ['fixed-secret-key'] });
+    const { secret: first } = await access.createKey({ name: 'k', type: 'user-level', owner: ALICE });
+    const { secret: second } = await access.rotateKey('k', 60_000);
+    const secrets = [first, second];
+    for (const secret of secrets) {
+      for (const wrong of [secret, ` ${secret}`, `${secret}x`, secret.slice(0, -1), secret.toLowerCase(), `${secret} ${secret}`]) {
+        seen.push(JSON.stringify(await access.check({ headers: [['authorization', `Bearer ${wrong}`]], remoteAddress: '::1' })));
+        const error = await access.editKey(wrong, { name: 'x' }).then(() => new Error('it was found'), (reason: Error) => reason);
+        seen.push(`${error.message} ${error.stack}`);
+      }
+    }
+    seen.push(JSON.stringify(await access.store.listKeys()), JSON.stringify(access.stats()));
+    const raw = new LibsqlDatabase(location.file);
+    raw.exec(`vacuum into '${location.file}.backup'`);
+    const hashes = raw.prepare('select hash from api_key_secrets').all() as { hash: string }[];
+    raw.close();
+    for (const name of fs.readdirSync(path.dirname(location.file))) seen.push(fs.readFileSync(path.join(path.dirname(location.file), name), 'latin1'));
+    expect(seen.length).toBeGreaterThan(25);
+    // The random part, and any half of it.
+    for (const secret of secrets) for (const part of [secret.slice(21, 37), secret.slice(37, 53)]) for (const text of seen) expect(text.includes(part)).toBe(false);
+    for (const text of seen) expect(text.includes('fixed-secret-key')).toBe(false);
+    // What is stored opens nothing.
+    for (const { hash } of hashes) expect(await status(access, hash)).toBe(401);
+  });
+
+  (POSTGRES_URL === '' ? test.skip : test)('are not in a dump of PostgreSQL', async () => {
+    const location = await BACKENDS[1].make();
+    if (location.kind !== 'postgres') throw new Error('an address');
+    const store = await openStore(location);
+    const { secret, key } = await store.createKey({ name: 'k', type: 'user-level', owner: ALICE });
+    const schema = new URL(location.url).searchParams.get('options')?.split('=')[1] ?? '';
+    const dump = spawnSync('pg_dump', ['--schema', schema, POSTGRES_URL], { encoding: 'utf8' }).stdout;
+    expect(dump).toContain(key.id);
+    expect(dump).not.toContain(secret.slice(21, 37));
+    expect(dump).not.toContain(secret.slice(37, 53));
+    await store.close();
+  });
+});
+
+async function until(condition: () => Promise<boolean>): Promise<void> {
+  const deadline = Date.now() + 10_000;
+  while (!await condition()) {
+    if (Date.now() > deadline) throw new Error('this did not come true in time');
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}

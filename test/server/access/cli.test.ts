@@ -1,0 +1,114 @@
+import path from 'node:path';
+import { Command, CommanderError } from 'commander';
+import { addKeysCommand } from '../../../server/access/cli';
+import { parseDuration, parseExpiry } from '../../../server/access/durations';
+import { parseKey } from '../../../server/access/key-format';
+import { makeFolder, removeFolders } from './support';
+
+const NOW_MS = Date.UTC(2030, 0, 1);
+let keysDb: string;
+
+/** Runs `capstan keys …` in this process. */
+async function keys(...args: string[]): Promise<{ code: number; out: string; err: string }> {
+  const result = { code: 0, out: '', err: '' };
+  const err = (text: string) => { result.err += text; };
+  const program = new Command('capstan').exitOverride().configureOutput({ writeErr: err, writeOut: (text) => { result.out += text; } });
+  addKeysCommand(program, { env: { CAPSTAN: '1', HOME: '/nowhere' }, now: () => NOW_MS, out: (text) => { result.out += text; }, err });
+  try {
+    await program.parseAsync(['keys', ...args, ...(args.includes('--data-dir') || args.length === 0 ? [] : ['--keys-db', keysDb])], { from: 'user' });
+  } catch (error) {
+    if (!(error instanceof CommanderError)) err(`error: ${(error as Error).message}\n`);
+    result.code = error instanceof CommanderError ? error.exitCode : 1;
+  }
+  return result;
+}
+
+const json = async (...args: string[]) => JSON.parse((await keys(...args, '--json')).out);
+
+beforeEach(() => { keysDb = path.join(makeFolder(), 'keys.db'); });
+afterAll(removeFolders);
+
+test('a key\'s life', async () => {
+  const created = await keys('create', '--name', 'ci', '--deployment', 'chat', '--deployment', 'search', '--expires', '30d', '--rpm', '60');
+  expect(created).toMatchObject({ code: 0, err: expect.stringMatching(/^created "ci" \(key_\w{26}, deployment-level, user:local\): chat, search\nKeep the secret/) as string });
+  // Standard output is the secret and nothing else.
+  expect(created.out).toMatch(/^\S+\n$/);
+  const publicId = parseKey(created.out.trim());
+  expect(publicId).toBeDefined();
+  expect(created.err).not.toContain(created.out.trim());
+
+  const { data: [listed] } = await json('list');
+  expect(Object.keys(listed)).toEqual([
+    'id', 'public_id', 'name', 'type', 'owner', 'deployments', 'display', 'state', 'expires_at', 'rotating_until', 'limits', 'created_by', 'created_at', 'updated_at', 'last_used_at', 'last_used_ip', 'rev',
+  ]);
+  expect(listed).toMatchObject({
+    public_id: publicId, name: 'ci', type: 'deployment-level', owner: { type: 'user', name: 'local' }, state: 'active', expires_at: '2030-01-31T00:00:00.000Z',
+    limits: { rpm: 60, tpm: null, parallel: null }, created_at: '2030-01-01T00:00:00.000Z', last_used_at: null,
+  });
+  const table = (await keys('list')).out;
+  expect(table.split('\n')[1]).toMatch(/^key_\w{26} {2}ci {4}sk-cap1_\w{12}_….{4} {2}deployment-level {2}user:local {2}chat, search {2}active {2}2030-01-31 00:00Z {2}never {6}60 rpm$/);
+  expect(table).not.toContain(created.out.trim());
+
+  expect(await json('edit', 'ci', '--name', 'robots', '--rpm', 'none', '--parallel', '2', '--expires', 'never')).toMatchObject({ name: 'robots', limits: { rpm: null, parallel: 2 }, expires_at: null });
+  expect(await json('edit', listed.id, '--type', 'user-level')).toMatchObject({ type: 'user-level', deployments: [] });
+  expect((await keys('disable', 'robots')).out).toMatch(/^disabled "robots"/);
+  expect(await json('list')).toMatchObject({ data: [{ state: 'disabled' }], next: null });
+  expect((await keys('enable', publicId as string)).out).toMatch(/^enabled "robots"/);
+  const rotated = await json('rotate', 'robots', '--grace', '24h');
+  expect(rotated).toMatchObject({ state: 'rotating', rotating_until: '2030-01-02T00:00:00.000Z', secret: expect.stringMatching(new RegExp(`^sk-cap1_${publicId}_`)) as string });
+  expect((await keys('rotate', 'robots')).out).toMatch(/^sk-cap1_\w+\n$/);
+  const unsure = await keys('delete', 'robots');
+  expect(unsure).toMatchObject({ code: 2, out: '', err: expect.stringContaining('--yes deletes "robots"') as string });
+  expect((await keys('delete', 'robots', '--yes')).out).toMatch(/^deleted "robots"/);
+  expect((await keys('list')).out).toBe('No keys yet: capstan keys create --name NAME makes one.\n');
+  expect((await keys('list', '--all')).out).toContain('deleted');
+});
+
+test('owners and deployments narrow the list', async () => {
+  await keys('create', '--name', 'a');
+  await keys('create', '--name', 'b', '--owner', 'org:lab', '--deployment', 'chat');
+  const names = async (...args: string[]) => (await json('list', ...args)).data.map(({ name }: { name: string }) => name).sort();
+  expect(await names()).toEqual(['a', 'b']);
+  expect(await names('--owner', 'org:lab')).toEqual(['b']);
+  expect(await names('--owner', 'org:nobody')).toEqual([]);
+  expect(await names('--deployment', 'chat')).toEqual(['b']);
+});
+
+test('the data directory is another way to say where', async () => {
+  const folder = makeFolder();
+  await keys('create', '--name', 'a', '--data-dir', folder);
+  keysDb = path.join(folder, 'capstan.db');
+  expect((await json('list')).data).toHaveLength(1);
+});
+
+test('what is wrong is a usage error that says what was expected', async () => {
+  const cases: [string[], RegExp][] = [
+    [['create'], /--name: expected what the key is for/],
+    [['create', '--name', 'x', '--type', 'admin'], /type: expected user-level or deployment-level/],
+    [['create', '--name', 'x', '--type', 'deployment-level'], /one or more/],
+    [['create', '--name', 'x', '--type', 'user-level', '--deployment', 'chat'], /has none of its own/],
+    [['create', '--name', 'x', '--expires', 'tomorrow'], /--expires: expected a duration such as 30d/],
+    [['create', '--name', 'x', '--expires', '2029-12-31T00:00:00Z'], /a time to come/],
+    [['create', '--name', 'x', '--rpm', '0'], /rpm: expected an integer from 1/],
+    [['create', '--name', 'x', '--tpm', '-5'], /--tpm: expected a number/],
+    [['create', '--name', 'x', '--owner', 'me'], /owner: expected user:NAME or org:NAME/],
+    [['edit', 'x'], /nothing to change/],
+    [['rotate', 'x', '--grace', '31d'], /grace: expected 0 to 30 days/],
+    [['rotate', 'x', '--grace', '5'], /--grace: expected a duration/],
+  ];
+  for (const [args, message] of cases) expect([args, await keys(...args)]).toMatchObject([args, { code: 2, out: '', err: expect.stringMatching(message) as string }]);
+  expect(await keys('disable', 'nobody')).toMatchObject({ code: 1, err: 'error: there is no key of this id or name\n' });
+  expect((await keys('crate')).code).toBe(1);
+  expect((await keys('list', '--bogus')).err).toContain('unknown option');
+});
+
+test.each([['0', 0], ['90s', 90_000], ['30m', 1_800_000], ['24h', 86_400_000], ['2w', 1_209_600_000]])('%s is %d ms', (text, ms) => expect(parseDuration('x', text)).toBe(ms));
+
+test.each(['', '5', '-1h', '1.5h', '1y', '1h30m', '9999999999d'])('%j is no duration', (text) => expect(() => parseDuration('x', text)).toThrow('expected a duration'));
+
+test('an expiry is a time, a duration or never', () => {
+  expect(parseExpiry('2030-01-31T01:00:00+01:00', 0)).toBe(Date.UTC(2030, 0, 31));
+  expect(parseExpiry('1h', 5)).toBe(3_600_005);
+  expect(parseExpiry('never', 5)).toBeNull();
+  for (const text of ['2030-01-31', '2030-13-31T00:00:00Z', '2030-01-31T00:00:00']) expect(() => parseExpiry(text, 0)).toThrow('--expires');
+});
