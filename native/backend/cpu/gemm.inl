@@ -3,7 +3,8 @@ namespace {
 
 using namespace capstan;
 
-constexpr int64_t kPrefetchWords = 512;  // 2 KB ahead of each panel's stream
+constexpr int64_t kPrefetchWords = 512;              // 2 KB ahead of each panel's stream
+constexpr int64_t kNextPanelsBytes = int64_t{640} << 10;  // the panels at work and the next ones stay in a second-level cache up to this
 
 // How one step of a chain reads weights: kStepWords 4-byte words of each panel, kActWords words of each row.
 struct F32Weights {
@@ -80,13 +81,17 @@ struct Bf16DotWeights {
 };
 #endif
 
-// Shape of one call: `steps` per part, weights of P panels from `w`.
+// Shape of one call: `steps` per part, weights of P panels from `w`. Each step fetches the lines at `ahead` words from the weights of the step, in the
+// last tail_steps of the last part at `tail_jump` more.
 struct TileArgs {
   const uint32_t* a;
   const uint32_t* w;
   int64_t panel_words;
   int64_t steps;
   int num_parts;
+  int64_t ahead[kTilePanels];
+  int64_t tail_steps;
+  int64_t tail_jump;
 };
 
 // sums (P, R, 16) of one tile.
@@ -95,7 +100,6 @@ template <class W, int R, int P>
   const uint32_t* a = args.a;
   const uint32_t* w = args.w;
   float pending[3][P * R * 16];  // subtrees that wait for their right half, by level
-  constexpr int64_t kAheadSteps = kPrefetchWords / W::kStepWords;
   for (int part = 0;; ++part) {
     Vec acc[P][R];
 #pragma GCC unroll 4
@@ -103,18 +107,20 @@ template <class W, int R, int P>
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) acc[p][r] = vec_zero();
     const bool is_last = part + 1 == args.num_parts;
-    // What lies ahead of the end of these P panels is the next P panels: the last steps prefetch those.
-    int64_t step = 0, end = is_last ? (args.steps > kAheadSteps ? args.steps - kAheadSteps : 0) : args.steps;
-    int64_t ahead = kPrefetchWords;
+    int64_t ahead[P];
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) ahead[p] = args.ahead[p];
+    int64_t step = 0, end = is_last ? args.steps - args.tail_steps : args.steps;
     for (int segment = 0; segment < 2; ++segment) {
       for (; step < end; ++step) {
 #pragma GCC unroll 4
-        for (int p = 0; p < P; ++p) prefetch(w + p * args.panel_words + ahead);
+        for (int p = 0; p < P; ++p) prefetch(w + ahead[p]);
         W::template step<R, P>(a, w, args.panel_words, acc);
         a += W::kActWords * R;
         w += W::kStepWords;
       }
-      ahead = kPrefetchWords + (P - 1) * args.panel_words;
+#pragma GCC unroll 4
+      for (int p = 0; p < P; ++p) ahead[p] += args.tail_jump;
       end = args.steps;
     }
     // Binary counter: part 1 meets part 0, part 3 meets part 2 and the two meet 0 + 1, ….
@@ -214,19 +220,37 @@ inline int panels_at_once(int64_t rows, int64_t left) {
   return wanted == 3 && left == 4 ? 2 : wanted;
 }
 
+// What a tile fetches ahead. One tile of rows: 2 KB ahead in each of its panels, and beyond their end in the next ones. Several: each fetches a part of
+// the next panels, so that memory works evenly while all tiles compute; the first ones one panel each.
+inline void plan_ahead(TileArgs& tile, int panels, int64_t tile_idx, int64_t num_tiles, int64_t step_words) {
+  const int64_t panel_bytes = tile.panel_words * 4;
+  if (num_tiles == 1 || 2 * panels * panel_bytes > kNextPanelsBytes) {
+    for (int p = 0; p < panels; ++p) tile.ahead[p] = p * tile.panel_words + kPrefetchWords;
+    tile.tail_steps = kPrefetchWords / step_words < tile.steps ? kPrefetchWords / step_words : tile.steps;
+    tile.tail_jump = (panels - 1) * tile.panel_words;
+    return;
+  }
+  for (int p = 0; p < panels; ++p) {
+    const bool is_mine = num_tiles >= panels ? p == tile_idx : p % num_tiles == tile_idx;
+    tile.ahead[p] = is_mine ? (panels + p) * tile.panel_words : 0;  // 0: the line that is read anyway
+  }
+  tile.tail_steps = tile.tail_jump = 0;
+}
+
 template <class W>
 void gemm_with(const GemmArgs& args) {
   const int64_t steps = args.acts.words / W::kActWords;
   const int64_t panel_words = steps * W::kStepWords;
   const uint32_t* weights = static_cast<const uint32_t*>(args.weights);
+  const int64_t num_tiles = (args.acts.rows + kTileRows - 1) / kTileRows;
   float sums[kTilePanels * kTileRows * 16];
   int panels = 0;
   for (int64_t panel = args.panel_begin; panel < args.panel_end; panel += panels) {
     panels = panels_at_once(args.acts.rows, args.panel_end - panel);
     for (int64_t row = 0; row < args.acts.rows; row += kTileRows) {
       const int rows = args.acts.rows - row < kTileRows ? static_cast<int>(args.acts.rows - row) : kTileRows;
-      const TileArgs tile{args.acts.data + row * args.acts.words, weights + panel * panel_words, panel_words,
-                          steps / args.num_parts, args.num_parts};
+      TileArgs tile{args.acts.data + row * args.acts.words, weights + panel * panel_words, panel_words, steps / args.num_parts, args.num_parts, {}, 0, 0};
+      plan_ahead(tile, panels, row / kTileRows, num_tiles, W::kStepWords);
       compute_tile_any<W>(rows, panels, tile, sums);
       if (args.output == GemmOutput::kGated)
         store_gated_tile(args, row, rows, panel, panels, sums);
