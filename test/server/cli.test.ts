@@ -1,6 +1,7 @@
 /** The command as a user meets it: processes, exit codes, signals. */
 import { execFileSync } from 'node:child_process';
 import { createServer } from 'node:net';
+import { defaultServeOptions, SERVE_FLAGS } from '../../server/flags';
 import { killAll, prepare, type Running, start, startServer } from '../fakes/server-process';
 import { tinyModel } from '../fakes/tiny-model';
 
@@ -86,8 +87,7 @@ describe('address', () => {
     [{}, [], '127.0.0.1', 8080], [{ PLATFORM_SERVING_PRODUCTION: '' }, [], '127.0.0.1', 8080], [{ PLATFORM_SERVING_PRODUCTION: '1' }, [], '0.0.0.0', 80],
     [{ PLATFORM_SERVING_PRODUCTION: '1', PLATFORM_SERVING_HOST: '127.0.0.2', PLATFORM_SERVING_PORT: '9' }, [], '127.0.0.2', 9],
     [{ PLATFORM_SERVING_PRODUCTION: '1', PLATFORM_SERVING_PORT: '9' }, ['--port', '10', '--host', '127.0.0.3'], '127.0.0.3', 10],
-  ])('%j %j', async (variables, args, host, port) => {
-    const { defaultServeOptions, SERVE_FLAGS } = await import('../../server/flags');
+  ])('%j %j', (variables, args, host, port) => {
     const options = defaultServeOptions(variables);
     for (let i = 0; i < args.length; i += 2) SERVE_FLAGS.find(({ spelling }) => spelling.startsWith(`${args[i]} `))!.apply!(options, args[i + 1], args[i]);
     expect([options.host, options.port]).toEqual([host, port]);

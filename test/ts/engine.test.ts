@@ -135,7 +135,7 @@ describe('generate', () => {
   });
 
   test('a full queue refuses with its code', async () => {
-    fake.answer = () => ({ text: 'a', stepMs: 50 });
+    fake.answer = () => ({ text: 'a'.repeat(20), stepMs: 50 });
     const engine = await loadEngine({ maxQueuedRequests: 1 });
     const first = engine.generate('x');
     await first.submitted;

@@ -334,8 +334,9 @@ describe('a wrong request says which field, and nothing at length', () => {
     const small = await Engine.load(tinyModel(), { maxQueuedRequests: 1 });
     const other = makeApp();
     other.serve(small);
-    fake.answer = () => ({ text: 'a', stepMs: 50 });
+    fake.answer = () => ({ text: 'a'.repeat(20), stepMs: 50 });
     const first = send({ messages: MESSAGES }, {}, other);
+    while (fake.requests.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
     const second = await send({ messages: MESSAGES }, {}, other);
     expect([second.status, second.headers['Retry-After'], second.json.error.type, second.json.error.code]).toEqual([429, '1', 'rate_limit_error', 'queue_full']);
     expect((await first).status).toBe(200);
