@@ -1,0 +1,94 @@
+// The key check at 100,000 keys: time of a warm check, memory of the table. Run:
+//   node -r ./test/oracle/register-ts.cjs --expose-gc benchmarks/access.ts [keys] [--json]
+import os from 'node:os';
+import { KeyCheck } from '../server/access/check';
+import { generateKey } from '../server/access/key-format';
+import { LastUses } from '../server/access/last-use';
+import { KeyLimiter } from '../server/access/limiter';
+import { KeyTable } from '../server/access/table';
+import { Verifier } from '../server/access/verifier';
+
+const ROUNDS = 20;
+const CHECKS = 5_000;
+const numKeys = Number(process.argv[2] ?? 100_000) || 100_000;
+const target = { id: 'dep_00000000000000000000000000', ownerId: 'usr_00000000000000000000000000' };
+const monotonicMs = () => performance.now();
+
+/** As the database gives them: every string its own. */
+function fill(table: KeyTable, check: KeyCheck, secrets: string[]): void {
+  for (let i = 0; i < numKeys; i++) {
+    const { publicId, secret } = generateKey();
+    const copy = (text: string) => Buffer.from(text, 'latin1').toString('latin1');
+    table.apply({
+      id: copy(`key_${String(i).padStart(26, '0')}`), publicId: copy(publicId), ownerId: copy(target.ownerId), isEnabled: true, expiresAt: i % 2 === 0 ? null : 4_000_000_000_000 + i, limits: null,
+      deployments: i % 2 === 0 ? null : [copy(target.id)],
+      secrets: [{ version: 1, hash: `$argon2id$v=19$m=19456,t=2,p=1$${secret.slice(21, 43)}$${secret.slice(15, 58)}`, validUntil: null }], rev: i + 1,
+    });
+    check.learn(publicId, 1, secret);
+    secrets.push(secret);
+  }
+}
+
+function usedBytes(): number {
+  globalThis.gc?.();
+  globalThis.gc?.();
+  const { heapUsed, external } = process.memoryUsage();
+  return heapUsed + external;
+}
+
+interface Figures {
+  /** Processor time of this process per check, which neighbours do not lengthen. */
+  cpu: number;
+  p50: number;
+  p99: number;
+}
+
+/** In microseconds. */
+function measure(run: (i: number) => void): Figures {
+  const samples = new Float64Array(CHECKS);
+  const cpuBefore = process.cpuUsage();
+  for (let i = 0; i < CHECKS; i++) run(i);
+  const { user, system } = process.cpuUsage(cpuBefore);
+  for (let i = 0; i < CHECKS; i++) {
+    const begin = process.hrtime.bigint();
+    run(i);
+    samples[i] = Number(process.hrtime.bigint() - begin) / 1000;
+  }
+  samples.sort();
+  const at = (share: number) => samples[Math.floor(CHECKS * share)];
+  return { cpu: (user + system) / CHECKS, p50: at(0.5), p99: at(0.99) };
+}
+
+const table = new KeyTable();
+const check = new KeyCheck({
+  table, lastUses: new LastUses(), limiter: new KeyLimiter(monotonicMs), now: Date.now, isFresh: () => true,
+  verifier: new Verifier({ maxRunning: 2, maxWaiting: 32, maxFailuresPerMinute: 20, monotonicMs }),
+});
+const secrets: string[] = [];
+const before = usedBytes();
+fill(table, check, secrets);
+const withSecrets = usedBytes();
+const requests = secrets.map((secret) => ({ headers: [['host', 'localhost'], ['content-type', 'application/json'], ['authorization', `Bearer ${secret}`]] as [string, string][], remoteAddress: '127.0.0.1' }));
+const unknown = Array.from({ length: 1000 }, () => ({ ...requests[0], headers: [['authorization', `Bearer ${generateKey().secret}`]] as [string, string][] }));
+const wrong = Array.from({ length: 1000 }, (_, i) => ({ ...requests[0], headers: [['authorization', `Bearer ${generateKey(secrets[i].slice(8, 20)).secret}`]] as [string, string][] }));
+// The keys' own texts are the benchmark's: one string of 59 characters (80 bytes) and its place in an array.
+const tableBytes = withSecrets - before - secrets.length * (80 + 8);
+
+let seed = 1;
+const next = () => (seed = (Math.imul(seed, 1_103_515_245) + 12_345) & 0x7fffffff);
+const rows = {
+  'good key': () => void check.check(requests[next() % numKeys], target),
+  'wrong secret': (i: number) => void check.check(wrong[i % 1000], target),
+  'unknown id': (i: number) => void check.check(unknown[i % 1000], target),
+};
+const results = Object.entries(rows).map(([name, run]) => {
+  const rounds = Array.from({ length: ROUNDS + 2 }, () => measure(run)).slice(2).sort((a, b) => a.p99 - b.p99);
+  return { name, median: rounds[Math.floor(ROUNDS / 2)], quietest: rounds[0] };
+});
+const [load] = os.loadavg();
+if (process.argv.includes('--json')) console.log(JSON.stringify({ node: process.version, load, numKeys, tableBytes, results }));
+else {
+  console.log(`${numKeys} keys, all warm: ${(tableBytes / 1e6).toFixed(1)} MB (${Math.round(tableBytes / numKeys)} bytes a key); node ${process.version}; load ${load.toFixed(1)}; µs a check, ${ROUNDS} rounds of ${CHECKS}`);
+  const line = ({ cpu, p50, p99 }: Figures) => `cpu ${cpu.toFixed(2)}  p50 ${p50.toFixed(2)}  p99 ${p99.toFixed(2)}`;
+  for (const { name, median, quietest } of results) console.log(`${name.padEnd(14)} median round: ${line(median)}   quietest: ${line(quietest)}`);
+}
