@@ -53,7 +53,7 @@ describe('native code', () => {
     ['native/comm', ['native/base', 'native/backend', 'native/comm']],
     ['native/grammar', ['native/base', 'native/grammar']],
     ['native/model', ['native/base', 'native/backend', 'native/comm', 'native/model']],
-    ['native/engine', ['native/base', 'native/backend', 'native/comm', 'native/model', 'native/engine']],
+    ['native/engine', ['native/base', 'native/backend', 'native/comm', 'native/grammar', 'native/model', 'native/engine']],
     ['native/binding', ['native']],
     ['cuda', ['native/base', 'native/backend', 'native/comm', 'cuda']],
   ])('%s includes only what lies below it', (folder, may) => {

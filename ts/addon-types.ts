@@ -155,6 +155,8 @@ export interface NativeRequest {
   cacheSalt: string;
   /** Drop one leading space of the completion (metaspace tokenizers whose decoded prompt is empty). */
   stripLeadingSpace: boolean;
+  /** What the text is held to: compiled by the same engine. */
+  grammar?: NativeGrammar | null;
 }
 
 export interface NativeTokenLogprob {
@@ -244,6 +246,8 @@ export interface NativeEngine {
   readonly info: NativeEngineInfo;
   /** Returns the request's id. Throws an Error with `code`. */
   submit(request: NativeRequest): number;
+  /** Compiles on a pool thread, for requests to this engine. Rejects with code invalid_argument and a message that says what is wrong where. */
+  compileGrammar(source: NativeGrammarSource): Promise<NativeGrammar>;
   /** Ends every choice with reason 'abort'; unknown or finished ids are ignored. */
   abort(id: number): void;
   stats(): NativeStats;

@@ -1,6 +1,7 @@
 #include "native/binding/engine_binding.h"
 
 #include "native/binding/js_call.h"
+#include "native/binding/grammar_binding.h"
 #include "native/binding/records.h"
 
 namespace capstan {
@@ -93,6 +94,7 @@ Napi::Object EngineBinding::expose(Napi::Env env, LoadedEngine loaded) {
   object.Set("info", from_info(env, loaded.info));
   const auto self = shared_from_this();
   object.Set("submit", Napi::Function::New(env, [self](const Napi::CallbackInfo& info) { return self->submit(info); }, "submit"));
+  object.Set("compileGrammar", Napi::Function::New(env, [self](const Napi::CallbackInfo& info) { return self->compile_grammar(info); }, "compileGrammar"));
   object.Set("abort", Napi::Function::New(
                           env,
                           [self](const Napi::CallbackInfo& info) {
@@ -126,6 +128,15 @@ Napi::Value EngineBinding::submit(const Napi::CallbackInfo& info) {
   } catch (const std::exception& error) {
     throw to_js_error(env, error);
   }
+}
+
+Napi::Value EngineBinding::compile_grammar(const Napi::CallbackInfo& info) {
+  const auto self = shared_from_this();
+  return capstan::compile_grammar(info.Env(), info[0], [self] {
+    const std::lock_guard lock(self->engine_mutex_);
+    if (!self->engine_) throw Error(ErrorCode::kEngineClosed, "the engine is closed");
+    return self->engine_->token_table();
+  });
 }
 
 Napi::Value EngineBinding::close(Napi::Env env) {

@@ -29,6 +29,7 @@ class EngineBinding : public std::enable_shared_from_this<EngineBinding> {
   using EventsFunction = Napi::TypedThreadSafeFunction<EngineBinding, void, &EngineBinding::call_js>;
 
   Napi::Value submit(const Napi::CallbackInfo& info);
+  Napi::Value compile_grammar(const Napi::CallbackInfo& info);
   Napi::Value close(Napi::Env env);
   void deliver(Napi::Env env, const Napi::Function& on_events);
   // Joins the engine's thread and frees it. From any thread, any number of times.

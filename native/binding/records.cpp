@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "native/binding/grammar_binding.h"
+
 namespace capstan {
 namespace {
 
@@ -298,6 +300,7 @@ Request to_request(const Napi::Object& object) {
   request.sampling = to_sampling(record(object, "sampling"));
   request.cache_salt = text(object, "cacheSalt");
   request.strips_leading_space = boolean(object, "stripLeadingSpace");
+  request.grammar = to_compiled_grammar(object.Get("grammar"));
   return request;
 }
 

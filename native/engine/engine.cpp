@@ -103,6 +103,8 @@ void Engine::check_request(const Request& request) const {
           std::to_string(request.num_choices));
   check_ids("prompt", request.prompt_token_ids, options_.vocab_size);
   check_sampling(request.sampling, options_.vocab_size);
+  if (request.grammar)
+    require(request.grammar->tokens() != nullptr && request.grammar->tokens() == token_table_.load().get(), "grammar", "one that this engine compiled", "another");
   if (num_prompt + request.sampling.max_tokens > max_model_len)
     throw Error(ErrorCode::kContextLengthExceeded, "the context length is " + std::to_string(max_model_len) + " tokens; the prompt has " +
                                                        std::to_string(num_prompt) + " and maxTokens is " +
@@ -138,6 +140,10 @@ std::vector<std::unique_ptr<Sequence>> Engine::make_sequences(Request& request, 
     seq->allowed_mask = allowed_mask;
     seq->ending_ids = ending_ids;
     seq->logit_bias = sampling.logit_bias;
+    if (request.grammar) {
+      seq->grammar = std::make_unique<grammar::GrammarMatcher>(request.grammar);
+      seq->grammar_mask.resize(static_cast<size_t>((options_.vocab_size + 31) / 32));
+    }
     seq->submit_time = now;
     if (sampling.repetition_penalty != 1.0f) seq->prompt_ids = sorted_distinct(request.prompt_token_ids);
     if (seq->sampling.num_prompt_logprobs >= 0) seq->prompt_logprobs.resize(request.prompt_token_ids.size());
@@ -163,6 +169,16 @@ RequestId Engine::submit(Request request) {
   }
   wake_.notify_one();
   return request_id;
+}
+
+std::shared_ptr<const grammar::TokenTable> Engine::token_table() {
+  const std::lock_guard lock(token_table_mutex_);
+  auto table = token_table_.load();
+  if (!table) {
+    table = std::make_shared<const grammar::TokenTable>(vocabulary_->bytes, vocabulary_->offsets, vocabulary_->is_special, options_.eos_token_ids);
+    token_table_.store(table);
+  }
+  return table;
 }
 
 void Engine::abort(RequestId request_id) {
@@ -308,13 +324,14 @@ void Engine::accept_token(Sequence& seq, const SampleResult& result) {
   if (seq.num_completion_tokens() == 0) seq.first_token_time = Clock::now();
   if (seq.sampling.max_tokens == 0) return end(seq, FinishReason::kLength);
   const int32_t token_id = result.token_id;
+  if (!accept_in_grammar(seq, token_id)) return;
   scheduler_.append(seq, token_id);
   if (seq.has_penalties()) count_completion(seq, token_id);
   Event& event = event_of(seq);
   event.token_ids.push_back(token_id);
   if (seq.sampling.num_logprobs >= 0) event.logprobs.push_back(to_logprobs(result));
 
-  const bool is_ending = std::ranges::find(seq.ending_ids, token_id) != seq.ending_ids.end();
+  const bool is_ending = std::ranges::find(seq.ending_ids, token_id) != seq.ending_ids.end() || (seq.grammar && seq.grammar->is_terminated());
   const bool is_hidden = (is_ending && !seq.sampling.includes_stop_in_output) ||
                          (seq.sampling.skips_special_tokens && vocabulary_->is_special[static_cast<size_t>(token_id)]);
   const bool may_stop = !is_ending && seq.num_completion_tokens() > seq.sampling.min_tokens;
@@ -325,11 +342,23 @@ void Engine::accept_token(Sequence& seq, const SampleResult& result) {
     end(seq, FinishReason::kStop, [&](Finish& finish) { finish.stop_token_id = is_asked_for ? token_id : -1; });
   } else if (stop_idx >= 0) {
     end(seq, FinishReason::kStop, [&](Finish& finish) { finish.stop_string = seq.sampling.stop_strings[static_cast<size_t>(stop_idx)]; });
+  } else if (seq.grammar && seq.grammar->is_complete()) {
+    end(seq, FinishReason::kStop);
   } else if (seq.num_completion_tokens() >= seq.sampling.max_tokens) {
     end(seq, FinishReason::kLength);
   } else {
     event.text_delta += seq.text.take();
   }
+}
+
+// Moves the grammar on. A token that it does not take can only come of a mask without ids, as the allowed ids may leave: that ends the sequence.
+bool Engine::accept_in_grammar(Sequence& seq, int32_t token_id) {
+  if (!seq.grammar || seq.grammar->accept(token_id)) return true;
+  end(seq, FinishReason::kError, [](Finish& finish) {
+    finish.error_code = ErrorCode::kInvalidArgument;
+    finish.error_message = "grammar: no token that may be sampled goes on from here";
+  });
+  return false;
 }
 
 // Every sequence ends here, once.

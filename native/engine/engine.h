@@ -53,6 +53,8 @@ class Engine {
   // Throws kInvalidArgument, kContextLengthExceeded, kQueueFull, kEngineClosed, or the failure's code.
   RequestId submit(Request request);
   void abort(RequestId request_id);
+  // The vocabulary as grammars use it; made on first use, which takes about half a second for a large one. From any thread.
+  std::shared_ptr<const grammar::TokenTable> token_table();
   EngineStats stats() const;
   // Ends open requests with kEngineClosed and joins the thread. Idempotent; not from the sink.
   void close();
@@ -74,6 +76,7 @@ class Engine {
   void settle_sequence(const Batch& batch, const ScheduledSequence& scheduled);
   void accept_prompt_logprobs(const Batch& batch, const ScheduledSequence& scheduled);
   void accept_token(Sequence& seq, const SampleResult& result);
+  bool accept_in_grammar(Sequence& seq, int32_t token_id);
   void end(Sequence& seq, FinishReason reason, const std::function<void(Finish&)>& detail = nullptr);
   void fail_all(ErrorCode code, const std::string& message);
   void retire_finished(uint64_t collected_step);
@@ -85,6 +88,8 @@ class Engine {
   const std::shared_ptr<const Vocabulary> vocabulary_;
   const EventSink sink_;
   const std::unique_ptr<StepRunner> runner_;
+  std::mutex token_table_mutex_;  // held while it is made
+  std::atomic<std::shared_ptr<const grammar::TokenTable>> token_table_;
 
   // ---- shared with callers, under mutex_ ----
   mutable std::mutex mutex_;

@@ -1,12 +1,14 @@
 #pragma once
 // What a caller submits, and what the engine tells of it. Plain records; `native/binding` converts them.
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "native/base/error.h"
+#include "native/grammar/matcher.h"
 
 namespace capstan {
 
@@ -40,6 +42,7 @@ struct Request {
   SamplingParams sampling;
   std::string cache_salt;
   bool strips_leading_space = false;
+  std::shared_ptr<const grammar::CompiledGrammar> grammar;  // that the text is held to, made for the engine's token_table(); or null
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kAbort, kError };

@@ -18,7 +18,14 @@ void add_prompt_logprob_rows(Batch& batch, const ScheduledSequence& scheduled, i
   }
 }
 
-SampleRow make_sample_row(const Sequence& seq) {
+// The ids that both the request and the grammar's state allow.
+std::span<const uint32_t> fill_grammar_mask(Sequence& seq) {
+  seq.grammar->fill_mask(seq.grammar_mask);
+  for (size_t i = 0; i < seq.allowed_mask.size(); ++i) seq.grammar_mask[i] &= seq.allowed_mask[i];
+  return seq.grammar_mask;
+}
+
+SampleRow make_sample_row(Sequence& seq) {
   const SamplingParams& sampling = seq.sampling;
   SampleRow row;
   row.num_logprobs = sampling.num_logprobs;
@@ -35,7 +42,7 @@ SampleRow make_sample_row(const Sequence& seq) {
   row.counts = {seq.prompt_ids, seq.completion_counts};
   row.logit_bias = seq.logit_bias;
   if (seq.num_tokens_ahead() - seq.num_prompt_tokens < sampling.min_tokens) row.banned_ids = seq.ending_ids;
-  row.allowed_mask = seq.allowed_mask;
+  row.allowed_mask = seq.grammar ? fill_grammar_mask(seq) : seq.allowed_mask;
   return row;
 }
 

@@ -2,6 +2,7 @@
 // The engine's running state of one choice of one request.
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,6 +48,9 @@ struct Sequence {
   // ---- sampler: tables for penalties ----
   std::vector<int32_t> prompt_ids;    // distinct, ascending; only with a repetition penalty
   std::vector<std::pair<int32_t, int32_t>> completion_counts;  // ascending by id; only with penalties
+  // ---- structured output, only with a grammar: advanced by the engine, the mask filled by the sampler ----
+  std::unique_ptr<grammar::GrammarMatcher> grammar;
+  std::vector<uint32_t> grammar_mask;    // (ceil(vocab_size / 32)) bit per id that may come next
   // ---- output ----
   TextOutput text;
   std::vector<std::optional<TokenLogprobs>> prompt_logprobs;
@@ -61,7 +65,7 @@ struct Sequence {
     return sampling.repetition_penalty != 1.0f || sampling.presence_penalty != 0.0f || sampling.frequency_penalty != 0.0f;
   }
   // The next step of such a sequence is planned only after the last one is collected (architecture, contract 1).
-  bool needs_host() const { return has_penalties() || sampling.num_prompt_logprobs >= 0; }
+  bool needs_host() const { return has_penalties() || grammar != nullptr || sampling.num_prompt_logprobs >= 0; }
 };
 
 }  // namespace capstan

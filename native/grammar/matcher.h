@@ -41,6 +41,8 @@ class GrammarMatcher {
   // Takes bytes as if they were one token.
   bool accept_bytes(std::string_view bytes);
   bool can_end() const { return !is_terminated_ && current_.is_at_bottom; }
+  // Whether the text may end here and cannot go on.
+  bool is_complete() const { return current_.is_at_bottom && current_.configs.empty(); }
   bool is_terminated() const { return is_terminated_; }  // by an EOS token
   // Takes back the last tokens; false if there are not so many to take back.
   bool rollback(size_t num_tokens);

@@ -75,6 +75,10 @@ class FakeEngine implements NativeEngine {
     return id;
   }
 
+  compileGrammar(): Promise<never> {
+    return Promise.reject(makeError('invalid_argument', 'the fake engine knows no grammars'));
+  }
+
   #run(id: number, request: NativeRequest): void {
     const { vocab } = this.#load;
     const prompt = Buffer.concat([...request.promptTokenIds].map((token) => tokenBytes(vocab, token))).toString();

@@ -1,0 +1,69 @@
+/** Structured output on a real model: what it samples at a high temperature validates. */
+import Ajv2020 from 'ajv/dist/2020';
+import { loadAddon } from '../../ts/addon';
+import type { NativeEngine, NativeGrammarSource } from '../../ts/addon-types';
+import { loadNative } from '../../ts/load';
+import type { Model } from '../../ts/model/model';
+import { resolveSampling } from '../../ts/sampling';
+import { schemaToGrammar } from '../../ts/text/json-schema';
+
+const SAMPLES = 6;
+let native: NativeEngine;
+let model: Model;
+let onFinish: () => void = () => undefined;
+const answers = new Map<number, { text: string; reason?: string }>();
+
+beforeAll(async () => {
+  ({ native, model } = await loadNative(loadAddon, 'demo', {}, undefined, (events) => {
+    for (const { id, textDelta, finish } of events) {
+      const answer = answers.get(id) ?? { text: '' };
+      answer.text += textDelta;
+      if (finish !== null) answer.reason = finish.reason;
+      answers.set(id, answer);
+    }
+    onFinish();
+  }));
+});
+
+afterAll(() => native.close());
+
+async function sample(source: NativeGrammarSource): Promise<{ text: string; reason?: string }[]> {
+  const grammar = await native.compileGrammar(source);
+  const promptTokenIds = await model.tokenizer.encode('The answer: ', true);
+  const limits = { vocabSize: model.config.spec.vocabSize, maxModelLen: native.info.maxModelLen, numPromptTokens: promptTokenIds.length };
+  const ids = Array.from({ length: SAMPLES }, (_, seed) => {
+    const { sampling } = resolveSampling({ temperature: 1.5, maxTokens: 200, seed }, {}, limits);
+    return native.submit({ promptTokenIds, numChoices: 1, sampling, cacheSalt: '', stripLeadingSpace: false, grammar });
+  });
+  await new Promise<void>((resolve) => {
+    onFinish = () => {
+      if (ids.every((id) => answers.get(id)?.reason !== undefined)) resolve();
+    };
+    onFinish();
+  });
+  return ids.map((id) => answers.get(id) ?? { text: '' });
+}
+
+test.each([
+  { type: 'object', properties: { city: { type: 'string', maxLength: 20 }, temperature: { type: 'integer', minimum: -50, maximum: 50 }, unit: { enum: ['C', 'F'] } }, required: ['city', 'temperature', 'unit'] },
+  { type: 'array', items: { type: 'number', minimum: 0, maximum: 1 }, minItems: 3, maxItems: 5 },
+  { anyOf: [{ type: 'string', pattern: '^[a-z]{3,12}$' }, { type: 'boolean' }] },
+])('samples of %j validate', async (schema) => {
+  const validate = new Ajv2020().compile(schema);
+  for (const { text, reason } of await sample({ kind: 'rules', ...schemaToGrammar(schema) })) {
+    expect([text, reason]).toEqual([text, 'stop']);
+    expect([text, validate(JSON.parse(text))]).toEqual([text, true]);
+  }
+});
+
+test('samples of a regular expression and of a GBNF text match', async () => {
+  for (const { text } of await sample({ kind: 'regex', pattern: '(\\d{3}-){2}\\d{4}' })) expect(text).toMatch(/^(\d{3}-){2}\d{4}$/);
+  for (const { text } of await sample({ kind: 'gbnf', text: 'root ::= ("yes" | "no") "!"{1,3}' })) expect(text).toMatch(/^(yes|no)!{1,3}$/);
+});
+
+test('what is no grammar of this engine is refused', async () => {
+  const { sampling } = resolveSampling({ maxTokens: 1 }, {}, { vocabSize: 100, maxModelLen: 100, numPromptTokens: 1 });
+  const submit = (grammar: unknown) => native.submit({ promptTokenIds: Int32Array.of(1), numChoices: 1, sampling, cacheSalt: '', stripLeadingSpace: false, grammar: grammar as never });
+  const other = await loadAddon().compileGrammar({ kind: 'regex', pattern: 'a' });
+  for (const grammar of [1, 'a', {}, { matcher: () => null }, other]) expect(() => submit(grammar)).toThrow(expect.objectContaining({ code: 'invalid_argument' }));
+});
