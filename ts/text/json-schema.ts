@@ -1,4 +1,3 @@
-import { isDeepStrictEqual } from 'node:util';
 import { choice, type Grammar, type GrammarExpr, literal, optional, repeat, rule, sequence } from './grammar';
 import { FORMATS } from './json-formats';
 import { type Bound, integerRange, numberRange } from './json-numbers';
@@ -10,6 +9,8 @@ import { alternativesOverlap } from './schema-overlap';
 const MAX_DEPTH = 64;
 const MAX_SCHEMAS = 10_000;
 const MAX_ENUM_BYTES = 1 << 20;
+/** They are compared pair by pair. */
+const MAX_ONE_OF = 100;
 
 /** Keywords that speak of one type only. Without `type` they imply it. */
 const KEYWORDS: Record<TypeName, readonly string[]> = {
@@ -134,6 +135,7 @@ class SchemaConverter {
     const hasBase = Object.keys(base).some((key) => !ANNOTATIONS.has(key));
     const alternatives = list.map((item, i) => asSchema(item, `${path}/${keyword}/${i}`));
     if (keyword === 'oneOf') {
+      if (list.length > MAX_ONE_OF) throw unsupported(`${path}/oneOf`, `more than ${MAX_ONE_OF} alternatives; use anyOf`);
       const flat = alternatives.map((item, i) => this.#flatten(item, `${path}/oneOf/${i}`, depth));
       for (const [i, first] of flat.entries()) {
         const j = flat.findIndex((other, at) => at > i && alternativesOverlap(mergeSafely(base, first), mergeSafely(base, other), path));
@@ -343,10 +345,9 @@ function constants(schema: Schema, path: string): GrammarExpr {
   if (other !== undefined) throw unsupported(`${path}/${other}`, `beside ${keyword} it is not supported`);
   const types = typesOf(schema, path);
   const values = (keyword === 'enum' ? listAt(schema.enum, `${path}/enum`) : [schema.const]).filter((value) => types === undefined || types.some((type) => isOfType(value, type)));
-  const distinct = values.length > 1000 ? values : values.filter((value, i) => values.findIndex((earlier) => isDeepStrictEqual(earlier, value)) === i);
-  if (distinct.length === 0) throw unsupported(path, 'no value matches');
-  if (JSON.stringify(distinct).length > MAX_ENUM_BYTES) throw unsupported(`${path}/${keyword}`, `more than ${MAX_ENUM_BYTES} bytes`);
-  return choice(...distinct.map((value) => constant(value, path)));
+  if (values.length === 0) throw unsupported(path, 'no value matches');
+  if (JSON.stringify(values).length > MAX_ENUM_BYTES) throw unsupported(`${path}/${keyword}`, `more than ${MAX_ENUM_BYTES} bytes`);
+  return choice(...values.map((value) => constant(value, path)));
 }
 
 function isOfType(value: unknown, type: TypeName): boolean {

@@ -53,7 +53,7 @@ function mergeKeyword(key: string, a: Schema, b: Schema, path: string): unknown 
   switch (key) {
     case 'type': return mergeTypes(typesOf(a, path) ?? [], typesOf(b, path) ?? []);
     case 'required': return [...new Set([...asList(left), ...asList(right)])];
-    case 'enum': return asList(left).filter((value) => asList(right).some((other) => isDeepStrictEqual(value, other)));
+    case 'enum': return commonValues(asList(left), asList(right));
     case 'minimum': case 'exclusiveMinimum': case 'minLength': case 'minItems': case 'minProperties': return Math.max(left as number, right as number);
     case 'maximum': case 'exclusiveMaximum': case 'maxLength': case 'maxItems': case 'maxProperties': return Math.min(left as number, right as number);
     case 'uniqueItems': return left === true || right === true;
@@ -61,6 +61,17 @@ function mergeKeyword(key: string, a: Schema, b: Schema, path: string): unknown 
     case 'allOf': return [...asList(left), ...asList(right)];
     default: throw unsupported(`${path}/${key}`, `two different ${key} for one value are not supported`);
   }
+}
+
+/** The values of `a` that are in `b` too; by their text, as long lists would take too long pair by pair. */
+export function commonValues(a: readonly unknown[], b: readonly unknown[]): unknown[] {
+  const keys = new Set(b.map(valueKey));
+  return a.filter((value) => keys.has(valueKey(value)));
+}
+
+/** Equal for equal JSON values. */
+function valueKey(value: unknown): string {
+  return JSON.stringify(value, (_, part: unknown) => (typeof part === 'object' && part !== null && !Array.isArray(part) ? Object.fromEntries(Object.entries(part).sort(([a], [b]) => (a < b ? -1 : 1))) : part));
 }
 
 function mergeTypes(a: TypeName[], b: TypeName[]): TypeName[] {

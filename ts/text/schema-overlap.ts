@@ -1,5 +1,4 @@
-import { isDeepStrictEqual } from 'node:util';
-import { asSchema, type Schema, typesOf } from './schema-merge';
+import { asSchema, commonValues, type Schema, typesOf } from './schema-merge';
 
 const MAX_DEPTH = 8;
 
@@ -7,7 +6,7 @@ const MAX_DEPTH = 8;
 export function alternativesOverlap(a: Schema, b: Schema, path: string, depth = 0): boolean {
   if (depth > MAX_DEPTH) return true;
   const [valuesA, valuesB] = [constantsOf(a), constantsOf(b)];
-  if (valuesA !== undefined && valuesB !== undefined) return valuesA.some((value) => valuesB.some((other) => isDeepStrictEqual(value, other)));
+  if (valuesA !== undefined && valuesB !== undefined) return commonValues(valuesA, valuesB).length > 0;
   const [typesA, typesB] = [kindsOf(a, path), kindsOf(b, path)];
   if (typesA === undefined || typesB === undefined) return true;
   const common = typesA.filter((type) => typesB.includes(type));
