@@ -1,7 +1,7 @@
 // The key check at 100,000 keys: time of a warm check, memory of the table. Run:
 //   node -r ./test/oracle/register-ts.cjs --expose-gc benchmarks/access.ts [keys] [--json]
 import os from 'node:os';
-import { KeyCheck } from '../server/access/check';
+import { type CheckedRequest, KeyCheck } from '../server/access/check';
 import { generateKey } from '../server/access/key-format';
 import { LastUses } from '../server/access/last-use';
 import { KeyLimiter } from '../server/access/limiter';
@@ -43,15 +43,17 @@ interface Figures {
   p99: number;
 }
 
-/** In microseconds. */
-function measure(run: (i: number) => void): Figures {
+/** In microseconds. The request is made outside what is timed: a server has just read it. */
+function measure(request: (i: number) => CheckedRequest): Figures {
   const samples = new Float64Array(CHECKS);
+  const requests = Array.from({ length: CHECKS }, (_, i) => request(i));
   const cpuBefore = process.cpuUsage();
-  for (let i = 0; i < CHECKS; i++) run(i);
+  for (let i = 0; i < CHECKS; i++) void check.check(requests[i], target);
   const { user, system } = process.cpuUsage(cpuBefore);
   for (let i = 0; i < CHECKS; i++) {
+    const fresh = request(i);
     const begin = process.hrtime.bigint();
-    run(i);
+    void check.check(fresh, target);
     samples[i] = Number(process.hrtime.bigint() - begin) / 1000;
   }
   samples.sort();
@@ -68,21 +70,21 @@ const secrets: string[] = [];
 const before = usedBytes();
 fill(table, check, secrets);
 const withSecrets = usedBytes();
-const requests = secrets.map((secret) => ({ headers: [['host', 'localhost'], ['content-type', 'application/json'], ['authorization', `Bearer ${secret}`]] as [string, string][], remoteAddress: '127.0.0.1' }));
-const unknown = Array.from({ length: 1000 }, () => ({ ...requests[0], headers: [['authorization', `Bearer ${generateKey().secret}`]] as [string, string][] }));
-const wrong = Array.from({ length: 1000 }, (_, i) => ({ ...requests[0], headers: [['authorization', `Bearer ${generateKey(secrets[i].slice(8, 20)).secret}`]] as [string, string][] }));
 // The keys' own texts are the benchmark's: one string of 59 characters (80 bytes) and its place in an array.
 const tableBytes = withSecrets - before - secrets.length * (80 + 8);
 
 let seed = 1;
 const next = () => (seed = (Math.imul(seed, 1_103_515_245) + 12_345) & 0x7fffffff);
+const ask = (secret: string): CheckedRequest => ({ headers: [['host', 'localhost'], ['content-type', 'application/json'], ['authorization', `Bearer ${secret}`]], remoteAddress: '127.0.0.1' });
+const unknown = Array.from({ length: 1000 }, () => generateKey().secret);
+const wrong = Array.from({ length: 1000 }, (_, i) => generateKey(secrets[i].slice(8, 20)).secret);
 const rows = {
-  'good key': () => void check.check(requests[next() % numKeys], target),
-  'wrong secret': (i: number) => void check.check(wrong[i % 1000], target),
-  'unknown id': (i: number) => void check.check(unknown[i % 1000], target),
+  'good key': () => ask(secrets[next() % numKeys]),
+  'wrong secret': (i: number) => ask(wrong[i % 1000]),
+  'unknown id': (i: number) => ask(unknown[i % 1000]),
 };
-const results = Object.entries(rows).map(([name, run]) => {
-  const rounds = Array.from({ length: ROUNDS + 2 }, () => measure(run)).slice(2).sort((a, b) => a.p99 - b.p99);
+const results = Object.entries(rows).map(([name, request]) => {
+  const rounds = Array.from({ length: ROUNDS + 2 }, () => measure(request)).slice(2).sort((a, b) => a.p99 - b.p99);
   return { name, median: rounds[Math.floor(ROUNDS / 2)], quietest: rounds[0] };
 });
 const [load] = os.loadavg();
