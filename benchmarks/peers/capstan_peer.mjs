@@ -2,7 +2,10 @@
 import { createInterface } from 'node:readline';
 import { Engine } from '../../dist/ts/index.mjs';
 
-const engine = await Engine.load(process.argv[2], { dtype: 'bf16', threads: 2, pinThreads: true, maxModelLen: 4096, maxNumSeqs: 8, maxNumBatchedTokens: 512 });
+const numThreads = Number(process.env.PEER_THREADS ?? 2);
+/** Milliseconds: wall time, or processor time of the process. */
+const clock = () => (process.env.PEER_CLOCK === 'cpu' ? (process.cpuUsage().user + process.cpuUsage().system) / 1000 : performance.now());
+const engine = await Engine.load(process.argv[2], { dtype: 'bf16', threads: numThreads, pinThreads: numThreads > 1, maxModelLen: 4096, maxNumSeqs: 8, maxNumBatchedTokens: 512 });
 
 /** As in protocol.py. */
 function prompt(seed, count) {
@@ -24,8 +27,8 @@ async function decode(seed, streams, start, tokens) {
       if (event.type !== 'delta') continue;
       counts[index] += event.tokenIds.length;
       const total = counts.reduce((a, b) => a + b, 0);
-      if (begin === undefined && counts.every((count) => count > 0)) [begin, atBegin] = [performance.now(), total];
-      if (begin !== undefined && end === undefined && total - atBegin >= streams * tokens) end = { at: performance.now(), total };
+      if (begin === undefined && counts.every((count) => count > 0)) [begin, atBegin] = [clock(), total];
+      if (begin !== undefined && end === undefined && total - atBegin >= streams * tokens) end = { at: clock(), total };
     }
   };
   await Promise.all(counts.map((_, index) => run(index)));
@@ -33,9 +36,9 @@ async function decode(seed, streams, start, tokens) {
 }
 
 async function prefill(seed, tokens) {
-  const begin = performance.now();
+  const begin = clock();
   await engine.generate(prompt(seed, tokens), { maxTokens: 1, temperature: 0, ignoreEos: true }).result();
-  return (tokens / (performance.now() - begin)) * 1000;
+  return (tokens / (clock() - begin)) * 1000;
 }
 
 console.log(JSON.stringify({ peer: `Capstan ${engine.info.version}, ${engine.info.isa ?? 'cpu'}, bf16` }));

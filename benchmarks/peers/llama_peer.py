@@ -2,14 +2,13 @@
 
 import ctypes
 import sys
-import time
 from importlib.metadata import version
 
 import llama_cpp
 import numpy as np
-from protocol import prompt, serve
+from protocol import NUM_THREADS, clock, prompt, serve
 
-NUM_THREADS, NUM_POSITIONS, NUM_SEQS = 2, 8192, 8
+NUM_POSITIONS, NUM_SEQS = 8192, 8
 
 
 class ThreadPoolParams(ctypes.Structure):
@@ -70,17 +69,17 @@ def main():
     def decode(seed, streams, start, tokens):
         llama_cpp.llama_memory_clear(memory, True)
         last = [fill(seed + s, s, start) for s in range(streams)]
-        begin = time.perf_counter()
+        begin = clock()
         for step in range(tokens):
             run([(last[s], start + step, s, True) for s in range(streams)])
             last = [greedy(s) for s in range(streams)]
-        return streams * tokens / (time.perf_counter() - begin)
+        return streams * tokens / (clock() - begin)
 
     def prefill(seed, tokens):
         llama_cpp.llama_memory_clear(memory, True)
-        begin = time.perf_counter()
+        begin = clock()
         fill(seed, 0, tokens)
-        return tokens / (time.perf_counter() - begin)
+        return tokens / (clock() - begin)
 
     serve(f"llama.cpp (llama-cpp-python {version('llama-cpp-python')}), BF16", decode, prefill)
 

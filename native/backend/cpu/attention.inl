@@ -163,31 +163,6 @@ TileGroups find_groups(const AttentionArgs& args, int tile_begin, int group_begi
   return groups;
 }
 
-// scores (kKvTile) of one row become exp2(score - maximum so far), 0 outside [begin, end). Updates the row's maximum and sum; returns what the
-// row's output so far is scaled by.
-inline float softmax_tile(float* scores, int begin, int end, float& maximum, float& sum) {
-  constexpr int kVecs = kKvTile / 16;
-  Vec s[kVecs];
-  Vec top = vec_set(kMinusInfinity);
-  for (int i = 0; i < kVecs; ++i) {
-    const int from = at_most(at_least(begin - i * 16, 0), 16), to = at_most(at_least(end - i * 16, 0), 16);
-    s[i] = vec_select_range(vec_load(scores + i * 16), from, at_least(to, from), vec_set(kMinusInfinity));
-    top = vec_max(s[i], top);
-  }
-  const float tile_maximum = vec_reduce_max(top);
-  const float new_maximum = tile_maximum > maximum ? tile_maximum : maximum;
-  for (int i = 0; i < kVecs; ++i) {
-    s[i] = vec_exp2(vec_sub(s[i], vec_set(new_maximum)));
-    vec_store(scores + i * 16, s[i]);
-  }
-  const float tile_sum = vec_reduce_add(vec_add(vec_add(s[0], s[1]), vec_add(s[2], s[3])));
-  float scale[16];
-  vec_store(scale, vec_exp2(vec_set(maximum - new_maximum)));
-  sum = __builtin_fmaf(sum, scale[0], tile_sum);
-  maximum = new_maximum;
-  return scale[0];
-}
-
 struct KeyRange {
   int begin, end;  // of a row within the tile; empty: the row sees nothing of it
 };
@@ -197,6 +172,49 @@ inline KeyRange visible(const AttentionArgs& args, int row, int tile_begin) {
   const int first = args.window > 0 ? at_least(position - args.window + 1, 0) : 0;
   const int begin = at_least(first - tile_begin, 0), end = at_most(position + 1 - tile_begin, kKvTile);
   return {begin, end > begin ? end : begin};
+}
+
+// One step of the online softmax for a tile of rows. Scores (rows, kKvTile) become exp2(score - the row's maximum so far), 0 outside its range; its
+// maximum, sum and output so far (v_dim) follow. A row that sees nothing of the tile is left alone.
+inline void softmax_rows(int rows, const KeyRange* ranges, float* scores, float* maximum, float* sum, float* out, int v_dim) {
+  constexpr int kVecs = kKvTile / 16;
+  const Vec minus_infinity = vec_set(kMinusInfinity);
+  float drop[16] = {};  // old maximum - new one
+  for (int r = 0; r < rows; ++r) {
+    float* row = scores + r * kKvTile;
+    const KeyRange range = ranges[r];
+    if (range.begin == range.end) continue;
+    Vec s[kVecs];
+    for (int i = 0; i < kVecs; ++i) s[i] = vec_load(row + i * 16);
+    if (range.begin > 0 || range.end < kKvTile) {
+      for (int i = 0; i < kVecs; ++i) {
+        const int from = at_most(at_least(range.begin - i * 16, 0), 16), to = at_most(at_least(range.end - i * 16, 0), 16);
+        s[i] = vec_select_range(s[i], from, at_least(to, from), minus_infinity);
+        vec_store(row + i * 16, s[i]);
+      }
+    }
+    // NOTE: the running maximum is the second operand, which wins over NaN: NaN stays in the scores and reaches the sum.
+    const float top = vec_reduce_max(vec_max(s[3], vec_max(s[2], vec_max(s[1], vec_max(s[0], minus_infinity)))));
+    const float new_maximum = top > maximum[r] ? top : maximum[r];
+    drop[r] = maximum[r] - new_maximum;
+    maximum[r] = new_maximum;
+  }
+  float scale[16];
+  vec_store(scale, vec_exp2(vec_load(drop)));
+  for (int r = 0; r < rows; ++r) {
+    if (ranges[r].begin == ranges[r].end) continue;
+    float* row = scores + r * kKvTile;
+    const Vec top = vec_set(maximum[r]);
+    Vec s[kVecs];
+    for (int i = 0; i < kVecs; ++i) {
+      s[i] = vec_exp2(vec_sub(vec_load(row + i * 16), top));
+      vec_store(row + i * 16, s[i]);
+    }
+    sum[r] = __builtin_fmaf(sum[r], scale[r], vec_reduce_add(vec_add(vec_add(s[0], s[1]), vec_add(s[2], s[3]))));
+    if (scale[r] == 1.0f) continue;
+    const Vec factor = vec_set(scale[r]);
+    for (int d = 0; d < v_dim; d += 16) vec_store(out + r * v_dim + d, vec_mul(vec_load(out + r * v_dim + d), factor));
+  }
 }
 
 // out (rows, v_dim) += weights (rows, kKvTile) · values over each row's keys in order: what not all rows see, what all see, the rest.
@@ -244,25 +262,21 @@ void attention_with(const AttentionArgs& args) {
   const int first_tile = first_key / kKvTile * kKvTile;
   TileGroups ahead = find_groups(args, first_tile, (first_key - first_tile) / kSlotGroup, group_end_of(first_tile));
   for (int tile = first_tile; tile <= last_position; tile += kKvTile) {
-    const int group_begin = at_least(first_key - tile, 0) / kSlotGroup, group_end = group_end_of(tile);
     const TileGroups groups = ahead;
     if (tile + kKvTile <= last_position) ahead = find_groups(args, tile + kKvTile, 0, group_end_of(tile + kKvTile));
     for (int row = 0; row < rows; row += kTileRows) {
       const int count = at_most(rows - row, kTileRows);
       KeyRange ranges[kTileRows];
-      bool is_seen = false;
+      int first = kKvTile, last = 0;  // keys that some row sees
       for (int r = 0; r < count; ++r) {
         ranges[r] = visible(args, row + r, tile);
-        is_seen |= ranges[r].begin < ranges[r].end;
-      }
-      if (!is_seen) continue;
-      score_rows<Cache>(count, q + row * k_dim, k_dim, groups, ahead, group_begin, group_end, weights);
-      for (int r = 0; r < count; ++r) {
         if (ranges[r].begin == ranges[r].end) continue;
-        float* row_out = out + (row + r) * v_dim;
-        const Vec scale = vec_set(softmax_tile(weights + r * kKvTile, ranges[r].begin, ranges[r].end, maximum[row + r], sum[row + r]));
-        for (int d = 0; d < v_dim; d += 16) vec_store(row_out + d, vec_mul(vec_load(row_out + d), scale));
+        first = at_most(first, ranges[r].begin);
+        last = at_least(last, ranges[r].end);
       }
+      if (first >= last) continue;
+      score_rows<Cache>(count, q + row * k_dim, k_dim, groups, ahead, first / kSlotGroup, (last + kSlotGroup - 1) / kSlotGroup, weights);
+      softmax_rows(count, ranges, weights, maximum + row, sum + row, out + row * v_dim, v_dim);
       add_values<Cache>(count, ranges, weights, groups, ahead, v_dim, out + row * v_dim);
     }
   }
