@@ -52,7 +52,8 @@ class Neighbour:
 
     def send(self, what):
         try:
-            os.kill(self.pid, what)
+            if self.pid is not None:
+                os.kill(self.pid, what)
         except ProcessLookupError:
             self.pid = None  # it has ended
 
