@@ -23,6 +23,8 @@ namespace {
 constexpr int64_t kSerialRows = 2;
 // Panels that a thread takes at once: two runs of the widest tile.
 constexpr int64_t kGemmPanels = 6;
+// Attention that the caller does alone: multiply-adds of about two microseconds.
+constexpr int64_t kSerialAttention = 64 << 10;
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
@@ -139,6 +141,7 @@ void CpuBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) {
     if (found == windows_.end()) windows_.push_back(window);
   }
   attention_items_.resize(windows_.size());
+  for (std::vector<AttentionItem>& items : attention_items_) items.reserve(static_cast<size_t>(limits.max_num_tokens) * model.num_kv_heads);
 
   const int64_t rows = limits.max_num_tokens;
   const int64_t q_size = int64_t{model.num_heads} * model.head_dim;
@@ -181,6 +184,15 @@ void CpuBackend::begin_step(const StepInput& step) {
   for (int64_t row = 0; row < rows; ++row) {
     CAPSTAN_CHECK(step.positions[row] >= 0 && step.positions[row] < model_.max_model_len);
     CAPSTAN_CHECK(step.slot_mapping[row] >= 0 && step.slot_mapping[row] < int64_t{limits_.num_blocks} * limits_.block_size);
+  }
+  for (size_t seq = 0; seq < step.context_lens.size(); ++seq) {
+    const int32_t begin = step.cu_seqlens_q[seq], end = step.cu_seqlens_q[seq + 1], context = step.context_lens[seq];
+    CAPSTAN_CHECK(begin < end && step.positions[begin] == context - (end - begin));
+    for (int32_t row = begin + 1; row < end; ++row) CAPSTAN_CHECK(step.positions[row] == step.positions[row - 1] + 1);
+    const int32_t num_blocks = (context + limits_.block_size - 1) / limits_.block_size;
+    CAPSTAN_CHECK(num_blocks <= step.max_blocks_per_seq);
+    const int32_t* table = step.block_tables.data() + seq * static_cast<size_t>(step.max_blocks_per_seq);
+    for (int32_t i = 0; i < num_blocks; ++i) CAPSTAN_CHECK(table[i] >= 0 && table[i] < limits_.num_blocks);
   }
   team_.pin_caller();
   step_ = step;
@@ -268,7 +280,7 @@ void CpuBackend::attention(int layer) {
   const std::vector<AttentionItem>& items = attention_items_[window_idx];
   const int heads_per_kv = model_.num_heads / model_.num_kv_heads;
   std::atomic<size_t> next_item{0};
-  team_.run([&](int thread) {
+  const auto work = [&](int thread) {
     AttentionArgs args;
     args.q_stride = qkv_stride_;
     args.window = windows_[window_idx];
@@ -284,7 +296,13 @@ void CpuBackend::attention(int layer) {
       args.block_table = step_.block_tables.data() + int64_t{item.seq} * step_.max_blocks_per_seq;
       kernels_.attention(args);
     }
-  });
+  };
+  int64_t cost = 0;
+  for (const AttentionItem& item : items) cost += item.cost * model_.head_dim * 2;
+  if (cost <= kSerialAttention)
+    team_.for_ranges(1, 1, [&](int64_t, int64_t) { work(0); });
+  else
+    team_.run(work);
 }
 
 void CpuBackend::add_all_partials(const float* bias) {

@@ -23,7 +23,8 @@ class Team {
   // Pins the calling thread as thread 0, where that is wanted. Once per thread that steps; loading may come from another one.
   void pin_caller();
 
-  // function(thread) once for every thread, on that thread or, when it is late, on the caller; returns when all are done. Rethrows the exception of the lowest thread that threw.
+  // function(thread) once for every thread, on that thread or, when it is late, on the caller; returns when all are done. Rethrows the exception of the
+  // lowest thread that threw.
   // Denormals are flushed to zero on all threads while it runs, as `vdpbf16ps` does in any case: so all instruction sets agree.
   template <class F>
   void run(F&& function) {
