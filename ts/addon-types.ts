@@ -76,6 +76,7 @@ export interface NativeEngineOptions {
   weightDtype: NativeDType;
   /** What bf16 weights are multiplied with; 'auto' = bf16, but f32 for models narrower than 512. */
   computeDtype: 'auto' | 'f32' | 'bf16';
+  /** 'auto' = the type computed in. */
   kvCacheDtype: 'auto' | NativeDType;
   /** Instruction set; 'auto' = the best this machine has. */
   isa: 'auto' | 'portable' | 'avx2' | 'avx512' | 'avx512bf16';
@@ -263,7 +264,7 @@ export interface NativeAddon {
   compileGrammar(source: NativeGrammarSource): Promise<NativeGrammar>;
   /**
    * Loads on a thread of its own. `onProgress` gets bytes packed and bytes in total, `onEvents` one array per step.
-   * `signal.aborted` set to true ends the load with code 'aborted'. Rejects with an Error that has `code`.
+   * `cancel.onCancel` gets a function that ends the load with code 'aborted'. Rejects with an Error that has `code`.
    */
   load(load: NativeLoad, onProgress: (done: number, total: number) => void, onEvents: (events: NativeEvent[]) => void,
     cancel: { onCancel: (cancel: () => void) => void }): Promise<NativeEngine>;

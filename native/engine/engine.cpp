@@ -111,7 +111,7 @@ void Engine::check_request(const Request& request) const {
                                                        std::to_string(request.sampling.max_tokens));
 }
 
-std::vector<std::unique_ptr<Sequence>> Engine::make_sequences(Request& request, RequestId request_id) const {
+std::vector<std::unique_ptr<Sequence>> Engine::make_sequences(Request& request) const {
   SamplingParams& sampling = request.sampling;
   if (sampling.temperature > 0) sampling.temperature = std::max(sampling.temperature, kMinTemperature);
   std::vector<int32_t> ending_ids = sampling.stop_token_ids;
@@ -126,7 +126,6 @@ std::vector<std::unique_ptr<Sequence>> Engine::make_sequences(Request& request, 
   std::vector<std::unique_ptr<Sequence>> sequences;
   for (int choice = 0; choice < request.num_choices; ++choice) {
     auto seq = std::make_unique<Sequence>();
-    seq->request_id = request_id;
     seq->choice_idx = choice;
     seq->sampling = sampling;
     if (choice > 0) {
@@ -139,7 +138,6 @@ std::vector<std::unique_ptr<Sequence>> Engine::make_sequences(Request& request, 
     seq->token_ids = request.prompt_token_ids;
     seq->allowed_mask = allowed_mask;
     seq->ending_ids = ending_ids;
-    seq->logit_bias = sampling.logit_bias;
     if (request.grammar) {
       seq->grammar = std::make_unique<grammar::GrammarMatcher>(request.grammar);
       seq->grammar_mask.resize(static_cast<size_t>((options_.vocab_size + 31) / 32));
@@ -155,7 +153,9 @@ std::vector<std::unique_ptr<Sequence>> Engine::make_sequences(Request& request, 
 
 RequestId Engine::submit(Request request) {
   check_request(request);
-  const std::unique_lock lock(mutex_);
+  // Copies of the prompt are made before the lock that the engine's thread needs.
+  auto sequences = make_sequences(request);
+  const std::lock_guard lock(mutex_);
   if (is_closing_) throw Error(ErrorCode::kEngineClosed, "the engine is closed");
   if (!stats_.failure.empty()) throw Error(failure_code_, "the engine has failed: " + stats_.failure);
   const int num_queued = stats_.num_waiting + static_cast<int>(inbox_.size());
@@ -163,7 +163,8 @@ RequestId Engine::submit(Request request) {
     throw Error(ErrorCode::kQueueFull, "the queue is full: " + std::to_string(num_queued) + " of at most " +
                                            std::to_string(options_.max_queued_requests) + " sequences wait");
   const RequestId request_id = next_request_id_++;
-  for (auto& seq : make_sequences(request, request_id)) {
+  for (auto& seq : sequences) {
+    seq->request_id = request_id;
     stats_.queued_prompt_tokens += seq->num_prompt_tokens;
     inbox_.push_back(std::move(seq));
   }
@@ -425,7 +426,6 @@ void Engine::retire_finished(uint64_t collected_step) {
     const auto found = open_.find(ended->request_id);
     auto& sequences = found->second;
     const auto at = std::ranges::find(sequences, ended, &std::unique_ptr<Sequence>::get);
-    (*at)->event_idx = -1;
     retired_.push_back({std::move(*at), num_steps_});
     sequences.erase(at);
     if (sequences.empty()) open_.erase(found);
@@ -436,20 +436,19 @@ void Engine::retire_finished(uint64_t collected_step) {
 }
 
 Event& Engine::event_of(Sequence& seq) {
-  if (seq.event_idx < 0) {
-    seq.event_idx = static_cast<int>(events_.size());
+  if (seq.event_round != event_round_) {
+    seq.event_round = event_round_;
+    seq.event_idx = events_.size();
     events_.emplace_back();
     events_.back().request_id = seq.request_id;
     events_.back().choice_idx = seq.choice_idx;
   }
-  return events_[static_cast<size_t>(seq.event_idx)];
+  return events_[seq.event_idx];
 }
 
 void Engine::emit() {
   if (events_.empty()) return;
-  for (const Event& event : events_)
-    if (const auto found = open_.find(event.request_id); found != open_.end())
-      for (const auto& seq : found->second) seq->event_idx = -1;
+  ++event_round_;
   sink_(std::move(events_));
   events_.clear();
 }

@@ -67,7 +67,7 @@ class Engine {
   };
 
   void check_request(const Request& request) const;
-  std::vector<std::unique_ptr<Sequence>> make_sequences(Request& request, RequestId request_id) const;
+  std::vector<std::unique_ptr<Sequence>> make_sequences(Request& request) const;
   void main();
   bool take_inbox();
   void step();
@@ -112,7 +112,8 @@ class Engine {
   std::deque<std::unique_ptr<Batch>> in_flight_;
   uint64_t num_steps_ = 0;
   bool is_broken_ = false;  // an error ended the loop: the scheduler's state is not to be relied on
-  std::vector<Event> events_;
+  std::vector<Event> events_;      // gathered since the last emission
+  uint64_t event_round_ = 1;       // grows with each emission
   std::vector<Sequence*> finished_;  // in the step being settled
 
   std::mutex close_mutex_;

@@ -58,7 +58,7 @@ TensorTable make_tensor_table(const LoadRequest& request, const OpenFiles& files
     const unsigned __int128 end =
         entry.offset + static_cast<unsigned __int128>(tensor.rows) * static_cast<uint64_t>(tensor.cols) * dtype_size(entry.dtype);
     if (end > files.size(file_idx))
-      throw Error(ErrorCode::kInvalidModel, "tensor " + entry.name + ": ends behind the end of " + request.files[file_idx] + " (" +
+      throw Error(ErrorCode::kInvalidModel, "tensor " + entry.name + ": ends beyond the end of " + request.files[file_idx] + " (" +
                                                 std::to_string(files.size(file_idx)) + " bytes)");
     if (!table.emplace(entry.name, tensor).second) throw Error(ErrorCode::kInvalidModel, "tensor " + entry.name + ": given twice");
   }
@@ -182,7 +182,6 @@ LoadedEngine load_engine(const LoadRequest& request, const LoadObserver& observe
   memory.kv_cache_bytes = request.kv_cache_bytes;
   memory.max_model_len = request.max_model_len;
   memory.trained_length = default_context_length(request.spec);
-  memory.longest_length = max_context_length(request.spec);
   memory.max_num_seqs = request.max_num_seqs;
   const MemoryPlan plan = plan_memory(memory);
 

@@ -19,9 +19,6 @@ MemoryPlan plan_memory(const MemoryRequest& request) {
   const auto blocks_for = [&](int64_t num_tokens) { return (num_tokens + request.block_size - 1) / request.block_size; };
   const bool is_length_given = request.max_model_len > 0, is_size_given = request.kv_cache_bytes > 0;
   MemoryPlan plan;
-  if (request.max_model_len > request.longest_length)
-    throw Error(ErrorCode::kInvalidArgument, "maxModelLen: expected at most the model's context length " + std::to_string(request.longest_length) +
-                                                 ", got " + std::to_string(request.max_model_len));
   plan.max_model_len = is_length_given ? request.max_model_len : request.trained_length;
 
   int64_t bytes = request.kv_cache_bytes;

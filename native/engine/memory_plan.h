@@ -11,9 +11,8 @@ struct MemoryRequest {
   int block_size = 0;
   int64_t available_bytes = 0;   // memory left once the weights are loaded
   int64_t kv_cache_bytes = 0;    // asked for; 0 = default
-  int max_model_len = 0;         // asked for; 0 = default
+  int max_model_len = 0;         // asked for and possible for the model; 0 = default
   int trained_length = 0;        // default context length
-  int longest_length = 0;        // most that the model's positions allow
   int max_num_seqs = 0;
 };
 
@@ -23,7 +22,7 @@ struct MemoryPlan {
   std::vector<std::string> notes;  // what was lowered, and why
 };
 
-// Throws kInvalidArgument for a context the model cannot have, kOutOfMemory for one that does not fit, each with the numbers.
+// Throws kOutOfMemory, with the numbers, for what does not fit.
 MemoryPlan plan_memory(const MemoryRequest& request);
 
 }  // namespace capstan

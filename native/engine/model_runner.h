@@ -40,7 +40,7 @@ class ModelRunner final : public StepRunner {
   std::unique_ptr<Comm> control_;
   int max_rows_;
   Batch* batch_ = nullptr;
-  std::atomic<uint32_t> step_{0};      // odd steps of the hand-shake: grows by one per launch
+  std::atomic<uint32_t> step_{0};      // grows by one per launch, and at the end
   std::atomic<int> num_running_{0};    // helper ranks that have not finished the step
   std::atomic<bool> is_closing_{false};
   std::mutex error_mutex_;

@@ -40,7 +40,7 @@ SampleRow make_sample_row(Sequence& seq) {
   row.position = static_cast<uint32_t>(seq.num_tokens_ahead());
   row.choice_idx = static_cast<uint32_t>(seq.choice_idx);
   row.counts = {seq.prompt_ids, seq.completion_counts};
-  row.logit_bias = seq.logit_bias;
+  row.logit_bias = sampling.logit_bias;
   if (seq.num_tokens_ahead() - seq.num_prompt_tokens < sampling.min_tokens) row.banned_ids = seq.ending_ids;
   row.allowed_mask = seq.grammar ? fill_grammar_mask(seq) : seq.allowed_mask;
   return row;

@@ -18,7 +18,6 @@ enum class SequenceStatus : uint8_t { kWaiting, kRunning, kFinished };
 
 struct Sequence {
   // ---- set at submit ----
-  uint64_t id = 0;  // grows with arrival
   RequestId request_id = 0;
   int choice_idx = 0;
   SamplingParams sampling;
@@ -28,7 +27,6 @@ struct Sequence {
   Sequence* leader = nullptr;  // choice 0 of the same request while it is open; choices wait for its prompt
   std::vector<uint32_t> allowed_mask;    // bit per id, from allowed_token_ids
   std::vector<int32_t> ending_ids;       // EOS (unless ignored) and stop token ids
-  std::vector<std::pair<int32_t, float>> logit_bias;
   Clock::time_point submit_time;
 
   // ---- scheduler ----
@@ -55,7 +53,8 @@ struct Sequence {
   TextOutput text;
   std::vector<std::optional<TokenLogprobs>> prompt_logprobs;
   Clock::time_point first_schedule_time, first_token_time;
-  int event_idx = -1;                 // of its event in the step being settled
+  uint64_t event_round = 0;           // the emission that event_idx belongs to
+  size_t event_idx = 0;               // of its event among those gathered for it
 
   int num_tokens() const { return static_cast<int>(token_ids.size()); }
   int num_completion_tokens() const { return num_tokens() - num_prompt_tokens; }
