@@ -308,7 +308,7 @@ void Engine::settle_sequence(const Batch& batch, const ScheduledSequence& schedu
     });
     return;
   }
-  if (seq.sampling.num_prompt_logprobs >= 0) accept_prompt_logprobs(batch, scheduled);
+  if (!seq.prompt_logprobs.empty()) accept_prompt_logprobs(batch, scheduled);
   if (scheduled.samples) accept_token(seq, batch.results[static_cast<size_t>(scheduled.first_sample_row + scheduled.num_sample_rows - 1)]);
 }
 
@@ -318,7 +318,7 @@ void Engine::accept_prompt_logprobs(const Batch& batch, const ScheduledSequence&
   for (int i = 0; i < num_prompt_rows; ++i)
     seq.prompt_logprobs[static_cast<size_t>(scheduled.first_position + i + 1)] =
         to_logprobs(batch.results[static_cast<size_t>(scheduled.first_sample_row + i)]);
-  if (scheduled.samples && !seq.prompt_logprobs.empty()) event_of(seq).prompt_logprobs = std::move(seq.prompt_logprobs);
+  if (scheduled.samples) event_of(seq).prompt_logprobs = std::exchange(seq.prompt_logprobs, {});
 }
 
 void Engine::accept_token(Sequence& seq, const SampleResult& result) {

@@ -5,7 +5,8 @@ namespace {
 
 void add_prompt_logprob_rows(Batch& batch, const ScheduledSequence& scheduled, int first_row) {
   const Sequence& seq = *scheduled.seq;
-  if (seq.sampling.num_prompt_logprobs < 0) return;
+  // A prompt that is computed again after a preemption owes them no more.
+  if (seq.prompt_logprobs.empty()) return;
   for (int i = 0; i < scheduled.num_tokens; ++i) {
     const int next = scheduled.first_position + i + 1;
     if (next >= seq.num_prompt_tokens) return;

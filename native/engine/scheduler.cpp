@@ -67,7 +67,7 @@ bool Scheduler::is_leader_ready(const Sequence& seq) const {
 bool Scheduler::admit(Sequence& seq) {
   // A block in hand for each sequence that runs, so that an admission does not preempt at once.
   const int num_tokens = seq.num_tokens(), num_reserved_tokens = num_running() * blocks_.block_size();
-  const bool uses_prefix_cache = seq.sampling.num_prompt_logprobs < 0;
+  const bool uses_prefix_cache = seq.prompt_logprobs.empty();
   if (seq.leader != nullptr) {
     const int num_needed = blocks_.blocks_for(num_tokens + num_reserved_tokens) - blocks_.num_shareable(*seq.leader);
     if (num_needed > blocks_.num_available()) return false;

@@ -51,7 +51,7 @@ struct Sequence {
   std::vector<uint32_t> grammar_mask;    // (ceil(vocab_size / 32)) bit per id that may come next
   // ---- output ----
   TextOutput text;
-  std::vector<std::optional<TokenLogprobs>> prompt_logprobs;
+  std::vector<std::optional<TokenLogprobs>> prompt_logprobs;  // by prompt token, while they are owed; empty when not asked for or handed out
   Clock::time_point first_schedule_time, first_token_time;
   uint64_t event_round = 0;           // the emission that event_idx belongs to
   size_t event_idx = 0;               // of its event among those gathered for it
@@ -64,7 +64,7 @@ struct Sequence {
     return sampling.repetition_penalty != 1.0f || sampling.presence_penalty != 0.0f || sampling.frequency_penalty != 0.0f;
   }
   // The next step of such a sequence is planned only after the last one is collected (architecture, contract 1).
-  bool needs_host() const { return has_penalties() || grammar != nullptr || sampling.num_prompt_logprobs >= 0; }
+  bool needs_host() const { return has_penalties() || grammar != nullptr || !prompt_logprobs.empty(); }
 };
 
 }  // namespace capstan

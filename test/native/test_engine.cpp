@@ -37,6 +37,7 @@ struct Answer {
   std::vector<int32_t> token_ids;
   std::optional<Finish> finish;
   int num_events = 0;
+  int num_prompt_logprobs = 0;
 };
 
 // An engine on the checking runner that gathers answers by (request, choice).
@@ -90,6 +91,7 @@ class Harness {
       answer.text += event.text_delta;
       answer.token_ids.insert(answer.token_ids.end(), event.token_ids.begin(), event.token_ids.end());
       ++answer.num_events;
+      answer.num_prompt_logprobs += static_cast<int>(event.prompt_logprobs.size());
       if (event.finish) answer.finish = event.finish;
       if (event.finish && event.choice_idx == 0) finish_order_.push_back(event.request_id);
     }
@@ -219,6 +221,28 @@ TEST(engine_preempts_and_recovers_when_blocks_run_out) {
   for (const auto& [id, prompt] : open) {
     const Answer answer = harness.wait(id);
     EXPECT(answer.token_ids == expected_answer(prompt, 30, true));
+    num_preemptions += answer.finish->num_preemptions;
+  }
+  EXPECT(num_preemptions > 0);
+  expect_idle(harness);
+}
+
+TEST(prompt_logprobs_come_once_though_the_prompt_is_computed_again) {
+  Setup setup;
+  setup.num_blocks = 12;
+  setup.max_model_len = 48;
+  Harness harness(setup);
+  std::mt19937 random(11);
+  std::vector<RequestId> open;
+  for (int i = 0; i < 6; ++i)
+    open.push_back(harness.submit(random_prompt(random, 6), 30, [](Request& request) {
+      request.sampling.is_eos_ignored = true;
+      request.sampling.num_prompt_logprobs = 0;
+    }));
+  int num_preemptions = 0;
+  for (const RequestId id : open) {
+    const Answer answer = harness.wait(id);
+    EXPECT_EQ(answer.num_prompt_logprobs, 6);
     num_preemptions += answer.finish->num_preemptions;
   }
   EXPECT(num_preemptions > 0);
