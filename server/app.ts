@@ -1,11 +1,17 @@
+import { randomBytes } from 'node:crypto';
 import type { Engine } from '../ts';
+import type { Access, AccessOutcome } from './access';
+import { Answer } from './answer';
+import { Cors, isPreflight } from './cors';
 import { ApiError, renderError, toApiError } from './errors';
 import { checkHealth } from './health';
 import type { SseOptions } from './http/sse';
-import type { HttpReply, HttpRequest } from './http/transport';
+import { header, type HttpReply, type HttpRequest } from './http/transport';
 import type { Log } from './log';
-import { chatCompletions } from './openai/chat';
-import { getModel, listModels, MODELS_PATH, ServedModel } from './openai/models';
+import { ServedModel } from './openai/models';
+import { OPENAI_ROUTES, type OpenAiContext } from './openai/routes';
+import { type CallContext, type CallIdentity, NOBODY, type RequestRecord, type Route, RouteTable } from './routes';
+import { packageVersion } from './version';
 
 export interface AppOptions {
   /** Default: the model's own name. */
@@ -13,26 +19,46 @@ export interface AppOptions {
   healthStallTimeoutMs: number;
   sse: SseOptions;
   log: Log;
+  /** Default: any origin may call. */
+  cors?: Cors;
+  /** Absent: every request is let in. */
+  access?: Pick<Access, 'check'>;
+  /** Paths that need no key all the same. */
+  openPaths?: readonly string[];
+  /** Whether the prefix cache is parted by the owner of the key or shared by all callers; default `owner`. */
+  prefixCacheScope?: 'owner' | 'server';
+  /** What a proxy puts before our paths; taken off where it is still there. */
+  rootPath?: string;
+  /** Routes that need no model. */
+  routes?: readonly Route[];
+  /** Hears of every request that has ended. */
+  onEnd?: (record: RequestRecord) => void;
 }
 
 /** A loaded engine and what answers for it. */
-export interface Service {
+interface Service {
   engine: Engine;
   model: ServedModel;
 }
 
-type RouteHandler = (service: Service, request: HttpRequest, reply: HttpReply) => Promise<void> | void;
-
-interface Route {
-  method: 'GET' | 'POST';
-  matches(path: string): boolean;
-  handle: RouteHandler;
+/** One request on its walk. */
+interface Walk {
+  readonly startedMs: number;
+  readonly requestId: string;
+  readonly answer: Answer;
+  readonly isAdmin: boolean;
+  identity: CallIdentity;
+  signal: AbortSignal;
+  route: Route | undefined;
+  tokens: number;
 }
 
 /** The walk of a request: access, route, handler, and the one place where errors are answered. Knows no sockets. */
 export class App {
   readonly #options: AppOptions;
-  readonly #routes: readonly Route[];
+  readonly #routes: RouteTable<CallContext>;
+  readonly #cors: Cors;
+  readonly #openPaths: ReadonlySet<string>;
   #service: Service | undefined;
   #isDraining = false;
   #numOpen = 0;
@@ -40,23 +66,25 @@ export class App {
 
   constructor(options: AppOptions) {
     this.#options = options;
-    const { sse, log } = options;
-    const is = (wanted: string) => (path: string) => path === wanted;
-    this.#routes = [
-      { method: 'POST', matches: is('/v1/chat/completions'), handle: (service, request, reply) => chatCompletions({ ...service, sse, log }, request, reply) },
-      { method: 'GET', matches: is(MODELS_PATH), handle: listModels },
-      { method: 'GET', matches: (path) => path.startsWith(`${MODELS_PATH}/`), handle: getModel },
-      { method: 'GET', matches: is('/health'), handle: (service, _request, reply) => this.#health(service, reply) },
-    ];
+    this.#cors = options.cors ?? new Cors();
+    this.#openPaths = new Set(options.openPaths);
+    const version = JSON.stringify({ version: packageVersion() });
+    const health = (method: 'GET' | 'POST', path: string): Route<OpenAiContext> =>
+      ({ method, path, isOperational: true, handle: ({ engine }, _request, reply) => this.#health(engine, reply) });
+    this.#routes = new RouteTable([
+      ...[...OPENAI_ROUTES, health('GET', '/health'), health('GET', '/ping'), health('POST', '/ping')].map((route) => this.#onceLoaded(route)),
+      { method: 'GET', path: '/version', handle: (_context, _request, reply) => reply.send(200, { 'Content-Type': 'application/json' }, version) },
+      ...options.routes ?? [],
+    ]);
   }
 
-  /** The model is loaded; until then every route answers `model_loading`. */
+  /** The model is loaded; until then the routes that need it answer `model_loading`. */
   serve(engine: Engine): void {
     const [first = engine.info.modelName, ...rest] = this.#options.servedNames;
     this.#service = { engine, model: new ServedModel([first, ...rest], engine.info) };
   }
 
-  /** From now on new requests are refused; resolves when the open ones are answered. */
+  /** From now on new requests to the model are refused; resolves when the open ones are answered. */
   drain(): Promise<void> {
     this.#isDraining = true;
     return this.#numOpen === 0 ? Promise.resolve() : new Promise((resolve) => this.#onIdle.push(resolve));
@@ -66,28 +94,72 @@ export class App {
     return this.#numOpen;
   }
 
-  /** Never rejects. */
-  async handle(request: HttpRequest, reply: HttpReply): Promise<void> {
+  /** A request of the serving port. Never rejects. */
+  handle(request: HttpRequest, reply: HttpReply): Promise<void> {
+    return this.#answer(request, reply, false);
+  }
+
+  /** A request of the admin listener: operational routes alone, and no key. Never rejects. */
+  handleAdmin(request: HttpRequest, reply: HttpReply): Promise<void> {
+    return this.#answer(request, reply, true);
+  }
+
+  async #answer(request: HttpRequest, reply: HttpReply, isAdmin: boolean): Promise<void> {
+    const requestId = requestIdOf(request);
+    const answer = new Answer(reply, { ...this.#cors.headers(request), 'X-Request-Id': requestId });
+    const walk: Walk = { startedMs: performance.now(), requestId, answer, isAdmin, identity: NOBODY, signal: request.signal, route: undefined, tokens: 0 };
+    walk.identity = { ...NOBODY, done: (tokens = 0) => { walk.tokens ||= tokens; } };
     this.#numOpen++;
     try {
-      await this.#walk(request, reply);
+      await this.#walk(walk, request);
     } catch (error) {
-      this.#answerError(error, request, reply);
+      this.#answerError(error, request, walk);
     } finally {
+      walk.identity.done();
+      this.#options.onEnd?.(toRecord(walk, request));
       if (--this.#numOpen === 0) this.#onIdle.splice(0).forEach((resolve) => resolve());
     }
   }
 
-  async #walk(request: HttpRequest, reply: HttpReply): Promise<void> {
-    // NOTE: access keys are checked here, by headers alone, before the route is looked at and the body is read.
-    const route = this.#findRoute(request);
-    if (this.#isDraining) throw new ApiError('shutting_down', 'The server is shutting down');
-    if (this.#service === undefined) throw new ApiError('model_loading', 'The model is still loading');
-    await route.handle(this.#service, request, reply);
+  async #walk(walk: Walk, request: HttpRequest): Promise<void> {
+    const { answer, isAdmin } = walk;
+    if (isPreflight(request)) return answer.send(204, this.#cors.preflightHeaders(request), '');
+    const path = this.#ownPath(request.path);
+    // NOTE: before anything else of the request is looked at; an open path is compared whole, never by its beginning.
+    if (!isAdmin && !this.#openPaths.has(path)) {
+      const checking = this.#checkAccess(walk, request);
+      // Most keys are known, and then nothing comes between.
+      if (checking !== undefined) await checking;
+    }
+    const route = walk.route = this.#findRoute(request.method, path, isAdmin);
+    const { requestId, identity, signal } = walk;
+    await route.handle({ requestId, identity, signal }, path === request.path ? request : { ...request, path }, answer);
   }
 
-  #findRoute({ method, path }: HttpRequest): Route {
-    const candidates = this.#routes.filter((route) => route.matches(path));
+  #checkAccess(walk: Walk, request: HttpRequest): Promise<void> | undefined {
+    const outcome = this.#options.access?.check(request);
+    if (outcome instanceof Promise) return outcome.then((settled) => this.#admit(walk, settled));
+    if (outcome !== undefined) this.#admit(walk, outcome);
+    return undefined;
+  }
+
+  #admit(walk: Walk, outcome: AccessOutcome): void {
+    const { prefixCacheScope = 'owner' } = this.#options;
+    if (!outcome.ok) throw new ApiError(outcome.code, outcome.message, { headers: { ...outcome.headers } });
+    const { keyId, ownerId } = outcome;
+    walk.identity = {
+      keyId,
+      ownerId,
+      cacheSalt: prefixCacheScope === 'owner' ? ownerId : '',
+      done: (tokens = 0) => {
+        walk.tokens ||= tokens;
+        outcome.done(tokens);
+      },
+    };
+  }
+
+  #findRoute(method: string, path: string, isAdmin: boolean): Route {
+    const candidates = this.#routes.at(path).filter((route) => !isAdmin || route.isOperational);
     if (candidates.length === 0) throw new ApiError('unknown_url', 'There is nothing at this path');
     const wanted = method === 'HEAD' ? 'GET' : method;
     const route = candidates.find((candidate) => candidate.method === wanted);
@@ -96,15 +168,53 @@ export class App {
     throw new ApiError('method_not_allowed', `The method is not allowed here: expected ${allowed.join(' or ')}`, { headers: { Allow: allowed.join(', ') } });
   }
 
-  #health({ engine }: Service, reply: HttpReply): void {
+  /** A route that needs the model, as one that answers for its absence too. */
+  #onceLoaded(route: Route<OpenAiContext>): Route {
+    return {
+      ...route,
+      handle: (context, request, reply) => {
+        if (this.#isDraining) throw new ApiError('shutting_down', 'The server is shutting down');
+        if (this.#service === undefined) throw new ApiError('model_loading', 'The model is still loading');
+        const { sse, log } = this.#options;
+        return route.handle({ ...context, ...this.#service, sse, log }, request, reply);
+      },
+    };
+  }
+
+  #health(engine: Engine, reply: HttpReply): void {
     checkHealth(engine.stats(), this.#options.healthStallTimeoutMs);
     reply.send(200, {}, '');
   }
 
-  #answerError(error: unknown, request: HttpRequest, reply: HttpReply): void {
+  #answerError(error: unknown, request: HttpRequest, { answer }: Walk): void {
     if (request.signal.aborted) return;
     const apiError = toApiError(error);
     if (apiError.status === 500) this.#options.log.error({ path: request.path, err: apiError.cause ?? apiError }, 'a request failed');
-    if (!reply.hasStarted) reply.send(apiError.status, { 'Content-Type': 'application/json', ...apiError.headers }, renderError(apiError));
+    if (!answer.hasStarted) answer.send(apiError.status, { 'Content-Type': 'application/json', ...apiError.headers }, renderError(apiError));
   }
+
+  #ownPath(path: string): string {
+    const { rootPath = '' } = this.#options;
+    return rootPath !== '' && path.startsWith(`${rootPath}/`) ? path.slice(rootPath.length) : path;
+  }
+}
+
+/** The client's own id, if it is fit for a header and a log; else a random one. */
+function requestIdOf(request: HttpRequest): string {
+  const given = header(request, 'x-request-id');
+  return given !== undefined && /^[\x21-\x7e]{1,128}$/.test(given) ? given : randomBytes(16).toString('hex');
+}
+
+const CLIENT_GONE = 499;
+
+function toRecord({ startedMs, requestId, answer, identity, route, tokens }: Walk, { method }: HttpRequest): RequestRecord {
+  return {
+    method,
+    route: route?.path,
+    status: answer.status ?? CLIENT_GONE,
+    durationMs: performance.now() - startedMs,
+    requestId: answer.requestId ?? requestId,
+    keyId: identity.keyId,
+    tokens,
+  };
 }

@@ -1,5 +1,6 @@
 import { Command, CommanderError } from 'commander';
 import { defaultServeOptions, type Flag, SERVE_FLAGS, type ServeOptions, UsageError } from './flags';
+import { packageVersion } from './version';
 
 /** Runs one command; resolves with the exit code, or undefined while a server goes on. Errors are written, never thrown. */
 export async function run(args: readonly string[]): Promise<number | undefined> {
@@ -70,12 +71,6 @@ function normalize(args: readonly string[]): string[] {
     if (!name.startsWith('--')) return (shortNames.get(name) ?? name) + rest;
     return name.replaceAll('_', '-') + rest;
   });
-}
-
-function packageVersion(): string {
-  // Beside the compiled output of this file, two folders up.
-  // eslint-disable-next-line @typescript-eslint/no-require-imports
-  return (require('capstan/package.json') as { version: string }).version;
 }
 
 const HELP_TAIL = `

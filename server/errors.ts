@@ -2,7 +2,7 @@ import { CapstanError, type CapstanErrorCode } from '../ts';
 
 interface ErrorKind {
   status: number;
-  type: 'invalid_request_error' | 'rate_limit_error' | 'server_error';
+  type: 'invalid_request_error' | 'authentication_error' | 'permission_error' | 'rate_limit_error' | 'server_error';
   /** Seconds after which to try again. */
   retryAfterS?: number;
 }
@@ -16,6 +16,8 @@ export const ERROR_KINDS = {
   missing_required_parameter: { status: 400, type: 'invalid_request_error' },
   unsupported_value: { status: 400, type: 'invalid_request_error' },
   context_length_exceeded: { status: 400, type: 'invalid_request_error' },
+  invalid_api_key: { status: 401, type: 'authentication_error' },
+  permission_denied: { status: 403, type: 'permission_error' },
   model_not_found: { status: 404, type: 'invalid_request_error' },
   unknown_url: { status: 404, type: 'invalid_request_error' },
   method_not_allowed: { status: 405, type: 'invalid_request_error' },
@@ -23,10 +25,13 @@ export const ERROR_KINDS = {
   request_too_large: { status: 413, type: 'invalid_request_error' },
   unsupported_media_type: { status: 415, type: 'invalid_request_error' },
   queue_full: { status: 429, type: 'rate_limit_error', retryAfterS: 1 },
+  rate_limit_exceeded: { status: 429, type: 'rate_limit_error', retryAfterS: 1 },
   internal_error: { status: 500, type: 'server_error' },
+  not_implemented: { status: 501, type: 'server_error' },
   model_loading: { status: 503, type: 'server_error', retryAfterS: 2 },
   shutting_down: { status: 503, type: 'server_error' },
   engine_dead: { status: 503, type: 'server_error' },
+  auth_unavailable: { status: 503, type: 'server_error', retryAfterS: 1 },
 } as const satisfies Record<string, ErrorKind>;
 
 export type ApiErrorCode = keyof typeof ERROR_KINDS;
@@ -82,6 +87,8 @@ const OWN_FAULTS: Partial<Record<ApiErrorCode, string>> = {
 /** Whatever was thrown, as the wire says it; `cause` keeps the original for the log. */
 export function toApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error;
+  // Why a call was aborted, when it was not for its client.
+  if (error instanceof CapstanError && error.code === 'aborted' && error.cause instanceof ApiError) return error.cause;
   if (!(error instanceof CapstanError)) return new ApiError('internal_error', OWN_FAULTS.internal_error!, { cause: error });
   const code = ENGINE_ERRORS[error.code];
   const ownFault = OWN_FAULTS[code];

@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto';
 import type { ChatEvent, Engine, Generation } from '../../ts';
 import { ApiError, renderError, toApiError } from '../errors';
 import { ClientTooSlow, type SseOptions, SseStream } from '../http/sse';
@@ -8,25 +7,27 @@ import { type ChatCall, parseChatRequest } from './chat-request';
 import { type AnswerHead, chatCompletion, chunk, deltaChoice, finishChoice, toolCallDeltas, toWireUsage, wireLogprobs, wireUsage } from './chat-response';
 import { readJson } from './json-body';
 import type { ServedModel } from './models';
+import type { CallContext, CallIdentity } from '../routes';
 
-export interface ChatContext {
-  engine: Pick<Engine, 'chat' | 'info' | 'tokenBytes'>;
-  model: ServedModel;
-  sse: SseOptions;
-  log: Log;
+export interface ChatContext extends CallContext {
+  readonly engine: Pick<Engine, 'chat' | 'info' | 'tokenBytes'>;
+  readonly model: ServedModel;
+  readonly sse: SseOptions;
+  readonly log: Log;
 }
 
 /** POST /v1/chat/completions. Errors before the first byte are thrown; later ones are events of the stream. */
 export async function chatCompletions(context: ChatContext, request: HttpRequest, reply: HttpReply): Promise<void> {
-  const { engine, model } = context;
+  const { engine, model, identity } = context;
   const call = await parseChatRequest(await readJson(request));
-  const requestId = requestIdOf(request, call);
+  const requestId = requestIdOf(context, request, call);
   const head: AnswerHead = { id: `chatcmpl-${requestId}`, created: Math.floor(Date.now() / 1000), model: model.answerName(call.model) };
-  const generation = engine.chat(call.messages, call.options, { signal: request.signal, requestId: head.id, ...(call.cacheSalt === undefined ? {} : { cacheSalt: call.cacheSalt }) });
+  const generation = engine.chat(call.messages, call.options, { signal: context.signal, requestId: head.id, cacheSalt: cacheSaltOf(identity, call) });
   try {
     const { promptTokens } = await generation.submitted;
     if (call.isStream) return await stream(context, { head, call, generation, promptTokens, requestId, signal: request.signal }, reply);
     const { choices, usage } = await generation.result();
+    identity.done(usage.promptTokens + usage.completionTokens);
     const body = chatCompletion(head, choices, toWireUsage(usage, engine.info.prefixCache), (id) => engine.tokenBytes(id));
     reply.send(200, { 'Content-Type': 'application/json', 'X-Request-Id': requestId }, JSON.stringify(body));
   } catch (error) {
@@ -59,7 +60,7 @@ async function stream(context: ChatContext, streaming: Streaming, reply: HttpRep
   }
 }
 
-async function sendEvents({ engine }: ChatContext, { head, call, generation, promptTokens }: Streaming, sse: SseStream): Promise<void> {
+async function sendEvents({ engine, identity }: ChatContext, { head, call, generation, promptTokens }: Streaming, sse: SseStream): Promise<void> {
   const numChoices = call.options.n ?? 1;
   let completionTokens = 0;
   const send = (...choices: object[]) => {
@@ -85,13 +86,19 @@ async function sendEvents({ engine }: ChatContext, { head, call, generation, pro
       await send(finishChoice(event));
     }
   }
+  identity.done(promptTokens + completionTokens);
   if (call.includeUsage) await sse.send(chunk(head, [], toWireUsage((await generation.result()).usage, engine.info.prefixCache)));
 }
 
-/** The client's own id, if it is fit for a header and a log; else a random one. */
-function requestIdOf(request: HttpRequest, call: ChatCall): string {
-  const given = header(request, 'x-request-id') ?? call.requestId;
-  return given !== undefined && /^[\x21-\x7e]{1,128}$/.test(given) ? given : randomBytes(16).toString('hex');
+/** The header's id goes before the body's, and that before a random one. */
+function requestIdOf(context: ChatContext, request: HttpRequest, call: ChatCall): string {
+  if (header(request, 'x-request-id') === context.requestId) return context.requestId;
+  return call.requestId !== undefined && /^[\x21-\x7e]{1,128}$/.test(call.requestId) ? call.requestId : context.requestId;
+}
+
+/** Owners share nothing, whatever salts their clients choose; a client's salt holds no slash. */
+function cacheSaltOf({ cacheSalt: owner }: CallIdentity, { cacheSalt: own = '' }: ChatCall): string {
+  return owner === '' ? own : `${owner}/${own}`;
 }
 
 /** The library knows one `prompt` and one `maxTokens`. */

@@ -1,0 +1,46 @@
+import type { HttpReply, ReplyStream } from './http/transport';
+
+type Headers = Readonly<Record<string, string>>;
+
+/** The reply that handlers see: adds the headers that every answer carries, and remembers what was answered. */
+export class Answer implements HttpReply {
+  readonly #reply: HttpReply;
+  readonly #headers: Headers;
+  #status: number | undefined;
+  #requestId: string | undefined;
+
+  /** @param headers What an answer carries unless it says otherwise itself. */
+  constructor(reply: HttpReply, headers: Headers) {
+    this.#reply = reply;
+    this.#headers = headers;
+  }
+
+  /** undefined until an answer has begun. */
+  get status(): number | undefined {
+    return this.#status;
+  }
+
+  /** The id that was answered. */
+  get requestId(): string | undefined {
+    return this.#requestId;
+  }
+
+  get hasStarted(): boolean {
+    return this.#reply.hasStarted;
+  }
+
+  send(status: number, headers: Headers, body: string): void {
+    this.#reply.send(status, this.#begin(status, headers), body);
+  }
+
+  stream(status: number, headers: Headers): ReplyStream {
+    return this.#reply.stream(status, this.#begin(status, headers));
+  }
+
+  #begin(status: number, own: Headers): Headers {
+    const headers = { ...this.#headers, ...own };
+    this.#status ??= status;
+    this.#requestId ??= headers['X-Request-Id'];
+    return headers;
+  }
+}
