@@ -61,7 +61,8 @@ export interface NativeVocab {
   bytes: Uint8Array;
   /** numTokens + 1 entries; numTokens may be below `vocabSize` (the rest is never sampled). */
   offsets: Uint32Array;
-  /** 1 for special tokens (left out of text when `skipSpecialTokens`), numTokens entries. */
+  /** numTokens entries: 0 ordinary; 1 special (left out of text when `skipSpecialTokens`); 2 a marker (always in the text). Grammars take special
+   *  tokens and markers only where a literal or `until` spells them. */
   special: Uint8Array;
 }
 
@@ -130,7 +131,9 @@ export interface NativeSampling {
   repetitionPenalty: number;
   /** null: drawn at submit. */
   seed: bigint | null;
+  /** 0: the prompt is only scored. */
   maxTokens: number;
+  /** A grammar whose text can only end goes before it. */
   minTokens: number;
   ignoreEos: boolean;
   stopTokenIds: Int32Array;
@@ -145,6 +148,20 @@ export interface NativeSampling {
   logprobs: number;
   /** The same for prompt tokens; -1 = none. */
   promptLogprobs: number;
+  /** Token sequences that a completion never holds: the last token of one is not sampled after the others. */
+  badWords: Int32Array[];
+  thinkingBudget: NativeThinkingBudget | null;
+}
+
+/** Bounds the tokens between two markers. Where the budget is used up the closing marker follows, token by token; a grammar that cannot take it yet comes first. */
+export interface NativeThinkingBudget {
+  /** Most tokens inside, the markers not counted, over the whole completion; 0: closed at once. */
+  budget: number;
+  /** Empty: only what the prompt has opened. */
+  openIds: Int32Array;
+  closeIds: Int32Array;
+  /** Whether the prompt ends inside. */
+  isInside: boolean;
 }
 
 export interface NativeRequest {
@@ -251,6 +268,8 @@ export interface NativeEngine {
   compileGrammar(source: NativeGrammarSource): Promise<NativeGrammar>;
   /** Ends every choice with reason 'abort'; unknown or finished ids are ignored. */
   abort(id: number): void;
+  /** Ends one choice with reason 'stop'; ignored where it has finished. */
+  stop(id: number, index: number): void;
   stats(): NativeStats;
   /** Ends open requests with error engine_closed, joins the threads. Idempotent. */
   close(): Promise<void>;

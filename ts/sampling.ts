@@ -99,6 +99,8 @@ export function resolveSampling(params: SamplingParams, defaults: SamplingDefaul
     allowedTokenIds: resolveAllowedTokenIds(params.allowedTokenIds, limits.vocabSize),
     logprobs: resolveNumAlternatives('logprobs', params.logprobs, limits.vocabSize),
     promptLogprobs: resolveNumAlternatives('promptLogprobs', params.promptLogprobs, limits.vocabSize),
+    badWords: [],
+    thinkingBudget: null,
   };
   return { sampling, numChoices };
 }

@@ -23,11 +23,12 @@ export const fake = {
   loads: [] as NativeLoad[],
   requests: [] as NativeRequest[],
   aborted: [] as number[],
+  stopped: [] as [id: number, index: number][],
   failure: null as string | null,
   loadMs: 0,
   /** Runs between a request's submit and its first step. */
   reset(): void {
-    Object.assign(fake, { answer: defaultAnswer, loads: [], requests: [], aborted: [], failure: null, loadMs: 0 });
+    Object.assign(fake, { answer: defaultAnswer, loads: [], requests: [], aborted: [], stopped: [], failure: null, loadMs: 0 });
   },
 };
 
@@ -49,7 +50,7 @@ class FakeEngine implements NativeEngine {
   readonly info: NativeEngineInfo;
   readonly #load: NativeLoad;
   readonly #onEvents: (events: NativeEvent[]) => void;
-  readonly #running = new Map<number, { stop: () => void }>();
+  readonly #running = new Map<number, { stop: () => void; stopChoice: (index: number) => void }>();
   #numSubmitted = 0;
   #isClosed = false;
   #tokens = { prompt: 0, completion: 0 };
@@ -93,7 +94,14 @@ class FakeEngine implements NativeEngine {
       this.#running.delete(id);
       for (let index = 0; index < request.numChoices; index++) if (counts[index] >= 0) emitEnd(index, finish, counts[index]);
     };
-    this.#running.set(id, { stop: () => stop(this.#isClosed ? { reason: 'error', errorCode: 'engine_closed', errorMessage: 'the engine was closed' } : { reason: 'abort' }) });
+    const stopChoice = (index: number) => {
+      if (!(counts[index] >= 0)) return;
+      const completionTokens = counts[index];
+      counts[index] = -1;
+      if (--numOpen === 0) this.#running.delete(id);
+      emitEnd(index, { reason: 'stop' }, completionTokens);
+    };
+    this.#running.set(id, { stopChoice, stop: () => stop(this.#isClosed ? { reason: 'error', errorCode: 'engine_closed', errorMessage: 'the engine was closed' } : { reason: 'abort' }) });
     for (let index = 0; index < request.numChoices; index++) {
       const answer = fake.answer(prompt, request, index);
       const tokens = tokenize(vocab, answer.text);
@@ -135,6 +143,11 @@ class FakeEngine implements NativeEngine {
     fake.aborted.push(id);
     const running = this.#running.get(id);
     if (running !== undefined) setImmediate(() => running.stop());
+  }
+
+  stop(id: number, index: number): void {
+    fake.stopped.push([id, index]);
+    setImmediate(() => this.#running.get(id)?.stopChoice(index));
   }
 
   stats(): NativeStats {

@@ -10,7 +10,7 @@ test('what is left out gets our defaults', () => {
   expect(resolve({})).toEqual({
     temperature: 1, topK: 0, topP: 1, minP: 0, presencePenalty: 0, frequencyPenalty: 0, repetitionPenalty: 1, seed: null, maxTokens: 54, minTokens: 0, ignoreEos: false,
     stopTokenIds: new Int32Array(0), stop: [], includeStopInOutput: false, skipSpecialTokens: true, logitBiasIds: new Int32Array(0), logitBiasValues: new Float32Array(0),
-    allowedTokenIds: null, logprobs: -1, promptLogprobs: -1,
+    allowedTokenIds: null, logprobs: -1, promptLogprobs: -1, badWords: [], thinkingBudget: null,
   });
 });
 
@@ -21,7 +21,7 @@ test('everything that is given arrives', () => {
   })).toEqual({
     temperature: 0.5, topK: 0, topP: 0.9, minP: 0.1, presencePenalty: -2, frequencyPenalty: 2, repetitionPenalty: 1.2, seed: -5n, maxTokens: 54, minTokens: 3, ignoreEos: true,
     stopTokenIds: new Int32Array([7]), stop: ['x'], includeStopInOutput: true, skipSpecialTokens: false, logitBiasIds: new Int32Array([3, 99]),
-    logitBiasValues: new Float32Array([-100, 1.5]), allowedTokenIds: new Int32Array([1, 2]), logprobs: 0, promptLogprobs: 5,
+    logitBiasValues: new Float32Array([-100, 1.5]), allowedTokenIds: new Int32Array([1, 2]), logprobs: 0, promptLogprobs: 5, badWords: [], thinkingBudget: null,
   });
 });
 

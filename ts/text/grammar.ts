@@ -9,6 +9,10 @@ export type GrammarExpr =
   /** `max` null: without end. Counted, so large bounds cost nothing. */
   | { kind: 'repeat'; item: GrammarExpr; min: number; max: number | null }
   | { kind: 'rule'; name: string }
+  /** Everything up to the first place where `text` ends, and that. */
+  | { kind: 'until'; text: string }
+  /** Everything in which `text` does not occur. */
+  | { kind: 'without'; text: string }
   | RegexExpr;
 
 export interface RegexExpr {
@@ -28,7 +32,14 @@ export interface RegexExpr {
 export interface Grammar {
   /** Name of the rule that the whole text matches. */
   root: string;
-  rules: { name: string; expr: GrammarExpr }[];
+  rules: GrammarRule[];
+}
+
+export interface GrammarRule {
+  name: string;
+  expr: GrammarExpr;
+  /** Special tokens and markers never stand for what the rule spells: it is all text, as inside JSON. Otherwise they may, in literals, `until` and `without`. */
+  isPlain?: boolean;
 }
 
 export function literal(text: string): GrammarExpr {
@@ -58,4 +69,12 @@ export function optional(item: GrammarExpr): GrammarExpr {
 
 export function rule(name: string): GrammarExpr {
   return { kind: 'rule', name };
+}
+
+export function until(text: string): GrammarExpr {
+  return { kind: 'until', text };
+}
+
+export function without(text: string): GrammarExpr {
+  return { kind: 'without', text };
 }

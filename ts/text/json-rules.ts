@@ -79,5 +79,5 @@ export function addJsonRules(grammar: Grammar): void {
     ['number', anyNumber()],
     ['blank', optional(choice(' ', sequence('\n', repeat(literal(' '), 0, MAX_INDENT))))],
   ];
-  for (const [name, expr] of rules) grammar.rules.push({ name: `json ${name}`, expr });
+  for (const [name, expr] of rules) grammar.rules.push({ name: `json ${name}`, expr, isPlain: true });
 }

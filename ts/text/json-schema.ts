@@ -79,7 +79,7 @@ class SchemaConverter {
     this.#refs.set(pointer, name);
     const target = this.#resolve(pointer, path);
     // NOTE: reserved before its schema is converted, which may refer to it.
-    const entry = { name, expr: literal('') };
+    const entry = { name, expr: literal(''), isPlain: true };
     this.#grammar.rules.push(entry);
     entry.expr = this.#value(target, pointer, 0);
     return rule(name);
@@ -274,7 +274,7 @@ class SchemaConverter {
   #shared(expr: GrammarExpr): GrammarExpr {
     if (expr.kind === 'rule' || expr.kind === 'literal') return expr;
     const name = `part ${++this.#numRules}`;
-    this.#grammar.rules.push({ name, expr });
+    this.#grammar.rules.push({ name, expr, isPlain: true });
     return rule(name);
   }
 }

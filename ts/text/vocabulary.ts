@@ -37,7 +37,7 @@ interface TokenDecoder {
 
 /**
  * The table of tokenizer.json, as Hugging Face's `tokenizers` decodes: added tokens go through the decoder like the others.
- * @param keptTokens Never marked special: markers that the text machines need to see (`<tool_call>`, `<think>`).
+ * @param keptTokens Marked as markers, special or not: the text machines need to see them (`<tool_call>`, `<think>`).
  * @throws CapstanError `unsupported_model` for a decoder that is not byte-level, metaspace or byte fallback.
  */
 export function buildVocabulary(json: TokenizerJson, keptTokens: ReadonlySet<string>): Vocabulary {
@@ -50,7 +50,7 @@ export function buildVocabulary(json: TokenizerJson, keptTokens: ReadonlySet<str
   const bytes = new Uint8Array(offsets[numTokens]);
   pieces.forEach((piece, id) => bytes.set(piece, offsets[id]));
   const special = new Uint8Array(numTokens);
-  for (const token of json.added_tokens ?? []) if (token.special && !keptTokens.has(token.content)) special[token.id] = 1;
+  for (const token of json.added_tokens ?? []) special[token.id] = keptTokens.has(token.content) ? 2 : token.special ? 1 : 0;
   const ids = new Map<string, number>();
   tokens.forEach((token, id) => ids.set(token, id));
   return { bytes, offsets, special, numTokens, stripsLeadingSpace: decoder.stripsLeadingSpace, ids };
