@@ -8,6 +8,8 @@ export class Answer implements HttpReply {
   readonly #headers: Headers;
   #status: number | undefined;
   #requestId: string | undefined;
+  #numBytes = 0;
+  #isStream = false;
 
   /** @param headers What an answer carries unless it says otherwise itself. */
   constructor(reply: HttpReply, headers: Headers) {
@@ -25,16 +27,36 @@ export class Answer implements HttpReply {
     return this.#requestId;
   }
 
+  /** Of the body so far. */
+  get numBytes(): number {
+    return this.#numBytes;
+  }
+
+  get isStream(): boolean {
+    return this.#isStream;
+  }
+
   get hasStarted(): boolean {
     return this.#reply.hasStarted;
   }
 
   send(status: number, headers: Headers, body: string): void {
+    this.#numBytes += Buffer.byteLength(body);
     this.#reply.send(status, this.#begin(status, headers), body);
   }
 
   stream(status: number, headers: Headers): ReplyStream {
-    return this.#reply.stream(status, this.#begin(status, headers));
+    this.#isStream = true;
+    const stream = this.#reply.stream(status, this.#begin(status, headers));
+    return {
+      write: (text) => {
+        this.#numBytes += Buffer.byteLength(text);
+        return stream.write(text);
+      },
+      drained: () => stream.drained(),
+      end: () => stream.end(),
+      destroy: () => stream.destroy(),
+    };
   }
 
   #begin(status: number, own: Headers): Headers {

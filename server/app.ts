@@ -61,7 +61,7 @@ export class App {
   readonly #openPaths: ReadonlySet<string>;
   #service: Service | undefined;
   #isDraining = false;
-  #numOpen = 0;
+  readonly #open = new Set<Walk>();
   #onIdle: (() => void)[] = [];
 
   constructor(options: AppOptions) {
@@ -87,11 +87,20 @@ export class App {
   /** From now on new requests to the model are refused; resolves when the open ones are answered. */
   drain(): Promise<void> {
     this.#isDraining = true;
-    return this.#numOpen === 0 ? Promise.resolve() : new Promise((resolve) => this.#onIdle.push(resolve));
+    return this.#open.size === 0 ? Promise.resolve() : new Promise((resolve) => this.#onIdle.push(resolve));
   }
 
   get numOpenRequests(): number {
-    return this.#numOpen;
+    return this.#open.size;
+  }
+
+  get numOpenStreams(): number {
+    return [...this.#open].filter(({ answer }) => answer.isStream).length;
+  }
+
+  /** Of the serving port. */
+  get routes(): readonly Route[] {
+    return this.#routes.all;
   }
 
   /** A request of the serving port. Never rejects. */
@@ -109,7 +118,7 @@ export class App {
     const answer = new Answer(reply, { ...this.#cors.headers(request), 'X-Request-Id': requestId });
     const walk: Walk = { startedMs: performance.now(), requestId, answer, isAdmin, identity: NOBODY, signal: request.signal, route: undefined, tokens: 0 };
     walk.identity = { ...NOBODY, done: (tokens = 0) => { walk.tokens ||= tokens; } };
-    this.#numOpen++;
+    this.#open.add(walk);
     try {
       await this.#walk(walk, request);
     } catch (error) {
@@ -117,7 +126,8 @@ export class App {
     } finally {
       walk.identity.done();
       this.#options.onEnd?.(toRecord(walk, request));
-      if (--this.#numOpen === 0) this.#onIdle.splice(0).forEach((resolve) => resolve());
+      this.#open.delete(walk);
+      if (this.#open.size === 0) this.#onIdle.splice(0).forEach((resolve) => resolve());
     }
   }
 
@@ -207,12 +217,16 @@ function requestIdOf(request: HttpRequest): string {
 
 const CLIENT_GONE = 499;
 
-function toRecord({ startedMs, requestId, answer, identity, route, tokens }: Walk, { method }: HttpRequest): RequestRecord {
+function toRecord({ startedMs, requestId, answer, identity, route, tokens }: Walk, request: HttpRequest): RequestRecord {
+  const contentLength = header(request, 'content-length');
   return {
-    method,
+    method: request.method,
     route: route?.path,
     status: answer.status ?? CLIENT_GONE,
     durationMs: performance.now() - startedMs,
+    requestBytes: contentLength === undefined ? undefined : Number(contentLength),
+    responseBytes: answer.numBytes,
+    hasClientLeft: request.signal.aborted,
     requestId: answer.requestId ?? requestId,
     keyId: identity.keyId,
     tokens,

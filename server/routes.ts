@@ -45,6 +45,12 @@ export interface RequestRecord {
   /** 499 when the client left before an answer began. */
   readonly status: number;
   readonly durationMs: number;
+  /** As Content-Length says; undefined without one. */
+  readonly requestBytes: number | undefined;
+  /** Of the body, a stream's too. */
+  readonly responseBytes: number;
+  /** The client left before the end of its answer. */
+  readonly hasClientLeft: boolean;
   readonly requestId: string;
   readonly keyId: string | undefined;
   readonly tokens: number;
@@ -52,10 +58,12 @@ export interface RequestRecord {
 
 /** Finds routes by method and path. */
 export class RouteTable<Context> {
+  readonly all: readonly Route<Context>[];
   readonly #exact = new Map<string, Route<Context>[]>();
   readonly #open: { prefix: string; route: Route<Context> }[] = [];
 
   constructor(routes: readonly Route<Context>[]) {
+    this.all = routes;
     for (const route of routes) {
       const at = route.path.indexOf('{');
       if (at >= 0) this.#open.push({ prefix: route.path.slice(0, at), route });

@@ -4,6 +4,7 @@ import { type ServeOptions, UsageError } from './flags';
 import { createTransport } from './http/create-transport';
 import type { Transport } from './http/transport';
 import { createLog, type Log } from './log';
+import { Metrics } from './metrics/metrics';
 import { Shutdown } from './shutdown';
 import { startupText } from './startup-text';
 
@@ -13,12 +14,16 @@ const SLOW_CLIENT_TIMEOUT_MS = 60_000;
 export async function serve(options: ServeOptions): Promise<number> {
   const log = createLog(options.logLevel);
   for (const flag of options.ignored) log.warn({ flag }, 'this flag has no effect here');
+  const metrics = new Metrics({ compat: 'none' });
   const app = new App({
     servedNames: options.servedNames,
     healthStallTimeoutMs: options.healthStallTimeoutMs,
     sse: { pingIntervalMs: options.ssePingIntervalMs, slowClientTimeoutMs: SLOW_CLIENT_TIMEOUT_MS },
     log,
+    routes: [metrics.route],
+    onEnd: metrics.onEnd,
   });
+  metrics.watch(app);
   const shutdown = new Shutdown();
   const transport = await createTransport(options.transport, {
     handler: (request, reply) => app.handle(request, reply), maxBodyBytes: options.maxRequestBytes, bodyTimeoutMs: options.bodyTimeoutMs,
@@ -27,7 +32,7 @@ export async function serve(options: ServeOptions): Promise<number> {
   try {
     const port = await listen(transport, options);
     engine = await loadEngine(options, shutdown.signal, log);
-    app.serve(engine);
+    app.serve(metrics.observing(engine, options.servedNames[0] ?? engine.info.modelName));
     process.stdout.write(startupText(engine.info, { ...options, port, transport: transport.name, model: options.servedNames[0] ?? engine.info.modelName }));
     await shutdown.requested;
     await drain(app, transport, options, log);
