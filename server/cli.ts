@@ -1,4 +1,5 @@
 import { Command, CommanderError } from 'commander';
+import { addBenchCommand } from './bench/cli';
 import { defaultServeOptions, type Flag, SERVE_FLAGS, type ServeOptions, UsageError } from './flags';
 import { packageVersion } from './version';
 
@@ -8,6 +9,7 @@ export async function run(args: readonly string[]): Promise<number | undefined> 
   const program = new Command('capstan').description('Native LLM inference for Node.js').exitOverride().showHelpAfterError('(capstan --help says more)');
   program.version(packageVersion(), '-v, --version', 'print the version');
   addServe(program, (code) => { exitCode = code; });
+  addBenchCommand(program, (code) => { exitCode = code; });
   try {
     await program.parseAsync(normalize(args), { from: 'user' });
     return exitCode;

@@ -1,0 +1,14 @@
+import os from 'node:os';
+
+/** Where figures were taken, for the file that keeps them. */
+export function describeMachine(): Record<string, unknown> {
+  const cpus = os.cpus();
+  return {
+    cpu: cpus[0]?.model ?? 'unknown',
+    cores: os.availableParallelism(),
+    memory_gib: Math.round(os.totalmem() / 2 ** 30),
+    platform: `${os.platform()} ${os.release()} ${os.arch()}`,
+    node: process.version,
+    load_average: os.loadavg().map((load) => Math.round(load * 100) / 100),
+  };
+}

@@ -1,0 +1,37 @@
+/** Numbers that a seed decides (mulberry32): the same workload on every machine. */
+export class Random {
+  #state: number;
+
+  constructor(seed: number) {
+    this.#state = seed >>> 0;
+  }
+
+  /** From 0 up to 1. */
+  next(): number {
+    this.#state = (this.#state + 0x6d2b79f5) >>> 0;
+    let mixed = Math.imul(this.#state ^ (this.#state >>> 15), this.#state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  }
+
+  /** Both ends included. */
+  integer(min: number, max: number): number {
+    return min + Math.floor(this.next() * (max - min + 1));
+  }
+
+  /** Of the gamma distribution with this shape and mean 1 (Marsaglia and Tsang); shape 1 is the exponential one. */
+  gamma(shape: number): number {
+    if (shape === 1) return -Math.log(1 - this.next());
+    if (shape < 1) return (this.gamma(shape + 1) * (shape + 1) * (1 - this.next()) ** (1 / shape)) / shape;
+    const d = shape - 1 / 3;
+    for (;;) {
+      const x = this.#normal();
+      const v = (1 + x / Math.sqrt(9 * d)) ** 3;
+      if (v > 0 && Math.log(1 - this.next()) < 0.5 * x * x + d - d * v + d * Math.log(v)) return (d * v) / shape;
+    }
+  }
+
+  #normal(): number {
+    return Math.sqrt(-2 * Math.log(1 - this.next())) * Math.cos(2 * Math.PI * this.next());
+  }
+}
