@@ -3,12 +3,13 @@ import type { NativeEvent } from './addon-types';
 import { type ChatEvent, type DeltaEvent, type FinishReason, toTokenLogprob } from './events';
 import type { ToolCall } from './text/messages';
 import { ReasoningMachine, type ReasoningPart, type ThinkingState } from './text/reasoning';
-import { type OutputPart, type ToolCallFormat, ToolCallMachine } from './text/tool-calls';
+import { type OutputPart, type ToolCallFormat, ToolCallMachine, type ToolCallOptions } from './text/tool-calls';
 
 /** How one choice's text is read: what the machines look for. */
 export interface ChoiceReading {
   /** undefined: tool calls stay text. */
   toolCallFormat?: ToolCallFormat;
+  toolCallOptions?: ToolCallOptions;
   /** undefined: thoughts stay text. */
   thinking?: ThinkingState;
 }
@@ -20,15 +21,17 @@ export class ChoiceReader {
   readonly #index: number;
   readonly #reasoningMachine?: ReasoningMachine;
   readonly #toolCallMachine?: ToolCallMachine;
+  readonly #newToolCallId: () => string;
   readonly toolCalls: ToolCall[] = [];
   readonly tokenIds: number[] = [];
   readonly logprobs: NonNullable<DeltaEvent['logprobs']> = [];
   text = '';
   reasoning = '';
 
-  constructor(index: number, { toolCallFormat, thinking }: ChoiceReading) {
+  constructor(index: number, { toolCallFormat, toolCallOptions, thinking }: ChoiceReading) {
     this.#index = index;
-    if (toolCallFormat !== undefined) this.#toolCallMachine = new ToolCallMachine(toolCallFormat);
+    this.#newToolCallId = toolCallFormat?.newId ?? newToolCallId;
+    if (toolCallFormat !== undefined) this.#toolCallMachine = new ToolCallMachine(toolCallFormat, toolCallOptions);
     if (thinking !== undefined) this.#reasoningMachine = new ReasoningMachine(thinking);
   }
 
@@ -77,12 +80,20 @@ export class ChoiceReader {
       case 'reasoning':
         this.reasoning += part.text;
         return { type: 'reasoning', index: this.#index, textDelta: part.text };
-      case 'toolCall': {
-        const call = { id: newToolCallId(), name: part.name, arguments: part.arguments };
-        const callIndex = this.toolCalls.push(call) - 1;
-        return { type: 'toolCall', index: this.#index, callIndex, id: call.id, name: call.name, argumentsDelta: call.arguments };
-      }
+      case 'toolCall': return this.#toCallEvent(this.#startCall(part.name), part.arguments);
+      case 'toolCallStart': return this.#toCallEvent(this.#startCall(part.name), '');
+      case 'toolCallArguments': return this.#toCallEvent(this.toolCalls.length - 1, part.text);
     }
+  }
+
+  #startCall(name: string): number {
+    return this.toolCalls.push({ id: this.#newToolCallId(), name, arguments: '' }) - 1;
+  }
+
+  #toCallEvent(callIndex: number, argumentsDelta: string): ContentEvent {
+    const call = this.toolCalls[callIndex];
+    call.arguments += argumentsDelta;
+    return { type: 'toolCall', index: this.#index, callIndex, id: call.id, name: call.name, argumentsDelta };
   }
 
   #delta(textDelta: string): DeltaEvent {

@@ -4,7 +4,7 @@ import { CapstanError } from '../errors';
 import { packageRoot } from '../package-root';
 import { ChatTemplate } from '../text/chat-template';
 import { THINK_CLOSE, THINK_OPEN } from '../text/reasoning';
-import { TOOL_CALL_FORMATS, type ToolCallFormat } from '../text/tool-calls';
+import { findToolCallFormat, TOOL_CALL_MARKERS, type ToolCallFormat } from '../text/tool-calls';
 import { Tokenizer } from '../text/tokenizer';
 import { type Checkpoint, readCheckpoint } from './checkpoint';
 import { type ModelConfig, readModelConfig } from './config';
@@ -29,7 +29,7 @@ export interface Model {
 export const DEMO_MODEL = 'demo';
 
 /** Markers that the text machines look for; a tokenizer that calls them special would hide them. */
-const MARKERS: ReadonlySet<string> = new Set([THINK_OPEN, THINK_CLOSE, ...TOOL_CALL_FORMATS.flatMap(({ open, close }) => [open, close])]);
+const MARKERS: ReadonlySet<string> = new Set([THINK_OPEN, THINK_CLOSE, ...TOOL_CALL_MARKERS]);
 
 /** @throws CapstanError `invalid_model`, `unsupported_model` or `io_error` that names the file. */
 export async function readModel(modelDir: string): Promise<Model> {
@@ -43,7 +43,7 @@ export async function readModel(modelDir: string): Promise<Model> {
     checkpoint,
     tokenizer,
     chatTemplate,
-    toolCallFormat: TOOL_CALL_FORMATS.find(({ open }) => chatTemplate.mentions(open)),
+    toolCallFormat: findToolCallFormat('auto', (text) => chatTemplate.mentions(text)),
     hasThoughts: chatTemplate.mentions(THINK_CLOSE),
   };
 }

@@ -8,10 +8,22 @@ const MAX_INDENT = 32;
 export const BLANK: GrammarExpr = rule('json blank');
 export const blankAfterColon: GrammarExpr = optional(literal(' '));
 
-type JsonRuleName = 'value' | 'object' | 'array' | 'string' | 'char' | 'number';
+/** How values are spelt: JSON, or a language that differs from it in its constants only. */
+export interface JsonDialect {
+  name: string;
+  true: string;
+  false: string;
+  null: string;
+}
 
-export function jsonRule(name: JsonRuleName): GrammarExpr {
-  return rule(`json ${name}`);
+export const JSON_DIALECT: JsonDialect = { name: 'json', true: 'true', false: 'false', null: 'null' };
+export const PYTHON_DIALECT: JsonDialect = { name: 'python', true: 'True', false: 'False', null: 'None' };
+
+/** What contains constants is of a dialect. */
+export function jsonRule(name: 'value' | 'object' | 'array', dialect?: JsonDialect): GrammarExpr;
+export function jsonRule(name: 'string' | 'char' | 'number'): GrammarExpr;
+export function jsonRule(name: string, dialect = JSON_DIALECT): GrammarExpr {
+  return rule(`${dialect.name} ${name}`);
 }
 
 const KEY_CHARS: [number, number][] = [[0x20, 0x21], [0x23, 0x5b], [0x5d, 0x10ffff]];
@@ -61,23 +73,23 @@ function restExcept({ isName, next }: NameTrie): GrammarExpr {
 }
 
 /** Adds the rules that {@link jsonRule} and {@link BLANK} name. */
-export function addJsonRules(grammar: Grammar): void {
+export function addJsonRules(grammar: Grammar, dialect = JSON_DIALECT): void {
   const hex = charClass(['0', '9'], ['a', 'f'], ['A', 'F']);
   // Halves of surrogate pairs are left out: characters that need them are written as themselves.
   const unicode = choice(
     sequence(charClass(['0', '9'], ['a', 'c'], ['A', 'C'], 'e', 'E', 'f', 'F'), repeat(hex, 3, 3)),
     sequence(charClass('d', 'D'), charClass(['0', '7']), repeat(hex, 2, 2)),
   );
-  const value = jsonRule('value');
+  const value = jsonRule('value', dialect);
   const list = (item: GrammarExpr) => optional(sequence(item, repeat(sequence(',', BLANK, item), 0, null), BLANK));
   const rules: [string, GrammarExpr][] = [
-    ['value', choice(jsonRule('object'), jsonRule('array'), jsonRule('string'), jsonRule('number'), 'true', 'false', 'null')],
-    ['object', sequence('{', BLANK, list(sequence(jsonRule('string'), ':', blankAfterColon, value)), '}')],
-    ['array', sequence('[', BLANK, list(value), ']')],
-    ['string', sequence('"', repeat(jsonRule('char'), 0, null), '"')],
-    ['char', choice({ kind: 'class', ranges: KEY_CHARS }, sequence('\\', choice(charClass('"', '\\', '/', 'b', 'f', 'n', 'r', 't'), sequence('u', unicode))))],
-    ['number', anyNumber()],
-    ['blank', optional(choice(' ', sequence('\n', repeat(literal(' '), 0, MAX_INDENT))))],
+    [`${dialect.name} value`, choice(jsonRule('object', dialect), jsonRule('array', dialect), jsonRule('string'), jsonRule('number'), dialect.true, dialect.false, dialect.null)],
+    [`${dialect.name} object`, sequence('{', BLANK, list(sequence(jsonRule('string'), ':', blankAfterColon, value)), '}')],
+    [`${dialect.name} array`, sequence('[', BLANK, list(value), ']')],
+    ['json string', sequence('"', repeat(jsonRule('char'), 0, null), '"')],
+    ['json char', choice({ kind: 'class', ranges: KEY_CHARS }, sequence('\\', choice(charClass('"', '\\', '/', 'b', 'f', 'n', 'r', 't'), sequence('u', unicode))))],
+    ['json number', anyNumber()],
+    ['json blank', optional(choice(' ', sequence('\n', repeat(literal(' '), 0, MAX_INDENT))))],
   ];
-  for (const [name, expr] of rules) grammar.rules.push({ name: `json ${name}`, expr, isPlain: true });
+  for (const [name, expr] of rules) grammar.rules.push({ name, expr, isPlain: true });
 }

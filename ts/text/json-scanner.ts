@@ -25,14 +25,20 @@ export class JsonScanner {
   readonly #open: ('{' | '[')[] = [];
   #position = 0;
   #reads: 'string' | 'scalar' | 'structure' = 'structure';
-  /** Text of the string or scalar being read. NOTE: only ever appended to until its end, or each look would copy it. */
+  /** Text of the scalar or outermost key being read; of other strings, nothing is kept. NOTE: only ever appended to until its end, or each look would copy it. */
   #token = '';
   /** Inside a string: 'escape' after a backslash, else the hex digits that an escape still wants. */
   #escape: 'escape' | number = 0;
   #valueStart = 0;
+  #isInMember = false;
 
   get isComplete(): boolean {
     return this.#expects === 'nothing';
+  }
+
+  /** Of the member of the outermost object whose value has begun and not ended. NOTE: a number ends at the character behind it. */
+  get openKey(): string | undefined {
+    return this.#isInMember ? this.members[this.members.length - 1].key : undefined;
   }
 
   /** Takes the next character; false if no JSON object goes on like this. */
@@ -57,7 +63,7 @@ export class JsonScanner {
   }
 
   #takeInString(char: string): boolean {
-    this.#token += char;
+    if (this.#isOutermostKey()) this.#token += char;
     if (this.#escape === 'escape') {
       this.#escape = char === 'u' ? 4 : 0;
       return ESCAPED.includes(char);
@@ -73,9 +79,13 @@ export class JsonScanner {
 
   #endString(): void {
     this.#reads = 'structure';
+    if (this.#isOutermostKey()) this.members.push({ key: JSON.parse(this.#token) as string, start: 0, end: 0 });
     if (this.#expects !== 'key' && this.#expects !== 'firstKey') return this.#endValue(this.#position + 1);
     this.#expects = 'colon';
-    if (this.#open.length === 1) this.members.push({ key: JSON.parse(this.#token) as string, start: 0, end: 0 });
+  }
+
+  #isOutermostKey(): boolean {
+    return this.#open.length === 1 && (this.#expects === 'key' || this.#expects === 'firstKey');
   }
 
   #takeStructure(char: string): boolean {
@@ -102,7 +112,10 @@ export class JsonScanner {
 
   #startValue(char: string): boolean {
     if (this.#open.length === 0 && char !== '{') return false;
-    if (this.#open.length === 1) this.#valueStart = this.#position;
+    if (this.#open.length === 1) {
+      this.#valueStart = this.#position;
+      this.#isInMember = true;
+    }
     if (char === '{' || char === '[') {
       this.#open.push(char);
       this.#expects = char === '{' ? 'firstKey' : 'firstValue';
@@ -124,7 +137,10 @@ export class JsonScanner {
   }
 
   #endValue(end: number): void {
-    if (this.#open.length === 1) Object.assign(this.members[this.members.length - 1], { start: this.#valueStart, end });
+    if (this.#open.length === 1) {
+      Object.assign(this.members[this.members.length - 1], { start: this.#valueStart, end });
+      this.#isInMember = false;
+    }
     this.#expects = this.#open.length === 0 ? 'nothing' : 'comma';
   }
 }

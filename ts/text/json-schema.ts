@@ -1,7 +1,7 @@
 import { choice, type Grammar, type GrammarExpr, literal, optional, repeat, rule, sequence } from './grammar';
 import { FORMATS } from './json-formats';
 import { type Bound, integerRange, numberRange } from './json-numbers';
-import { addJsonRules, BLANK, blankAfterColon, jsonRule, keyExcept, plainKey } from './json-rules';
+import { addJsonRules, BLANK, blankAfterColon, JSON_DIALECT, type JsonDialect, jsonRule, keyExcept, plainKey } from './json-rules';
 import { unsupported } from './schema-error';
 import { ANNOTATIONS, asSchema, escapePointer, mergeSchemas, type Schema, type TypeName, TYPES, typesOf } from './schema-merge';
 import { alternativesOverlap } from './schema-overlap';
@@ -23,6 +23,8 @@ const KEYWORDS: Record<TypeName, readonly string[]> = {
   null: [],
 };
 const APPLICATORS = ['type', 'enum', 'const', 'anyOf', 'oneOf', 'allOf', '$ref'];
+/** Of an object whose members a format writes in its own way. */
+const MEMBER_KEYWORDS = ['type', 'properties', 'required', 'additionalProperties'];
 const KNOWN = new Set([...APPLICATORS, ...Object.values(KEYWORDS).flat()]);
 
 /**
@@ -44,7 +46,11 @@ const KNOWN = new Set([...APPLICATORS, ...Object.values(KEYWORDS).flat()]);
  * @throws CapstanError `invalid_argument` that names the keyword and its JSON pointer.
  */
 export function schemaToGrammar(schema: unknown): Grammar {
-  return new SchemaConverter(schema).convert();
+  const grammar: Grammar = { root: 'root', rules: [] };
+  const rules = new SchemaRules(grammar, schema);
+  grammar.rules.push({ name: 'root', expr: rules.whole() });
+  addJsonRules(grammar);
+  return grammar;
 }
 
 /** The grammar of any JSON object. */
@@ -54,28 +60,91 @@ export function jsonObjectGrammar(): Grammar {
   return grammar;
 }
 
-class SchemaConverter {
+/** One property of an object that is not written as JSON: its schema, with where it stands. */
+export interface SchemaMember {
+  name: string;
+  schema: Schema;
+  path: string;
+  isRequired: boolean;
+}
+
+interface SchemaRulesOptions {
+  /** Begins the names of the rules, so that several schemas share a grammar. */
+  namespace?: string;
+  /** What error messages of patterns begin with. */
+  label?: string;
+  dialect?: JsonDialect;
+}
+
+/** One schema's part of a grammar. The rules that all JSON shares are added by {@link addJsonRules}. */
+export class SchemaRules {
   readonly #root: Schema;
-  readonly #grammar: Grammar = { root: 'root', rules: [] };
+  readonly #grammar: Grammar;
+  readonly #namespace: string;
+  readonly #label: string;
+  readonly #dialect: JsonDialect;
   readonly #refs = new Map<string, string>();
   #numSchemas = 0;
   #numRules = 0;
 
-  constructor(schema: unknown) {
+  constructor(grammar: Grammar, schema: unknown, { namespace = '', label = 'JSON schema', dialect = JSON_DIALECT }: SchemaRulesOptions = {}) {
     this.#root = asSchema(schema, '#');
+    this.#grammar = grammar;
+    this.#namespace = namespace;
+    this.#label = label;
+    this.#dialect = dialect;
   }
 
-  convert(): Grammar {
-    this.#grammar.rules.push({ name: 'root', expr: this.#ref('#', '#') });
-    addJsonRules(this.#grammar);
-    return this.#grammar;
+  /** The texts of all values that match. */
+  whole(): GrammarExpr {
+    return this.#ref('#', '#');
+  }
+
+  /** The same for a part of the schema. */
+  value(schema: Schema, path: string): GrammarExpr {
+    return this.#value(schema, path, 0);
+  }
+
+  /** The schema's properties, for a format that writes them in its own way and no others than these. */
+  members(format: string): SchemaMember[] {
+    const schema = this.#flatten(this.#root, '#', 0);
+    checkKeywords(schema, '#');
+    const other = Object.keys(schema).find((key) => !ANNOTATIONS.has(key) && !MEMBER_KEYWORDS.includes(key));
+    if (other !== undefined) throw unsupported(`#/${other}`, `${format} calls do not support it for all arguments`);
+    const properties = asSchema(schema.properties ?? {}, '#/properties');
+    const required = requiredNames(schema, '#');
+    return [...new Set([...Object.keys(properties), ...required])].flatMap((name) => {
+      const isNamed = Object.hasOwn(properties, name);
+      const value = isNamed ? properties[name] : schema.additionalProperties ?? true;
+      const isRequired = required.includes(name);
+      if (value === false && isRequired) throw notAllowed(name, '#');
+      const path = isNamed ? `#/properties/${escapePointer(name)}` : '#/additionalProperties';
+      return value === false ? [] : [{ name, schema: asSchema(value, path), path, isRequired }];
+    });
+  }
+
+  /** Members in order between commas, the optional ones left out at will. */
+  list(members: { expr: GrammarExpr; isRequired: boolean }[], comma: GrammarExpr): GrammarExpr {
+    if (members.length === 0) return literal('');
+    const list = this.#list(members, comma, null);
+    return members.some(({ isRequired }) => isRequired) ? list : optional(list);
+  }
+
+  /** What a value may match one of, without `$ref` and `allOf`. */
+  alternatives(schema: Schema, path: string, depth = 0): { schema: Schema; path: string }[] {
+    const flat = this.#flatten(schema, path, depth);
+    checkKeywords(flat, path);
+    const keyword = 'anyOf' in flat ? 'anyOf' : 'oneOf';
+    if (!(keyword in flat)) return [{ schema: flat, path }];
+    const { base, items } = this.#splitAlternatives(keyword, flat, path, depth);
+    return items.flatMap(({ schema: item, path: itemPath }) => this.alternatives(mergeSchemas(base, this.#flatten(item, itemPath, depth + 1), itemPath), itemPath, depth + 1));
   }
 
   /** A rule of its own per place that is referred to, so that it may refer to itself. */
   #ref(pointer: string, path: string): GrammarExpr {
     const known = this.#refs.get(pointer);
     if (known !== undefined) return rule(known);
-    const name = `schema ${pointer}`;
+    const name = `${this.#namespace}schema ${pointer}`;
     this.#refs.set(pointer, name);
     const target = this.#resolve(pointer, path);
     // NOTE: reserved before its schema is converted, which may refer to it.
@@ -105,9 +174,9 @@ class SchemaConverter {
     if ('$ref' in schema || 'allOf' in schema) return this.#value(this.#flatten(schema, path, 0), path, depth + 1);
     if ('anyOf' in schema) return this.#alternatives('anyOf', schema, path, depth);
     if ('oneOf' in schema) return this.#alternatives('oneOf', schema, path, depth);
-    if ('enum' in schema || 'const' in schema) return constants(schema, path);
+    if ('enum' in schema || 'const' in schema) return constants(schema, path, this.#dialect);
     const types = typesOf(schema, path) ?? impliedTypes(schema);
-    if (types === undefined) return jsonRule('value');
+    if (types === undefined) return jsonRule('value', this.#dialect);
     if (types.length === 0) throw unsupported(path, 'no value matches');
     const distinct = types.filter((type) => type !== 'integer' || !types.includes('number'));
     return choice(...distinct.map((type) => this.#typed(type, schema, path, depth)));
@@ -130,32 +199,36 @@ class SchemaConverter {
   }
 
   #alternatives(keyword: 'anyOf' | 'oneOf', schema: Schema, path: string, depth: number): GrammarExpr {
-    const { [keyword]: list, ...base } = schema;
-    if (!Array.isArray(list) || list.length === 0) throw unsupported(`${path}/${keyword}`, 'expected an array of schemas');
+    const { base, items } = this.#splitAlternatives(keyword, schema, path, depth);
     const hasBase = Object.keys(base).some((key) => !ANNOTATIONS.has(key));
-    const alternatives = list.map((item, i) => asSchema(item, `${path}/${keyword}/${i}`));
-    if (keyword === 'oneOf') {
-      if (list.length > MAX_ONE_OF) throw unsupported(`${path}/oneOf`, `more than ${MAX_ONE_OF} alternatives; use anyOf`);
-      const flat = alternatives.map((item, i) => this.#flatten(item, `${path}/oneOf/${i}`, depth));
-      for (const [i, first] of flat.entries()) {
-        const j = flat.findIndex((other, at) => at > i && alternativesOverlap(mergeSafely(base, first), mergeSafely(base, other), path));
-        if (j > 0) throw unsupported(`${path}/oneOf`, `a value might match both alternatives ${i} and ${j}, which oneOf forbids; use anyOf`);
-      }
-    }
-    const exprs = alternatives.map((item, i) => {
-      const itemPath = `${path}/${keyword}/${i}`;
+    const exprs = items.map(({ schema: item, path: itemPath }) => {
       if (!hasBase) return this.#value(item, itemPath, depth + 1);
       return this.#value(mergeSchemas(base, this.#flatten(item, itemPath, depth + 1), itemPath), itemPath, depth + 1);
     });
     return choice(...exprs);
   }
 
+  #splitAlternatives(keyword: 'anyOf' | 'oneOf', schema: Schema, path: string, depth: number): { base: Schema; items: { schema: Schema; path: string }[] } {
+    const { [keyword]: list, ...base } = schema;
+    if (!Array.isArray(list) || list.length === 0) throw unsupported(`${path}/${keyword}`, 'expected an array of schemas');
+    const items = list.map((item, i) => ({ schema: asSchema(item, `${path}/${keyword}/${i}`), path: `${path}/${keyword}/${i}` }));
+    if (keyword === 'oneOf') {
+      if (list.length > MAX_ONE_OF) throw unsupported(`${path}/oneOf`, `more than ${MAX_ONE_OF} alternatives; use anyOf`);
+      const flat = items.map((item) => this.#flatten(item.schema, item.path, depth));
+      for (const [i, first] of flat.entries()) {
+        const j = flat.findIndex((other, at) => at > i && alternativesOverlap(mergeSafely(base, first), mergeSafely(base, other), path));
+        if (j > 0) throw unsupported(`${path}/oneOf`, `a value might match both alternatives ${i} and ${j}, which oneOf forbids; use anyOf`);
+      }
+    }
+    return { base, items };
+  }
+
   #typed(type: TypeName, schema: Schema, path: string, depth: number): GrammarExpr {
     switch (type) {
-      case 'null': return literal('null');
-      case 'boolean': return choice('true', 'false');
+      case 'null': return literal(this.#dialect.null);
+      case 'boolean': return choice(this.#dialect.true, this.#dialect.false);
       case 'integer': case 'number': return numbers(type, schema, path);
-      case 'string': return strings(schema, path);
+      case 'string': return strings(schema, path, this.#label);
       case 'array': return this.#array(schema, path, depth);
       case 'object': return this.#object(schema, path, depth);
     }
@@ -193,19 +266,15 @@ class SchemaConverter {
 
   #object(schema: Schema, path: string, depth: number): GrammarExpr {
     const properties = asSchema(schema.properties ?? {}, `${path}/properties`);
-    const required = schema.required === undefined ? [] : listAt(schema.required, `${path}/required`);
+    const required = requiredNames(schema, path);
     const [extraValue, extraPath] = this.#extraValue(schema, properties, path);
-    const names = Object.keys(properties);
-    for (const name of required) {
-      if (typeof name !== 'string') throw unsupported(`${path}/required`, 'expected names');
-      if (!names.includes(name)) names.push(name);
-    }
+    const names = [...new Set([...Object.keys(properties), ...required])];
     const members: { expr: GrammarExpr; isRequired: boolean }[] = [];
     for (const name of names) {
       const isRequired = required.includes(name);
       const namePath = Object.hasOwn(properties, name) ? `${path}/properties/${escapePointer(name)}` : extraPath;
       const value = Object.hasOwn(properties, name) ? properties[name] : extraValue ?? (schema.additionalProperties === undefined && schema.patternProperties === undefined);
-      if (value === false && isRequired) throw unsupported(`${path}/required`, `the property ${JSON.stringify(name).slice(0, 80)} is not allowed`);
+      if (value === false && isRequired) throw notAllowed(name, path);
       if (value === false) continue;
       members.push({ expr: sequence(`${JSON.stringify(name)}:`, blankAfterColon, this.#value(asSchema(value, namePath), namePath, depth + 1)), isRequired });
     }
@@ -242,12 +311,18 @@ class SchemaConverter {
   #extraKey(schema: Schema, names: string[], path: string): GrammarExpr {
     if (schema.patternProperties === undefined) return names.length === 0 ? plainKey : keyExcept(names);
     const pattern = Object.keys(schema.patternProperties as Schema)[0];
-    return sequence('"', regex(pattern, `${path}/patternProperties`, true), '"');
+    return sequence('"', regex(pattern, `${path}/patternProperties`, this.#label, true), '"');
   }
 
-  /** Members in order, the optional ones left out at will, commas between those that are there. */
+  /** An object of members in order, the optional ones left out at will, commas between those that are there. */
   #members(members: { expr: GrammarExpr; isRequired: boolean }[], extra: GrammarExpr | null): GrammarExpr {
-    const comma = sequence(',', BLANK);
+    if (members.length === 0 && extra === null) return sequence('{', BLANK, '}');
+    const list = sequence(this.#list(members, sequence(',', BLANK), extra), BLANK);
+    return sequence('{', BLANK, members.some(({ isRequired }) => isRequired) ? list : optional(list), '}');
+  }
+
+  /** The same without braces. Where none is required, the list that has none is left to the caller. */
+  #list(members: { expr: GrammarExpr; isRequired: boolean }[], comma: GrammarExpr, extra: GrammarExpr | null): GrammarExpr {
     const extras = extra === null ? [] : [repeat(sequence(comma, extra), 0, null)];
     const firstRequired = members.findIndex(({ isRequired }) => isRequired);
     if (firstRequired >= 0) {
@@ -256,7 +331,7 @@ class SchemaConverter {
         if (i === firstRequired) return expr;
         return isRequired ? sequence(comma, expr) : optional(sequence(comma, expr));
       });
-      return sequence('{', BLANK, ...parts, ...extras, BLANK, '}');
+      return sequence(...parts, ...extras);
     }
     // Any of them may be the first: what may follow each is a rule that the one before it shares.
     const firsts: GrammarExpr[] = [];
@@ -267,13 +342,13 @@ class SchemaConverter {
       firsts.unshift(sequence(member, rest));
       rest = this.#shared(sequence(optional(sequence(comma, member)), rest));
     }
-    return sequence('{', BLANK, ...(firsts.length === 0 ? [] : [optional(sequence(choice(...firsts), BLANK))]), '}');
+    return choice(...firsts);
   }
 
   /** A rule for what is used more than once. */
   #shared(expr: GrammarExpr): GrammarExpr {
     if (expr.kind === 'rule' || expr.kind === 'literal') return expr;
-    const name = `part ${++this.#numRules}`;
+    const name = `${this.#namespace}part ${++this.#numRules}`;
     this.#grammar.rules.push({ name, expr, isPlain: true });
     return rule(name);
   }
@@ -295,6 +370,16 @@ function checkKeywords(schema: Schema, path: string): void {
 function impliedTypes(schema: Schema): TypeName[] | undefined {
   const implied = TYPES.filter((type) => KEYWORDS[type].some((key) => key in schema));
   return implied.length === 0 ? undefined : implied;
+}
+
+function requiredNames(schema: Schema, path: string): string[] {
+  const names = schema.required === undefined ? [] : listAt(schema.required, `${path}/required`);
+  if (names.some((name) => typeof name !== 'string')) throw unsupported(`${path}/required`, 'expected names');
+  return names as string[];
+}
+
+function notAllowed(name: string, path: string): Error {
+  return unsupported(`${path}/required`, `the property ${JSON.stringify(name).slice(0, 80)} is not allowed`);
 }
 
 function mergeSafely(base: Schema, part: Schema): Schema {
@@ -339,7 +424,7 @@ function checkPropertyCounts(fewest: number, most: number, min: number, max: num
 
 // ---- scalars ----
 
-function constants(schema: Schema, path: string): GrammarExpr {
+function constants(schema: Schema, path: string, dialect: JsonDialect): GrammarExpr {
   const keyword = 'enum' in schema ? 'enum' : 'const';
   const other = Object.keys(schema).find((key) => key !== keyword && key !== 'type' && !ANNOTATIONS.has(key));
   if (other !== undefined) throw unsupported(`${path}/${other}`, `beside ${keyword} it is not supported`);
@@ -347,7 +432,7 @@ function constants(schema: Schema, path: string): GrammarExpr {
   const values = (keyword === 'enum' ? listAt(schema.enum, `${path}/enum`) : [schema.const]).filter((value) => types === undefined || types.some((type) => isOfType(value, type)));
   if (values.length === 0) throw unsupported(path, 'no value matches');
   if (JSON.stringify(values).length > MAX_ENUM_BYTES) throw unsupported(`${path}/${keyword}`, `more than ${MAX_ENUM_BYTES} bytes`);
-  return choice(...values.map((value) => constant(value, path)));
+  return choice(...values.map((value) => constant(value, dialect)));
 }
 
 function isOfType(value: unknown, type: TypeName): boolean {
@@ -360,9 +445,11 @@ function isOfType(value: unknown, type: TypeName): boolean {
   }
 }
 
-function constant(value: unknown, path: string): GrammarExpr {
-  if (typeof value !== 'object' || value === null) return literal(JSON.stringify(value));
-  const members = Array.isArray(value) ? value.map((item) => constant(item, path)) : Object.entries(value).map(([key, item]) => sequence(`${JSON.stringify(key)}:`, blankAfterColon, constant(item, path)));
+function constant(value: unknown, dialect: JsonDialect): GrammarExpr {
+  if (typeof value === 'boolean') return literal(value ? dialect.true : dialect.false);
+  if (value === null) return literal(dialect.null);
+  if (typeof value !== 'object') return literal(JSON.stringify(value));
+  const members = Array.isArray(value) ? value.map((item) => constant(item, dialect)) : Object.entries(value).map(([key, item]) => sequence(`${JSON.stringify(key)}:`, blankAfterColon, constant(item, dialect)));
   const [open, close] = Array.isArray(value) ? '[]' : '{}';
   const list = members.flatMap((member, i) => (i === 0 ? [member] : [sequence(',', BLANK), member]));
   return sequence(open, BLANK, ...list, ...(list.length > 0 ? [BLANK] : []), close);
@@ -390,7 +477,7 @@ function numbers(type: 'integer' | 'number', schema: Schema, path: string): Gram
   return expr;
 }
 
-function strings(schema: Schema, path: string): GrammarExpr {
+function strings(schema: Schema, path: string, label: string): GrammarExpr {
   const [min, max] = counts(schema, 'minLength', 'maxLength', path);
   const { pattern, format } = schema;
   if (pattern === undefined && format === undefined) return min === 0 && max === null ? jsonRule('string') : sequence('"', repeat(jsonRule('char'), min, max), '"');
@@ -399,10 +486,10 @@ function strings(schema: Schema, path: string): GrammarExpr {
   const text = pattern ?? FORMATS.get(format as string);
   if (text === undefined) throw unsupported(`${path}/format`, `not supported; supported are ${[...FORMATS.keys()].join(', ')}`);
   if (typeof text !== 'string') throw unsupported(`${path}/${keyword}`, 'expected a string');
-  return sequence('"', { ...regex(text, `${path}/${keyword}`, pattern !== undefined), minLength: min, maxLength: max }, '"');
+  return sequence('"', { ...regex(text, `${path}/${keyword}`, label, pattern !== undefined), minLength: min, maxLength: max }, '"');
 }
 
-function regex(pattern: string, path: string, isSearch: boolean): Extract<GrammarExpr, { kind: 'regex' }> {
-  return { kind: 'regex', pattern, isSearch, isJsonString: true, minLength: 0, maxLength: null, label: `JSON schema: ${path}` };
+function regex(pattern: string, path: string, label: string, isSearch: boolean): Extract<GrammarExpr, { kind: 'regex' }> {
+  return { kind: 'regex', pattern, isSearch, isJsonString: true, minLength: 0, maxLength: null, label: `${label}: ${path}` };
 }
 

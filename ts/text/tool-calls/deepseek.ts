@@ -1,0 +1,78 @@
+import { literal, sequence } from '../grammar';
+import type { CallSink, CallPlace, ToolCallFormat, WrittenTool } from './format';
+import type { CallInput, CallReading } from './input';
+import { readJsonArguments } from './json-call';
+
+const marker = (words: string) => `<｜tool▁${words}｜>`;
+const [CALLS_BEGIN, CALLS_END] = [marker('calls▁begin'), marker('calls▁end')];
+const [BEGIN, SEPARATOR, END] = [marker('call▁begin'), marker('sep'), marker('call▁end')];
+const FENCE = '```';
+const NAME = /^[^<\n`]$/;
+
+const shared = {
+  markers: [CALLS_BEGIN, CALLS_END, BEGIN, SEPARATOR, END],
+  begins: (char: string) => char === '<',
+  *read(input: CallInput, sink: CallSink, place: CallPlace): CallReading {
+    const first = yield* input.oneOf(CALLS_BEGIN, ...(place === 'afterCall' ? [BEGIN, CALLS_END] : []));
+    if (first === undefined || first === CALLS_END) return first !== undefined;
+    if (first === CALLS_BEGIN) {
+      yield* input.blanks();
+      if (!(yield* input.literal(BEGIN))) return false;
+    }
+    return yield* readCall(input, sink);
+  },
+};
+
+/** DeepSeek V3 and R1: the word `function`, and the arguments in a fence. */
+export const deepseekV3: ToolCallFormat = {
+  ...shared,
+  name: 'deepseek_v3',
+  aliases: ['deepseekv3', 'deepseek_r1'],
+  isWrittenBy: (mentions) => mentions(BEGIN) && mentions(`${FENCE}json`),
+  written: {
+    before: CALLS_BEGIN, between: '\n', after: CALLS_END,
+    call: (tool) => sequence(`${BEGIN}function${SEPARATOR}${checkedName(tool)}\n${FENCE}json\n`, tool.json(), literal(`\n${FENCE}${END}`)),
+    open: CALLS_BEGIN,
+    isAmongText: false,
+  },
+};
+
+/** DeepSeek V3.1: the name and the arguments as they are. */
+export const deepseekV31: ToolCallFormat = {
+  ...shared,
+  name: 'deepseek_v31',
+  aliases: ['deepseekv31', 'deepseek_v3.1'],
+  isWrittenBy: (mentions) => mentions(BEGIN),
+  written: {
+    before: CALLS_BEGIN, between: '', after: CALLS_END,
+    call: (tool) => sequence(`${BEGIN}${checkedName(tool)}${SEPARATOR}`, tool.json(), END),
+    open: CALLS_BEGIN,
+    isAmongText: false,
+  },
+};
+
+/** From behind the opening marker, in either way of writing. */
+function* readCall(input: CallInput, sink: CallSink): CallReading {
+  const kindOrName = yield* input.word(NAME);
+  if (kindOrName === undefined || !(yield* input.literal(SEPARATOR))) return false;
+  yield* input.blanks();
+  const name = (yield* input.peek()) === '{' ? kindOrName : yield* input.word(NAME);
+  if (name === undefined || name.trim() === '') return false;
+  yield* input.blanks();
+  const isFenced = (yield* input.peek()) === FENCE[0];
+  if (isFenced) {
+    if (!(yield* input.literal(`${FENCE}json`))) return false;
+    yield* input.blanks();
+  }
+  sink.begin(name.trim());
+  if (!(yield* readJsonArguments(input, sink))) return false;
+  yield* input.blanks();
+  if (isFenced && !(yield* input.literalOrEnd(FENCE))) return false;
+  yield* input.blanks();
+  return yield* input.literalOrEnd(END);
+}
+
+function checkedName({ name, refuseName }: WrittenTool): string {
+  if (name.trim() !== name || ![...name].every((char) => NAME.test(char))) refuseName('a name without <, ` and blanks around it');
+  return name;
+}

@@ -1,0 +1,27 @@
+import { literal, sequence } from '../grammar';
+import type { ToolCallFormat } from './format';
+import { readJsonCall } from './json-call';
+
+const [OPEN, CLOSE] = ['<tool_call>', '</tool_call>'];
+const SHAPE = { argumentsKeys: ['arguments'] };
+
+/** Hermes, Qwen 2.5 and Qwen 3: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, once per call. */
+export const hermes: ToolCallFormat = {
+  name: 'hermes',
+  aliases: ['qwen', 'qwen25', 'qwen2.5', 'qwen3'],
+  // Others put something else than JSON between the same markers.
+  isWrittenBy: (mentions) => mentions(OPEN) && !mentions('<arg_key>'),
+  markers: [OPEN, CLOSE],
+  begins: (char) => char === '<',
+  *read(input, sink) {
+    if (!(yield* input.literal(OPEN)) || !(yield* readJsonCall(input, sink, SHAPE))) return false;
+    yield* input.blanks();
+    return yield* input.literalOrEnd(CLOSE);
+  },
+  written: {
+    before: '', between: '\n', after: '',
+    call: ({ name, json }) => sequence(`${OPEN}\n{"name": ${JSON.stringify(name)}, "arguments": `, json(), literal(`}\n${CLOSE}`)),
+    open: OPEN,
+    isAmongText: true,
+  },
+};

@@ -1,0 +1,158 @@
+import type { CallInput, CallReading, Reading } from './input';
+
+const MAX_DEPTH = 64;
+const MAX_WORD = 400;
+const WORD = /[-+.\w]/;
+const WORDS = new Map([['True', 'true'], ['False', 'false'], ['None', 'null'], ['true', 'true'], ['false', 'false'], ['null', 'null']]);
+const NUMBER = /^([-+]?)(?:(0[xX][\da-fA-F]+|0[oO][0-7]+|0[bB][01]+)|(0|[1-9]\d*)?(\.\d*)?([eE][-+]?\d+)?)$/;
+
+/** JSON for `\a` and the like. `\/` is none of Python's, but models write it as in JSON. */
+const ESCAPES: Readonly<Record<string, string>> = {
+  '\\': '\\\\', '\'': '\'', '"': '\\"', 'a': '\\u0007', 'b': '\\b', 'f': '\\f', 'n': '\\n', 'r': '\\r', 't': '\\t', 'v': '\\u000b', '/': '/', '\n': '',
+};
+const HEX_ESCAPES: Readonly<Record<string, number>> = { x: 2, u: 4, U: 8 };
+
+/**
+ * Reads a literal of Python and tells it as JSON text, character by character: strings with their escapes, numbers, True, False, None, lists, tuples and
+ * dictionaries with keys of text. Nothing is evaluated; false at anything else.
+ */
+export function* readPythonLiteral(input: CallInput, tell: (json: string) => void, depth = 0): CallReading {
+  yield* input.blanks();
+  const char = yield* input.peek();
+  if (char === undefined || depth > MAX_DEPTH) return false;
+  if (char === '"' || char === '\'') return yield* readString(input, tell);
+  if (char === '[' || char === '(') return yield* readList(input, tell, depth, char === '[' ? ']' : ')');
+  if (char === '{') return yield* readDictionary(input, tell, depth);
+  return yield* readWord(input, tell);
+}
+
+function* readWord(input: CallInput, tell: (json: string) => void): CallReading {
+  let word = '';
+  for (;;) {
+    const char = yield* input.peek();
+    if (char === undefined || !WORD.test(char)) break;
+    word += char;
+    if (word.length > MAX_WORD) return false;
+    input.skip();
+  }
+  const json = WORDS.get(word) ?? toJsonNumber(word);
+  if (json === undefined) return false;
+  tell(json);
+  return true;
+}
+
+function toJsonNumber(word: string): string | undefined {
+  const plain = word.replace(/(?<=[\da-fA-F])_(?=[\da-fA-F])/g, '');
+  const match = NUMBER.exec(plain);
+  if (match === null) return undefined;
+  const [, sign, based, whole = '', fraction = '', exponent = ''] = match;
+  const minus = sign === '-' ? '-' : '';
+  if (based !== undefined) return minus + BigInt(based).toString();
+  if (whole === '' && fraction.length < 2) return undefined;
+  return minus + (whole === '' ? '0' : whole) + (fraction === '.' ? '.0' : fraction) + exponent;
+}
+
+function* readList(input: CallInput, tell: (json: string) => void, depth: number, close: string): CallReading {
+  input.skip();
+  tell('[');
+  for (let isFirst = true; ; isFirst = false) {
+    yield* input.blanks();
+    if ((yield* input.peek()) === close) break;
+    if (!isFirst) tell(', ');
+    if (!(yield* readPythonLiteral(input, tell, depth + 1))) return false;
+    if (!(yield* readComma(input, close))) return false;
+  }
+  input.skip();
+  tell(']');
+  return true;
+}
+
+function* readDictionary(input: CallInput, tell: (json: string) => void, depth: number): CallReading {
+  input.skip();
+  tell('{');
+  for (let isFirst = true; ; isFirst = false) {
+    yield* input.blanks();
+    const char = yield* input.peek();
+    if (char === '}') break;
+    if (char !== '"' && char !== '\'') return false;
+    if (!isFirst) tell(', ');
+    if (!(yield* readString(input, tell))) return false;
+    yield* input.blanks();
+    if ((yield* input.next()) !== ':') return false;
+    tell(': ');
+    if (!(yield* readPythonLiteral(input, tell, depth + 1))) return false;
+    if (!(yield* readComma(input, '}'))) return false;
+  }
+  input.skip();
+  tell('}');
+  return true;
+}
+
+/** A comma, or what closes the list, which stays. */
+export function* readComma(input: CallInput, close: string): CallReading {
+  yield* input.blanks();
+  const char = yield* input.peek();
+  if (char === ',') input.skip();
+  return char === ',' || char === close;
+}
+
+/** Between one or three quotes of either kind. */
+function* readString(input: CallInput, tell: (json: string) => void): CallReading {
+  const quote = (yield* input.next())!;
+  tell('"');
+  let length = 1;
+  if ((yield* input.peek()) === quote) {
+    input.skip();
+    if ((yield* input.peek()) !== quote) {
+      tell('"');
+      return true;
+    }
+    input.skip();
+    length = 3;
+  }
+  for (let numQuotes = 0; ;) {
+    const char = yield* input.next();
+    if (char === undefined || (char === '\n' && length === 1)) return false;
+    if (char === quote) {
+      if (++numQuotes < length) continue;
+      tell('"');
+      return true;
+    }
+    if (numQuotes > 0) tell(escapeForJson(quote.repeat(numQuotes)));
+    numQuotes = 0;
+    const json = char === '\\' ? yield* readEscape(input) : escapeForJson(char);
+    if (json === undefined) return false;
+    tell(json);
+  }
+}
+
+/** What stands for the escape in JSON. One that Python does not know stays as written. */
+function* readEscape(input: CallInput): Reading<string | undefined> {
+  const char = yield* input.next();
+  if (char === undefined || char === 'N') return undefined;
+  const known = ESCAPES[char];
+  if (known !== undefined) return known;
+  if (/[0-7]/.test(char)) return yield* readDigits(input, char, 3, /[0-7]/, 8, 1);
+  const numDigits = HEX_ESCAPES[char];
+  if (numDigits === undefined) return `\\\\${escapeForJson(char)}`;
+  return yield* readDigits(input, '', numDigits, /[\da-fA-F]/, 16, numDigits);
+}
+
+function* readDigits(input: CallInput, first: string, max: number, pattern: RegExp, base: number, min: number): Reading<string | undefined> {
+  let digits = first;
+  while (digits.length < max) {
+    const char = yield* input.peek();
+    if (char === undefined || !pattern.test(char)) break;
+    digits += char;
+    input.skip();
+  }
+  const code = Number.parseInt(digits, base);
+  if (digits.length < min || code > 0x10ffff) return undefined;
+  // A half of a pair stands for itself: its other half may follow as an escape too.
+  return code >= 0xd800 && code <= 0xdfff ? `\\u${code.toString(16)}` : escapeForJson(String.fromCodePoint(code));
+}
+
+/** As it stands inside a JSON string. NOTE: a half of a character that is not yet whole must pass unchanged, which JSON.stringify would escape. */
+export function escapeForJson(text: string): string {
+  return text.replace(/["\\\u0000-\u001f]/g, (char) => JSON.stringify(char).slice(1, -1));
+}

@@ -1,0 +1,84 @@
+import { literal, optional, sequence } from '../grammar';
+import { PYTHON_DIALECT } from '../json-rules';
+import { unsupported } from '../schema-error';
+import type { CallSink, ToolCallFormat, WrittenTool } from './format';
+import type { CallInput, CallReading } from './input';
+import { isTool } from './json-call';
+import { readComma, readPythonLiteral } from './python-literal';
+
+const [OPEN, CLOSE] = ['<|python_start|>', '<|python_end|>'];
+const NAME = /^[\p{L}\p{N}_.]$/u;
+const FUNCTION_NAME = /^[\p{L}_][\p{L}\p{N}_]*(?:\.[\p{L}_][\p{L}\p{N}_]*)*$/u;
+const IDENTIFIER = /^[\p{L}_][\p{L}\p{N}_]*$/u;
+
+/** Llama 3.2 and 4: the whole message is a Python list of calls, `[f(a=1), g(b="x")]`. */
+export const pythonic: ToolCallFormat = {
+  name: 'pythonic',
+  aliases: ['llama4_pythonic', 'llama3.2_pythonic'],
+  isWrittenBy: (mentions) => mentions('[func_name1('),
+  markers: [OPEN, CLOSE],
+  begins: (char, place) => char === '<' || (char === '[' && place !== 'text'),
+  *read(input, sink) {
+    const isMarked = (yield* input.peek()) === '<';
+    if (isMarked && !(yield* input.literal(OPEN))) return false;
+    yield* input.blanks();
+    if (!(yield* readCalls(input, sink))) return false;
+    yield* input.blanks();
+    if (isMarked) return yield* input.literalOrEnd(CLOSE);
+    const next = yield* input.peek();
+    return next === undefined || next === '[';
+  },
+  written: {
+    before: '[', between: ', ', after: ']',
+    call: pythonCall,
+    open: OPEN,
+    isAmongText: false,
+    dialect: PYTHON_DIALECT,
+    bare: { first: '[', close: CLOSE },
+  },
+};
+
+function* readCalls(input: CallInput, sink: CallSink): CallReading {
+  if (!(yield* input.literal('['))) return false;
+  for (let isFirst = true; ; isFirst = false) {
+    yield* input.blanks();
+    if (!isFirst && (yield* input.peek()) === ']') break;
+    if (!(yield* readCall(input, sink)) || !(yield* readComma(input, ']'))) return false;
+  }
+  input.skip();
+  return true;
+}
+
+function* readCall(input: CallInput, sink: CallSink): CallReading {
+  const name = yield* input.word(NAME);
+  if (name === undefined || !FUNCTION_NAME.test(name) || !isTool(sink, name)) return false;
+  yield* input.blanks();
+  if ((yield* input.next()) !== '(') return false;
+  sink.begin(name);
+  sink.add('{');
+  const keys = new Set<string>();
+  for (;;) {
+    yield* input.blanks();
+    if ((yield* input.peek()) === ')') break;
+    const key = yield* input.word(NAME);
+    if (key === undefined || !IDENTIFIER.test(key) || keys.has(key)) return false;
+    yield* input.blanks();
+    if ((yield* input.next()) !== '=') return false;
+    sink.add(`${keys.size === 0 ? '' : ', '}"${key}": `);
+    keys.add(key);
+    if (!(yield* readPythonLiteral(input, (json) => sink.add(json))) || !(yield* readComma(input, ')'))) return false;
+  }
+  input.skip();
+  sink.add('}');
+  sink.finish();
+  return true;
+}
+
+function pythonCall({ name, rules, refuseName }: WrittenTool) {
+  if (!FUNCTION_NAME.test(name)) refuseName('a name of Python: letters, digits, _ and dots between names');
+  const members = rules.members('pythonic').map((member) => {
+    if (!IDENTIFIER.test(member.name)) throw unsupported(member.path, 'pythonic calls have arguments with names of Python only');
+    return { expr: sequence(`${member.name}=`, rules.value(member.schema, member.path)), isRequired: member.isRequired };
+  });
+  return sequence(`${name}(`, rules.list(members, sequence(',', optional(literal(' ')))), ')');
+}

@@ -1,0 +1,141 @@
+import { choice, type GrammarExpr, literal, optional, repeat, sequence } from '../grammar';
+import type { SchemaRules } from '../json-schema';
+import { unsupported } from '../schema-error';
+import { ANNOTATIONS, type Schema, type TypeName, TYPES } from '../schema-merge';
+import { argumentTypes, toArgument, typesAllowed } from './argument-types';
+import type { CallSink, ToolCallFormat, WrittenTool } from './format';
+import { textWithout } from './free-text';
+import type { CallInput, CallReading } from './input';
+import { escapeForJson } from './python-literal';
+
+const [OPEN, CLOSE, FUNCTION, FUNCTION_CLOSE] = ['<tool_call>', '</tool_call>', '<function=', '</function>'];
+const [PARAMETER, PARAMETER_CLOSE] = ['<parameter=', '</parameter>'];
+const NAME = /^[^<>\n]$/;
+
+/** Qwen3-Coder: `<tool_call><function=NAME><parameter=KEY>` and the value as it is, which the tool's schema gives a type. */
+export const qwen3Coder: ToolCallFormat = {
+  name: 'qwen3_coder',
+  aliases: ['qwen3_xml', 'qwen3-coder'],
+  isWrittenBy: (mentions) => mentions(FUNCTION) && mentions(PARAMETER),
+  markers: [OPEN, CLOSE],
+  begins: (char) => char === '<',
+  *read(input, sink) {
+    const first = yield* input.oneOf(OPEN, ...(sink.isConstrained ? [] : [FUNCTION]));
+    if (first === undefined) return false;
+    if (first === OPEN) {
+      yield* input.blanks();
+      if (!(yield* input.literal(FUNCTION))) return false;
+    }
+    if (!(yield* readFunction(input, sink))) return false;
+    if (first !== OPEN) return true;
+    yield* input.blanks();
+    return yield* input.literalOrEnd(CLOSE);
+  },
+  written: { before: '', between: '\n', after: '', call: xmlCall, open: OPEN, isAmongText: true },
+};
+
+function* readFunction(input: CallInput, sink: CallSink): CallReading {
+  const name = yield* input.word(NAME);
+  if (name === undefined || !(yield* input.literal('>'))) return false;
+  sink.begin(name);
+  const types = argumentTypes(sink.tools?.find((tool) => tool.function.name === name)?.function.parameters);
+  for (let isFirst = true; ; isFirst = false) {
+    yield* input.blanks();
+    const tag = yield* input.oneOf(PARAMETER, FUNCTION_CLOSE);
+    if (tag === undefined) return false;
+    if (tag === FUNCTION_CLOSE) {
+      if (!isFirst) sink.add('}');
+      sink.finish();
+      return true;
+    }
+    const key = yield* input.word(NAME);
+    if (key === undefined || !(yield* input.literal('>'))) return false;
+    sink.add(`${isFirst ? '{' : ', '}${JSON.stringify(key)}: `);
+    if (!(yield* readArgument(input, sink, types(key)))) return false;
+  }
+}
+
+/** Text goes on while it comes; of another type, only the whole tells what it is. */
+function* readArgument(input: CallInput, sink: CallSink, types: readonly TypeName[]): CallReading {
+  if (types.length === 1 && types[0] === 'string') {
+    sink.add('"');
+    if (!(yield* readRaw(input, (text) => sink.add(escapeForJson(text))))) return false;
+    sink.add('"');
+    return true;
+  }
+  let raw = '';
+  if (!(yield* readRaw(input, (text) => { raw += text; }))) return false;
+  sink.add(toArgument(raw, types));
+  return true;
+}
+
+/** What stands before the closing marker, without a line break at either end. */
+function* readRaw(input: CallInput, tell: (text: string) => void): CallReading {
+  /** A line break that may be the last, and the part of the marker that was read. */
+  let held = '';
+  for (let numMatched = 0, isFirst = true; ; isFirst = false) {
+    const char = yield* input.next();
+    if (char === undefined) return false;
+    if (char === PARAMETER_CLOSE[numMatched]) {
+      held += char;
+      if (++numMatched === PARAMETER_CLOSE.length) return true;
+      continue;
+    }
+    if (isFirst && char === '\n') continue;
+    // NOTE: the marker's first character occurs nowhere else in it, so that a failed match can only begin anew at the failing character.
+    if (held !== '') tell(held);
+    numMatched = char === PARAMETER_CLOSE[0] ? 1 : 0;
+    held = numMatched > 0 || char === '\n' ? char : '';
+    if (held === '') tell(char);
+  }
+}
+
+function xmlCall({ name, rules, refuseName }: WrittenTool): GrammarExpr {
+  if (![...name].every((char) => NAME.test(char))) refuseName('a name without <, > and line breaks');
+  const args = rules.members('qwen3_coder').map((member) => {
+    if (member.name === '' || ![...member.name].every((char) => NAME.test(char))) throw unsupported(member.path, 'qwen3_coder calls cannot write names with <, > or line breaks');
+    const expr = sequence(`${PARAMETER}${member.name}>\n`, rawValue(rules, member.schema, member.path), literal(`\n${PARAMETER_CLOSE}\n`));
+    return member.isRequired ? expr : optional(expr);
+  });
+  return sequence(`${OPEN}\n${FUNCTION}${name}>\n`, ...args, literal(`${FUNCTION_CLOSE}\n${CLOSE}`));
+}
+
+/** A value that the reader gives its type back: text as it is, all else as JSON. */
+function rawValue(rules: SchemaRules, schema: Schema, path: string): GrammarExpr {
+  const alternatives = rules.alternatives(schema, path).map((alternative) => ({ ...alternative, types: typesAllowed(alternative.schema, {}) }));
+  const types = TYPES.filter((type) => alternatives.some((alternative) => alternative.types.includes(type)));
+  const exprs = alternatives.map((alternative) => (alternative.types.includes('string') ? rawText(alternative, types) : rules.value(alternative.schema, alternative.path)));
+  // Free text may look like anything that another alternative allows: then that must allow all of it.
+  const narrow = alternatives.find((alternative) => alternative.types.some((type) => type !== 'string') && !isConstant(alternative.schema) && !isBare(alternative.schema));
+  const hasFreeText = alternatives.some((alternative) => alternative.types.includes('string') && !isConstant(alternative.schema));
+  if (hasFreeText && narrow !== undefined) throw unsupported(narrow.path, 'qwen3_coder calls do not support it beside text');
+  return choice(...exprs);
+}
+
+function rawText({ schema, path }: { schema: Schema; path: string }, types: readonly TypeName[]): GrammarExpr {
+  if (isConstant(schema)) {
+    const values = Array.isArray(schema.enum) ? (schema.enum as unknown[]) : [schema.const];
+    return choice(...values.map((value) => rawConstant(value, types, path)));
+  }
+  const keyword = Object.keys(schema).find((key) => !ANNOTATIONS.has(key) && !['type', 'minLength', 'maxLength'].includes(key));
+  if (keyword !== undefined) throw unsupported(`${path}/${keyword}`, 'qwen3_coder calls do not support it for text');
+  const { minLength = 0, maxLength = null } = schema as { minLength?: number; maxLength?: number | null };
+  if (minLength === 0 && maxLength === null) return textWithout(PARAMETER_CLOSE);
+  return repeat({ kind: 'class', ranges: [[0, 0x3b], [0x3d, 0x10ffff]] }, minLength, maxLength);
+}
+
+function rawConstant(value: unknown, types: readonly TypeName[], path: string): GrammarExpr {
+  const text = typeof value === 'string' ? value : JSON.stringify(value);
+  if (text.includes(PARAMETER_CLOSE) || text.startsWith('\n') || toArgument(text, types) !== JSON.stringify(value)) {
+    throw unsupported(path, `qwen3_coder calls cannot write the constant ${JSON.stringify(value).slice(0, 80)}`);
+  }
+  return literal(text);
+}
+
+function isConstant(schema: Schema): boolean {
+  return 'enum' in schema || 'const' in schema;
+}
+
+function isBare(schema: Schema): boolean {
+  return Object.keys(schema).every((key) => key === 'type' || ANNOTATIONS.has(key));
+}
