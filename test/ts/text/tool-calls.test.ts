@@ -1,3 +1,4 @@
+import { JsonScanner } from '../../../ts/text/json-scanner';
 import { type OutputPart, TOOL_CALL_FORMATS, ToolCallMachine } from '../../../ts/text/tool-calls';
 
 const hermes = TOOL_CALL_FORMATS.find(({ name }) => name === 'hermes')!;
@@ -82,16 +83,12 @@ test('any chunking gives the same', () => {
   }
 });
 
-test('costs grow with the text, not with its square', () => {
-  const timeOf = (length: number): number => {
-    const text = `<tool_call>{"name": "a", "arguments": {"s": "${'</tool_call> '.repeat(length)}"}}</tool_call>`;
-    const started = process.hrtime.bigint();
-    expect(run([...text]).calls).toHaveLength(1);
-    return Number(process.hrtime.bigint() - started);
-  };
-  // The best of several, as the machine may be busy. Sixteen times the text: quadratic cost would make it 256 times as long.
-  const bestOf = (length: number): number => Math.min(...[1, 2, 3, 4].map(() => timeOf(length)));
-  expect(bestOf(16_000)).toBeLessThan(80 * bestOf(1000));
+test('costs grow with the text, not with its square: each character is read once', () => {
+  const pushes = jest.spyOn(JsonScanner.prototype, 'push');
+  const text = `<tool_call>{"name": "a", "arguments": {"s": "${'</tool_call> {'.repeat(2000)}"}}</tool_call>`;
+  expect(run([...text]).calls).toHaveLength(1);
+  expect(pushes.mock.calls.length).toBeLessThan(text.length);
+  pushes.mockRestore();
 });
 
 function split(text: string, random: (below: number) => number): string[] {
