@@ -2,7 +2,7 @@
  * What crosses the language boundary, written once for the script side. `native/binding` converts the same records to C++.
  * Down: one record to load, one per request. Up: one array of events per step for all sequences together.
  */
-import type { Grammar } from './text/grammar';
+import type { Grammar, GrammarExpr } from './text/grammar';
 
 export type NativeDType = 'f32' | 'f16' | 'bf16';
 
@@ -239,7 +239,11 @@ export interface NativeStats {
 }
 
 /** A GBNF text, a regular expression that the whole text matches, or rules. */
-export type NativeGrammarSource = { kind: 'gbnf'; text: string } | { kind: 'regex'; pattern: string } | ({ kind: 'rules' } & Grammar);
+export type NativeGrammarSource =
+  /** `prefix`: what the text begins with, before what the GBNF text describes; without rules. */
+  | { kind: 'gbnf'; text: string; prefix?: GrammarExpr }
+  | { kind: 'regex'; pattern: string }
+  | ({ kind: 'rules' } & Grammar);
 
 /** A compiled grammar. */
 export interface NativeGrammar {

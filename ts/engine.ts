@@ -1,17 +1,22 @@
 import { randomUUID } from 'node:crypto';
 import { loadAddon } from './addon';
-import type { NativeEngine, NativeEngineInfo, NativeEvent, NativeRequest, NativeStats } from './addon-types';
-import { checkString, checkTokenIds } from './checks';
+import type { NativeEngine, NativeEngineInfo, NativeEvent, NativeGrammar, NativeRequest, NativeStats, NativeThinkingBudget } from './addon-types';
+import { tokenizeBadWords } from './bad-words';
+import { checkObject, checkString, checkTokenIds } from './checks';
 import { CapstanError } from './errors';
 import type { ChatEvent } from './events';
 import { Generation } from './generation';
-import { type LoadProgress, loadNative } from './load';
+import { GrammarCache, type GrammarPlan } from './grammar-cache';
+import { type LoadedModel, type LoadProgress, loadNative } from './load';
 import type { Model } from './model/model';
 import type { ChoiceReading } from './choice-reader';
-import { type ChatOptions, prepareChat, splitChatOptions } from './chat';
+import { type ChatOptions, prepareChat } from './chat';
 import type { EngineOptions } from './options';
-import { resolveSampling, type SamplingDefaults, type SamplingParams } from './sampling';
+import { resolveSampling, type SamplingDefaults, type SamplingParams, truncatePrompt } from './sampling';
+import { planStructuredOutput, type StructuredOutput } from './structured-output';
 import type { ChatMessage } from './text/messages';
+import { REASONING_FORMATS, THINK_CLOSE, THINK_OPEN } from './text/reasoning';
+import { type Place, WaitingRoom } from './waiting-room';
 
 /** What a call is given beside its content. */
 export interface CallContext {
@@ -37,6 +42,8 @@ export interface EngineInfo extends NativeEngineInfo {
   samplingDefaults: SamplingDefaults;
   /** The format of tool calls that the model's template knows, or null. */
   toolCallFormat: string | null;
+  /** The format of thoughts that are told apart from the text, or null. */
+  reasoningFormat: string | null;
   prefixCache: boolean;
 }
 
@@ -52,13 +59,19 @@ export class Engine {
   readonly #native: NativeEngine;
   readonly #model: Model;
   readonly #calls: CallTable;
+  readonly #grammars: GrammarCache;
+  readonly #waitingRoom: WaitingRoom;
+  /** The tokens of a thought's markers, once they are needed. */
+  #thinkIds?: Promise<Pick<NativeThinkingBudget, 'openIds' | 'closeIds'>>;
   #isClosed = false;
 
-  private constructor(native: NativeEngine, model: Model, info: EngineInfo, calls: CallTable) {
+  private constructor({ native, model, maxQueuedRequests, maxQueuedTokens }: LoadedModel, info: EngineInfo, calls: CallTable) {
     this.#native = native;
     this.#model = model;
     this.info = info;
     this.#calls = calls;
+    this.#grammars = new GrammarCache((source) => native.compileGrammar(source));
+    this.#waitingRoom = new WaitingRoom({ maxRequests: maxQueuedRequests, maxTokens: maxQueuedTokens, waiting: () => native.stats() });
   }
 
   /**
@@ -69,9 +82,10 @@ export class Engine {
   static async load(modelDir: string, options: EngineOptions = {}, onProgress?: (progress: LoadProgress) => void): Promise<Engine> {
     const calls: CallTable = new Map();
     try {
-      const { native, model, eosTokenIds, samplingDefaults, prefixCache } = await loadNative(loadAddon, checkString('modelDir', modelDir), options, onProgress, (events) => deliver(calls, events));
+      const loaded = await loadNative(loadAddon, checkString('modelDir', modelDir), options, onProgress, (events) => deliver(calls, events));
+      const { native, model, eosTokenIds, samplingDefaults, prefixCache } = loaded;
       const { config, checkpoint, toolCallFormat } = model;
-      return new Engine(native, model, {
+      return new Engine(loaded, {
         ...native.info,
         version: loadAddon().version,
         modelName: model.name,
@@ -81,6 +95,7 @@ export class Engine {
         eosTokenIds,
         samplingDefaults,
         toolCallFormat: toolCallFormat?.name ?? null,
+        reasoningFormat: model.hasThoughts ? REASONING_FORMATS[0] : null,
         prefixCache,
       }, calls);
     } catch (error) {
@@ -90,18 +105,41 @@ export class Engine {
 
   /** Completes a text (special tokens such as BOS are added) or token ids (taken as they are). */
   generate(prompt: string | readonly number[] | Int32Array, sampling: SamplingParams = {}, context: CallContext = {}): Generation {
-    return this.#start(context, () => {
-      if (typeof prompt !== 'string') return { promptTokenIds: checkTokenIds('prompt', prompt, this.info.vocabSize), sampling, reading: {} };
-      return this.#model.tokenizer.encode(prompt, true).then((promptTokenIds) => ({ promptTokenIds, sampling, reading: {} }));
+    return this.#start(context, (place) => {
+      const { structuredOutput } = checkObject('sampling', sampling) as SamplingParams;
+      const plan = structuredOutput === undefined ? undefined : planStructuredOutput(structuredOutput);
+      const ids = typeof prompt === 'string' ? this.#encode(prompt, true, place) : checkTokenIds('prompt', prompt, this.info.vocabSize);
+      const call = { sampling, reading: {}, plan, thinkingBudget: undefined };
+      if (ids instanceof Promise || plan !== undefined || sampling.badWords !== undefined) return this.#complete(call, ids);
+      return { ...call, promptTokenIds: ids, grammar: null, badWords: [], thinkingBudget: null };
     });
   }
 
   /** Answers a conversation by the model's chat template; tool calls and reasoning come as events of their own. */
   chat(messages: readonly ChatMessage[], options: ChatOptions = {}, context: CallContext = {}): Generation<ChatEvent> {
-    return this.#start<ChatEvent>(context, async () => {
-      const { prompt, reading } = await prepareChat(this.#model, messages, options);
-      return { promptTokenIds: await this.#model.tokenizer.encode(prompt, false), sampling: splitChatOptions(options).sampling, reading };
+    return this.#start<ChatEvent>(context, async (place) => {
+      const { prompt, addSpecialTokens, ...call } = await prepareChat(this.#model, messages, options);
+      return this.#complete(call, this.#encode(prompt, addSpecialTokens, place));
     });
+  }
+
+  /**
+   * Whether a further call may wait, judged by the requests and prompt tokens that wait already, those being tokenized included. Calls find
+   * out by themselves; this is for those who want to know before they have read one.
+   * @throws CapstanError `queue_full`, or `engine_closed`.
+   */
+  checkRoom(): void {
+    if (this.#isClosed) throw closedError();
+    this.#waitingRoom.check();
+  }
+
+  /**
+   * Compiles what a text may be held to, and keeps it for the calls that ask for it next.
+   * @throws CapstanError `invalid_argument` that says what is wrong where, for a schema keyword its name and path.
+   */
+  async compile(structuredOutput: StructuredOutput): Promise<void> {
+    if (this.#isClosed) throw closedError();
+    await this.#grammars.get(planStructuredOutput(structuredOutput));
   }
 
   /** The prompt text that {@link Engine.chat} would tokenize, without adding special tokens. */
@@ -136,30 +174,63 @@ export class Engine {
     for (const call of [...this.#calls.values()]) call.fail(closedError());
   }
 
-  /** Prepares, submits and keeps the books of one call. Token ids are submitted at once, texts when they are tokenized. */
-  #start<E extends ChatEvent>({ signal, cacheSalt = '', requestId = randomUUID() }: CallContext, prepare: () => PreparedCall | Promise<PreparedCall>): Generation<E> {
+  #encode(text: string, addSpecialTokens: boolean, place: Place): Promise<Int32Array> {
+    place.expect(text);
+    return this.#model.tokenizer.encode(text, addSpecialTokens);
+  }
+
+  /** What a call needs beside its prompt is made at the same time. */
+  async #complete({ plan, thinkingBudget, ...call }: UnfinishedCall, prompt: Int32Array | Promise<Int32Array>): Promise<PreparedCall> {
+    const { badWords } = call.sampling;
+    const [promptTokenIds, grammar, badWordIds, markers] = await Promise.all([
+      prompt,
+      plan === undefined ? null : this.#grammars.get(plan),
+      badWords === undefined ? [] : tokenizeBadWords(this.#model.tokenizer, badWords, this.info.vocabSize),
+      thinkingBudget === undefined ? null : this.#thinkingMarkers(),
+    ]);
+    return { ...call, promptTokenIds, grammar, badWords: badWordIds, thinkingBudget: thinkingBudget === undefined || markers === null ? null : { ...thinkingBudget, ...markers } };
+  }
+
+  #thinkingMarkers(): Promise<Pick<NativeThinkingBudget, 'openIds' | 'closeIds'>> {
+    const { tokenizer } = this.#model;
+    this.#thinkIds ??= Promise.all([tokenizer.encode(THINK_OPEN, false), tokenizer.encode(THINK_CLOSE, false)]).then(([openIds, closeIds]) => ({ openIds, closeIds }));
+    return this.#thinkIds;
+  }
+
+  /** Prepares, submits and keeps the books of one call. What needs no preparation is submitted at once. */
+  #start<E extends ChatEvent>({ signal, cacheSalt = '', requestId = randomUUID() }: CallContext, prepare: (place: Place) => PreparedCall | Promise<PreparedCall>): Generation<E> {
     let nativeId: number | undefined;
+    let place: Place | undefined;
     const onAbort = () => call.abort(signal?.reason);
-    const call = new Generation<E>(requestId, (isComplete) => {
-      signal?.removeEventListener('abort', onAbort);
-      if (nativeId === undefined) return;
-      this.#calls.delete(nativeId);
-      if (!isComplete && !this.#isClosed) this.#native.abort(nativeId);
+    const call = new Generation<E>(requestId, {
+      stop: (index) => {
+        if (nativeId !== undefined && !this.#isClosed) this.#native.stop(nativeId, index);
+      },
+      onEnd: (isComplete) => {
+        signal?.removeEventListener('abort', onAbort);
+        place?.leave();
+        if (nativeId === undefined) return;
+        this.#calls.delete(nativeId);
+        if (!isComplete && !this.#isClosed) this.#native.abort(nativeId);
+      },
     });
-    const submit = ({ promptTokenIds, sampling: params, reading }: PreparedCall) => {
+    const submit = (prepared: PreparedCall) => {
       if (call.hasEnded) return;
-      const { request, numChoices } = this.#toRequest(promptTokenIds, params, cacheSalt);
+      const request = this.#toRequest(prepared, cacheSalt);
+      place?.expect(request.promptTokenIds);
       nativeId = this.#native.submit(request);
       this.#calls.set(nativeId, call);
-      call.start(promptTokenIds.length, numChoices, reading);
+      place?.leave();
+      call.start(request.promptTokenIds, request.numChoices, prepared.reading);
     };
     const fail = (error: unknown) => call.fail(CapstanError.from(error));
     try {
       checkContext(signal, cacheSalt, requestId);
       if (signal?.aborted === true) throw new CapstanError('aborted', 'The call was aborted before it began', { cause: signal.reason });
       if (this.#isClosed) throw closedError();
+      place = this.#waitingRoom.enter();
       signal?.addEventListener('abort', onAbort, { once: true });
-      const prepared = prepare();
+      const prepared = prepare(place);
       if (prepared instanceof Promise) prepared.then(submit).catch(fail);
       else submit(prepared);
     } catch (error) {
@@ -168,13 +239,14 @@ export class Engine {
     return call;
   }
 
-  #toRequest(promptTokenIds: Int32Array, params: SamplingParams, cacheSalt: string): { request: NativeRequest; numChoices: number } {
+  #toRequest({ promptTokenIds: ids, sampling: params, grammar, badWords, thinkingBudget }: PreparedCall, cacheSalt: string): NativeRequest {
     if (this.#isClosed) throw closedError();
+    const promptTokenIds = truncatePrompt(ids, params, this.info.maxModelLen);
     if (promptTokenIds.length === 0) throw CapstanError.argument('prompt', 'at least one token', 0);
     const limits = { vocabSize: this.info.vocabSize, maxModelLen: this.info.maxModelLen, numPromptTokens: promptTokenIds.length };
     const { sampling, numChoices } = resolveSampling(params, this.info.samplingDefaults, limits);
     const stripLeadingSpace = this.#model.tokenizer.startsText(promptTokenIds, sampling.skipSpecialTokens);
-    return { request: { promptTokenIds, numChoices, sampling, cacheSalt, stripLeadingSpace }, numChoices };
+    return { promptTokenIds, numChoices, sampling: { ...sampling, badWords, thinkingBudget }, cacheSalt, stripLeadingSpace, grammar };
   }
 }
 
@@ -182,6 +254,17 @@ interface PreparedCall {
   promptTokenIds: Int32Array;
   sampling: SamplingParams;
   reading: ChoiceReading;
+  grammar: NativeGrammar | null;
+  badWords: Int32Array[];
+  thinkingBudget: NativeThinkingBudget | null;
+}
+
+/** With what is still to be compiled and tokenized. */
+interface UnfinishedCall {
+  sampling: SamplingParams;
+  reading: ChoiceReading;
+  plan: GrammarPlan | undefined;
+  thinkingBudget: Pick<NativeThinkingBudget, 'budget' | 'isInside'> | undefined;
 }
 
 /** Running calls by the addon's request id. */

@@ -61,6 +61,8 @@ export interface Usage {
   totalTokens: number;
   /** Prompt tokens that the prefix cache held. */
   cachedTokens: number;
+  /** Completion tokens between a thought's markers; only in chats of a model whose reasoning is read. */
+  reasoningTokens?: number;
   timings: {
     /** Submit to first schedule. */
     queueMs: number;
@@ -87,6 +89,8 @@ export interface Choice {
 /** The whole answer to a call. */
 export interface GenerationResult {
   id: string;
+  /** As the engine took them: truncated, with special tokens. */
+  promptTokenIds: Int32Array;
   choices: Choice[];
   /** Prompt tokens counted once, completion tokens over all choices. */
   usage: Usage;
@@ -98,13 +102,21 @@ export function toTokenLogprob({ tokenId, logprob, rank, top }: NativeTokenLogpr
   return { tokenId, logprob, rank, topLogprobs: top };
 }
 
-export function toUsage({ promptTokens, completionTokens, cachedTokens, queueMs, prefillMs, decodeMs, numPreemptions }: NativeFinish): Usage {
-  return { promptTokens, completionTokens, totalTokens: promptTokens + completionTokens, cachedTokens, timings: { queueMs, prefillMs, decodeMs }, numPreemptions };
+export function toUsage({ promptTokens, completionTokens, cachedTokens, queueMs, prefillMs, decodeMs, numPreemptions }: NativeFinish, reasoningTokens?: number): Usage {
+  return {
+    promptTokens,
+    completionTokens,
+    totalTokens: promptTokens + completionTokens,
+    cachedTokens,
+    ...(reasoningTokens === undefined ? {} : { reasoningTokens }),
+    timings: { queueMs, prefillMs, decodeMs },
+    numPreemptions,
+  };
 }
 
 /** Of a whole call: the first choice's prompt, all choices' completions, the longest times. */
 export function sumUsage(usages: readonly Usage[]): Usage {
-  const [{ promptTokens, cachedTokens }] = usages;
+  const [{ promptTokens, cachedTokens, reasoningTokens }] = usages;
   const completionTokens = usages.reduce((sum, usage) => sum + usage.completionTokens, 0);
   const longest = (name: keyof Usage['timings']) => Math.max(...usages.map((usage) => usage.timings[name]));
   return {
@@ -112,6 +124,7 @@ export function sumUsage(usages: readonly Usage[]): Usage {
     completionTokens,
     totalTokens: promptTokens + completionTokens,
     cachedTokens,
+    ...(reasoningTokens === undefined ? {} : { reasoningTokens: usages.reduce((sum, usage) => sum + (usage.reasoningTokens ?? 0), 0) }),
     timings: { queueMs: longest('queueMs'), prefillMs: longest('prefillMs'), decodeMs: longest('decodeMs') },
     numPreemptions: usages.reduce((sum, usage) => sum + usage.numPreemptions, 0),
   };

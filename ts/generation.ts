@@ -11,12 +11,13 @@ import { type ChatEvent, type Choice, type GenerateEvent, type GenerationResult,
 export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIterable<E> {
   readonly id: string;
   /** Resolves once the engine has taken the request: its prompt is counted and fits. */
-  readonly submitted: Promise<{ promptTokens: number }>;
+  readonly submitted: Promise<Submission>;
   readonly #result: Promise<GenerationResult>;
-  readonly #onEnd: (isComplete: boolean) => void;
-  #settleSubmitted!: Settle<{ promptTokens: number }>;
+  readonly #hooks: GenerationHooks;
+  #promptTokenIds: Int32Array = new Int32Array(0);
+  #settleSubmitted!: Settle<Submission>;
   #settleResult!: Settle<GenerationResult>;
-  #choices: { reader: ChoiceReader; finish?: NativeFinish }[] = [];
+  #choices: RunningChoice[] = [];
   #promptLogprobs?: (TokenLogprob | null)[];
   /** Not yet read; per choice, consecutive texts are one event. */
   readonly #queue: ChatEvent[] = [];
@@ -25,10 +26,10 @@ export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIte
   #isEnded = false;
   #error?: CapstanError;
 
-  /** @internal `onEnd` runs once, however the call ends. */
-  constructor(id: string, onEnd: (isComplete: boolean) => void) {
+  /** @internal */
+  constructor(id: string, hooks: GenerationHooks) {
     this.id = id;
-    this.#onEnd = onEnd;
+    this.#hooks = hooks;
     this.submitted = new Promise((resolve, reject) => { this.#settleSubmitted = { resolve, reject }; });
     this.#result = new Promise((resolve, reject) => { this.#settleResult = { resolve, reject }; });
     // Nobody has to look at them.
@@ -63,9 +64,10 @@ export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIte
   }
 
   /** @internal The engine took the request. */
-  start(promptTokens: number, numChoices: number, reading: ChoiceReading): void {
+  start(promptTokenIds: Int32Array, numChoices: number, reading: ChoiceReading): void {
+    this.#promptTokenIds = promptTokenIds;
     this.#choices = Array.from({ length: numChoices }, (_, index) => ({ reader: new ChoiceReader(index, reading) }));
-    this.#settleSubmitted.resolve({ promptTokens });
+    this.#settleSubmitted.resolve({ promptTokens: promptTokenIds.length, promptTokenIds });
   }
 
   /** @internal What a step gave one of the choices. */
@@ -76,6 +78,7 @@ export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIte
     if (event.promptLogprobs !== null) this.#promptLogprobs = event.promptLogprobs.map((entry) => entry && toTokenLogprob(entry));
     for (const content of choice.reader.read(event)) this.#enqueue(content);
     if (finish !== null) this.#finish(choice, event.index, finish);
+    else if (choice.reader.hasStopped) this.#stop(choice, event.index);
     this.#deliver();
   }
 
@@ -88,12 +91,19 @@ export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIte
     this.#end(false);
   }
 
-  #finish(choice: { reader: ChoiceReader; finish?: NativeFinish }, index: number, finish: NativeFinish): void {
+  #stop(choice: RunningChoice, index: number): void {
+    if (choice.isStopping === true) return;
+    choice.isStopping = true;
+    this.#hooks.stop(index);
+  }
+
+  #finish(choice: RunningChoice, index: number, native: NativeFinish): void {
+    const finish = choice.reader.toFinish(native);
     const { reason, stopReason } = finish;
     if (reason === 'abort') return this.fail(new CapstanError('aborted', 'The call was aborted'));
     if (reason === 'error') return this.fail(CapstanError.from({ code: finish.errorCode, message: finish.errorMessage ?? 'The engine could not go on' }));
     choice.finish = finish;
-    this.#enqueue({ type: 'finish', index, finishReason: choice.reader.finishReason(reason), stopReason, usage: toUsage(finish) });
+    this.#enqueue({ type: 'finish', index, finishReason: choice.reader.finishReason(reason), stopReason, usage: toUsage(finish, choice.reader.reasoningTokens) });
     if (this.#choices.every((other) => other.finish !== undefined)) {
       this.#settleResult.resolve(this.#wholeAnswer());
       this.#end(true);
@@ -114,8 +124,9 @@ export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIte
     }));
     return {
       id: this.id,
+      promptTokenIds: this.#promptTokenIds,
       choices,
-      usage: sumUsage(finishes.map(toUsage)),
+      usage: sumUsage(finishes.map((finish, index) => toUsage(finish, this.#choices[index].reader.reasoningTokens))),
       ...(this.#promptLogprobs === undefined ? {} : { promptLogprobs: this.#promptLogprobs }),
     };
   }
@@ -158,9 +169,29 @@ export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIte
 
   #end(isComplete: boolean): void {
     this.#isEnded = true;
-    this.#onEnd(isComplete);
+    this.#hooks.onEnd(isComplete);
     this.#deliver();
   }
+}
+
+/** What the engine was given. */
+export interface Submission {
+  promptTokens: number;
+  promptTokenIds: Int32Array;
+}
+
+/** What a call asks of the engine. */
+export interface GenerationHooks {
+  /** Runs once, however the call ends. */
+  onEnd: (isComplete: boolean) => void;
+  /** A choice has all that was asked for although the model would go on: its end is wanted now. */
+  stop: (index: number) => void;
+}
+
+interface RunningChoice {
+  reader: ChoiceReader;
+  isStopping?: boolean;
+  finish?: NativeFinish;
 }
 
 interface Settle<T> {

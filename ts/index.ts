@@ -1,13 +1,14 @@
 /** Capstan: native LLM inference for Node.js. */
-export { type ChatOptions } from './chat';
+export { type ChatOptions, type ToolChoice } from './chat';
 export { type CallContext, Engine, type EngineInfo, type EngineStats } from './engine';
 export { CapstanError, type CapstanErrorCode, type CapstanErrorDetails, ERROR_CODES } from './errors';
 export {
   type ChatEvent, type Choice, type DeltaEvent, type FinishEvent, type FinishReason, type GenerateEvent, type GenerationResult, type ReasoningEvent,
   type TokenLogprob, type ToolCallEvent, type Usage,
 } from './events';
-export { type Generation } from './generation';
+export { type Generation, type Submission } from './generation';
 export { type LoadProgress } from './load';
 export { type EngineOptions } from './options';
 export { type SamplingDefaults, type SamplingParams } from './sampling';
+export { type StructuredOutput } from './structured-output';
 export { type ChatMessage, type TextPart, type Tool, type ToolCall, type ToolCallInput } from './text/messages';

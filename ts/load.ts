@@ -1,7 +1,7 @@
 import type { NativeAddon, NativeEngine, NativeEvent, NativeLoad, NativeVocab } from './addon-types';
 import { CapstanError } from './errors';
 import { type Model, readModel } from './model/model';
-import { type EngineOptions, resolveEngineOptions, type ResolvedEngineOptions } from './options';
+import { type EngineOptions, resolveEngineOptions, type ResolvedEngineOptions, resolveLibraryOptions } from './options';
 import type { SamplingDefaults } from './sampling';
 import type { Vocabulary } from './text/vocabulary';
 
@@ -16,6 +16,8 @@ export interface LoadedModel {
   model: Model;
   eosTokenIds: number[];
   samplingDefaults: SamplingDefaults;
+  maxQueuedRequests: number;
+  maxQueuedTokens: number;
   prefixCache: boolean;
 }
 
@@ -25,9 +27,10 @@ export async function loadNative(
   onEvents: (events: NativeEvent[]) => void,
 ): Promise<LoadedModel> {
   const resolved = resolveEngineOptions(options);
+  const library = resolveLibraryOptions(options);
   throwIfAborted(options.signal);
   const native = addon();
-  const model = await readModel(modelDir);
+  const model = await readModel(modelDir, library);
   throwIfAborted(options.signal);
   const load = nativeLoad(model, resolved);
   const engine = await runLoad(native, load, options.signal, onProgress, onEvents);
@@ -35,7 +38,9 @@ export async function loadNative(
     native: engine,
     model,
     eosTokenIds: model.config.eosTokenIds,
-    samplingDefaults: resolved.generationConfig === 'none' ? {} : model.config.samplingDefaults,
+    samplingDefaults: { ...(library.generationConfig === 'none' ? {} : model.config.samplingDefaults), ...library.generationConfigOverrides },
+    maxQueuedRequests: resolved.maxQueuedRequests,
+    maxQueuedTokens: library.maxQueuedTokens,
     prefixCache: resolved.prefixCache,
   };
 }
@@ -58,7 +63,7 @@ function throwIfAborted(signal: AbortSignal | undefined): void {
 }
 
 function nativeLoad({ config, checkpoint, tokenizer }: Model, options: ResolvedEngineOptions): NativeLoad {
-  const { dtype, generationConfig: _generationConfig, ...rest } = options;
+  const { dtype, ...rest } = options;
   const { spec, eosTokenIds } = config;
   return {
     files: checkpoint.files,

@@ -1,6 +1,9 @@
 import type { NativeDType, NativeEngineOptions } from './addon-types';
-import { checkBoolean, checkKnownKeys, checkNumber, checkObject, checkOneOf } from './checks';
+import { checkBoolean, checkKnownKeys, checkNumber, checkObject, checkOneOf, checkString } from './checks';
 import { CapstanError } from './errors';
+import { checkSamplingDefaults, type SamplingDefaults } from './sampling';
+import { REASONING_FORMATS } from './text/reasoning';
+import { findToolCallFormat } from './text/tool-calls';
 
 /** How an engine is set up. Every field is optional. */
 export interface EngineOptions {
@@ -34,8 +37,18 @@ export interface EngineOptions {
   maxQueuedRequests?: number;
   /** Reuse the KV cache of equal prompt prefixes; default true. */
   prefixCache?: boolean;
+  /** Most prompt tokens waiting, those of texts being tokenized included; default: no limit. Beyond it requests are refused with `queue_full`. */
+  maxQueuedTokens?: number;
   /** 'none' leaves out the sampling defaults of `generation_config.json`; default 'auto'. */
   generationConfig?: 'auto' | 'none';
+  /** Sampling defaults that go before those of `generation_config.json`. */
+  generationConfigOverrides?: SamplingDefaults;
+  /** Text of a chat template (Jinja), in place of the model's. */
+  chatTemplate?: string;
+  /** How the model writes tool calls: the name of a format; 'auto' (default) = judged by its template. */
+  toolCallFormat?: string;
+  /** How the model marks thoughts: 'think' (also called 'qwen3' and 'deepseek_r1') = `<think>…</think>`; 'none' leaves them in the text; 'auto' (default) = judged by its template. */
+  reasoningFormat?: string;
   /** Ends the load with code `aborted`. */
   signal?: AbortSignal;
 }
@@ -43,14 +56,25 @@ export interface EngineOptions {
 /** Options that the model does not decide; `dtype` is resolved against the checkpoint by `Engine.load`. */
 export type ResolvedEngineOptions = Omit<NativeEngineOptions, 'weightDtype' | 'eosTokenIds'> & {
   dtype: 'auto' | NativeDType;
-  generationConfig: 'auto' | 'none';
 };
+
+/** Options that the library itself acts on; checked, and resolved against the model by `Engine.load`. */
+export interface LibraryOptions {
+  /** Infinity without a limit. */
+  maxQueuedTokens: number;
+  generationConfig: 'auto' | 'none';
+  generationConfigOverrides: SamplingDefaults;
+  chatTemplate: string | undefined;
+  toolCallFormat: string;
+  reasoningFormat: string;
+}
 
 const DTYPES = ['f32', 'f16', 'bf16'] as const;
 const ISAS = ['auto', 'portable', 'avx2', 'avx512', 'avx512bf16'] as const;
 const ENGINE_KEYS = [
   'device', 'tensorParallelSize', 'threads', 'pinThreads', 'dtype', 'computeDtype', 'kvCacheDtype', 'isa', 'blockSize', 'kvCacheBytes', 'maxModelLen',
-  'maxNumSeqs', 'maxNumBatchedTokens', 'maxQueuedRequests', 'prefixCache', 'generationConfig', 'signal',
+  'maxNumSeqs', 'maxNumBatchedTokens', 'maxQueuedRequests', 'prefixCache', 'maxQueuedTokens', 'generationConfig', 'generationConfigOverrides', 'chatTemplate',
+  'toolCallFormat', 'reasoningFormat', 'signal',
 ] as const satisfies readonly (keyof EngineOptions)[];
 
 /** @throws CapstanError `invalid_argument` naming the first option that is wrong. */
@@ -76,6 +100,24 @@ export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOpti
     maxNumBatchedTokens: count('maxNumBatchedTokens', 512),
     maxQueuedRequests: count('maxQueuedRequests', 1024),
     prefixCache: checkBoolean('prefixCache', options.prefixCache ?? true),
-    generationConfig: checkOneOf('generationConfig', options.generationConfig ?? 'auto', ['auto', 'none']),
   };
+}
+
+/** @throws CapstanError `invalid_argument` naming the first option that is wrong. */
+export function resolveLibraryOptions(options: EngineOptions): LibraryOptions {
+  const { maxQueuedTokens, generationConfig = 'auto', generationConfigOverrides = {}, chatTemplate, toolCallFormat = 'auto', reasoningFormat = 'auto' } = options;
+  return {
+    maxQueuedTokens: maxQueuedTokens === undefined ? Infinity : checkNumber('maxQueuedTokens', maxQueuedTokens, { min: 1, isInteger: true }),
+    generationConfig: checkOneOf('generationConfig', generationConfig, ['auto', 'none']),
+    generationConfigOverrides: checkSamplingDefaults('generationConfigOverrides', generationConfigOverrides),
+    chatTemplate: chatTemplate === undefined ? undefined : checkString('chatTemplate', chatTemplate),
+    toolCallFormat: checkToolCallFormat(toolCallFormat),
+    reasoningFormat: checkOneOf('reasoningFormat', reasoningFormat, ['auto', 'none', ...REASONING_FORMATS]),
+  };
+}
+
+/** Before the model is read, whose template 'auto' needs. */
+function checkToolCallFormat(name: string): string {
+  findToolCallFormat(name, () => false);
+  return name;
 }

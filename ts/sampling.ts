@@ -1,6 +1,7 @@
 import type { NativeSampling } from './addon-types';
-import { checkBoolean, checkKnownKeys, checkNumber, checkObject, checkTokenIds } from './checks';
+import { checkBoolean, checkKnownKeys, checkNumber, checkObject, checkOneOf, checkTokenIds } from './checks';
 import { CapstanError } from './errors';
+import type { StructuredOutput } from './structured-output';
 
 /** How tokens are chosen and when a completion ends. What is left out takes the model's default, else the one named here. */
 export interface SamplingParams {
@@ -20,7 +21,7 @@ export interface SamplingParams {
   repetitionPenalty?: number;
   /** 64-bit; the same seed and request give the same tokens. Default: drawn at submit. */
   seed?: number | bigint;
-  /** Most completion tokens; default: the rest of the context. */
+  /** Most completion tokens; default: the rest of the context. 0 completes nothing: for the prompt's log-probabilities alone. */
   maxTokens?: number;
   /** No stop before this many completion tokens; default 0. */
   minTokens?: number;
@@ -34,10 +35,20 @@ export interface SamplingParams {
   includeStopInOutput?: boolean;
   /** Leave special tokens out of the text; default true. */
   skipSpecialTokens?: boolean;
+  /** Taken for other engines' sake, where slow tokenizers write special tokens apart; the tokenizers used here never do, so both values give the same text. */
+  spacesBetweenSpecialTokens?: boolean;
   /** Added to the scores of token ids. */
   logitBias?: Readonly<Record<string, number>> | ReadonlyMap<number, number>;
   /** Only these token ids are ever chosen. */
   allowedTokenIds?: readonly number[] | Int32Array;
+  /** Texts that are never produced, as the token sequences that they are at the beginning of a text and after a space. */
+  badWords?: readonly string[];
+  /** What the text is held to; with a reasoning model, what follows the thought. */
+  structuredOutput?: StructuredOutput;
+  /** Keep at most this many tokens of the prompt; -1 = what the context holds besides `maxTokens`. Default: a prompt that is too long is refused. */
+  truncatePrompt?: number;
+  /** The end of the prompt that `truncatePrompt` cuts off; default 'left'. */
+  truncationSide?: 'left' | 'right';
   /** Alternatives with log-probabilities per completion token; 0 = the chosen token's only; default: none at all. */
   logprobs?: number;
   /** The same for the prompt's tokens. */
@@ -58,34 +69,63 @@ export interface SamplingLimits {
 
 export const SAMPLING_KEYS = [
   'temperature', 'topP', 'topK', 'minP', 'presencePenalty', 'frequencyPenalty', 'repetitionPenalty', 'seed', 'maxTokens', 'minTokens', 'stop',
-  'stopTokenIds', 'ignoreEos', 'includeStopInOutput', 'skipSpecialTokens', 'logitBias', 'allowedTokenIds', 'logprobs', 'promptLogprobs', 'n',
+  'stopTokenIds', 'ignoreEos', 'includeStopInOutput', 'skipSpecialTokens', 'spacesBetweenSpecialTokens', 'logitBias', 'allowedTokenIds', 'badWords', 'structuredOutput', 'truncatePrompt',
+  'truncationSide', 'logprobs', 'promptLogprobs', 'n',
 ] as const satisfies readonly (keyof SamplingParams)[];
 
 const MAX_CHOICES = 128;
+const TEMPERATURE = { min: 0 } as const;
+const TOP_P = { min: 0, max: 1, isMinOpen: true } as const;
+const TOP_K = { min: -1, max: 2 ** 31 - 1, isInteger: true } as const;
+const REPETITION_PENALTY = { min: 0, isMinOpen: true } as const;
+const MAX_TOKENS = { min: 0, isInteger: true } as const;
 /** Below it scores overflow without changing the choice; vLLM's floor. */
 const MIN_TEMPERATURE = 0.01;
 const INT64_MIN = -(2n ** 63n);
 const INT64_MAX = 2n ** 63n - 1n;
 
+/** @throws CapstanError `invalid_argument` naming the default that is wrong. */
+export function checkSamplingDefaults(param: string, defaults: SamplingDefaults): SamplingDefaults {
+  checkKnownKeys(param, checkObject(param, defaults), ['temperature', 'topP', 'topK', 'repetitionPenalty']);
+  const { temperature, topP, topK, repetitionPenalty } = defaults;
+  if (temperature !== undefined) checkNumber(`${param}.temperature`, temperature, TEMPERATURE);
+  if (topP !== undefined) checkNumber(`${param}.topP`, topP, TOP_P);
+  if (topK !== undefined) checkNumber(`${param}.topK`, topK, TOP_K);
+  if (repetitionPenalty !== undefined) checkNumber(`${param}.repetitionPenalty`, repetitionPenalty, REPETITION_PENALTY);
+  return defaults;
+}
+
+/** The prompt as `truncatePrompt` leaves it. */
+export function truncatePrompt(promptTokenIds: Int32Array, { truncatePrompt: most, truncationSide, maxTokens = 1 }: SamplingParams, maxModelLen: number): Int32Array {
+  const side = checkOneOf('truncationSide', truncationSide ?? 'left', ['left', 'right']);
+  if (most === undefined) return promptTokenIds;
+  const isCount = most === -1 || (Number.isSafeInteger(most) && most >= 1);
+  if (!isCount) throw CapstanError.argument('truncatePrompt', 'an integer of 1 or more, or -1', most);
+  const numKept = most === -1 ? Math.max(maxModelLen - checkNumber('maxTokens', maxTokens, MAX_TOKENS), 1) : most;
+  if (promptTokenIds.length <= numKept) return promptTokenIds;
+  return side === 'left' ? promptTokenIds.slice(-numKept) : promptTokenIds.slice(0, numKept);
+}
+
 /**
- * The request's parameters over the model's defaults over ours, checked.
+ * The request's parameters over the model's defaults over ours, checked. What takes a tokenizer or a compiler (bad words, structured output) is
+ * the engine's to add.
  * @throws CapstanError `invalid_argument`, or `context_length_exceeded` when prompt and completion cannot fit.
  */
 export function resolveSampling(params: SamplingParams, defaults: SamplingDefaults, limits: SamplingLimits): { sampling: NativeSampling; numChoices: number } {
   checkKnownKeys('sampling', checkObject('sampling', params), SAMPLING_KEYS);
   const maxTokens = resolveMaxTokens(params.maxTokens, limits);
-  const temperature = checkNumber('temperature', params.temperature ?? defaults.temperature ?? 1, { min: 0 });
+  const temperature = checkNumber('temperature', params.temperature ?? defaults.temperature ?? 1, TEMPERATURE);
   const numChoices = checkNumber('n', params.n ?? 1, { min: 1, max: MAX_CHOICES, isInteger: true });
   if (numChoices > 1 && temperature === 0) throw CapstanError.argument('n', '1 at temperature 0, where all choices are equal', numChoices);
   const [logitBiasIds, logitBiasValues] = resolveLogitBias(params.logitBias, limits.vocabSize);
   const sampling: NativeSampling = {
     temperature: temperature === 0 ? 0 : Math.max(temperature, MIN_TEMPERATURE),
-    topK: Math.max(checkNumber('topK', params.topK ?? defaults.topK ?? 0, { min: -1, max: 2 ** 31 - 1, isInteger: true }), 0),
-    topP: checkNumber('topP', params.topP ?? defaults.topP ?? 1, { min: 0, max: 1, isMinOpen: true }),
+    topK: Math.max(checkNumber('topK', params.topK ?? defaults.topK ?? 0, TOP_K), 0),
+    topP: checkNumber('topP', params.topP ?? defaults.topP ?? 1, TOP_P),
     minP: checkNumber('minP', params.minP ?? 0, { min: 0, max: 1 }),
     presencePenalty: checkNumber('presencePenalty', params.presencePenalty ?? 0, { min: -2, max: 2 }),
     frequencyPenalty: checkNumber('frequencyPenalty', params.frequencyPenalty ?? 0, { min: -2, max: 2 }),
-    repetitionPenalty: checkNumber('repetitionPenalty', params.repetitionPenalty ?? defaults.repetitionPenalty ?? 1, { min: 0, isMinOpen: true }),
+    repetitionPenalty: checkNumber('repetitionPenalty', params.repetitionPenalty ?? defaults.repetitionPenalty ?? 1, REPETITION_PENALTY),
     seed: resolveSeed(params.seed),
     maxTokens,
     minTokens: checkNumber('minTokens', params.minTokens ?? 0, { min: 0, max: maxTokens, isInteger: true }),
@@ -102,18 +142,19 @@ export function resolveSampling(params: SamplingParams, defaults: SamplingDefaul
     badWords: [],
     thinkingBudget: null,
   };
+  if (params.spacesBetweenSpecialTokens !== undefined) checkBoolean('spacesBetweenSpecialTokens', params.spacesBetweenSpecialTokens);
   return { sampling, numChoices };
 }
 
 function resolveMaxTokens(maxTokens: number | undefined, { maxModelLen, numPromptTokens }: SamplingLimits): number {
   const rest = maxModelLen - numPromptTokens;
-  if (rest < 1) {
+  if (rest < 1 && !(rest === 0 && maxTokens === 0)) {
     throw new CapstanError('context_length_exceeded',
       `The prompt has ${numPromptTokens} tokens; with a context length of ${maxModelLen} tokens at most ${maxModelLen - 1} leave room for a completion`,
       { param: 'prompt', expected: `at most ${maxModelLen - 1} prompt tokens`, received: String(numPromptTokens) });
   }
   if (maxTokens === undefined) return rest;
-  checkNumber('maxTokens', maxTokens, { min: 1, isInteger: true });
+  checkNumber('maxTokens', maxTokens, MAX_TOKENS);
   if (maxTokens > rest) {
     throw new CapstanError('context_length_exceeded',
       `${numPromptTokens} prompt tokens and ${maxTokens} completion tokens asked for exceed the context length of ${maxModelLen} tokens`,

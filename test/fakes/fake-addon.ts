@@ -3,7 +3,7 @@
  * product runs over it, in this process and in others.
  */
 import type {
-  NativeAddon, NativeEngine, NativeEngineInfo, NativeEvent, NativeFinish, NativeLoad, NativeRequest, NativeStats, NativeTokenLogprob, NativeVocab,
+  NativeAddon, NativeEngine, NativeEngineInfo, NativeEvent, NativeFinish, NativeGrammar, NativeGrammarSource, NativeLoad, NativeRequest, NativeStats, NativeTokenLogprob, NativeVocab,
 } from '../../ts/addon-types';
 
 export interface FakeAnswer {
@@ -22,13 +22,15 @@ export const fake = {
   answer: defaultAnswer as (prompt: string, request: NativeRequest, index: number) => FakeAnswer,
   loads: [] as NativeLoad[],
   requests: [] as NativeRequest[],
+  /** Of grammars compiled, in order; {@link FakeGrammar.source} tells which one a request got. */
+  grammars: [] as NativeGrammarSource[],
   aborted: [] as number[],
   stopped: [] as [id: number, index: number][],
   failure: null as string | null,
   loadMs: 0,
   /** Runs between a request's submit and its first step. */
   reset(): void {
-    Object.assign(fake, { answer: defaultAnswer, loads: [], requests: [], aborted: [], stopped: [], failure: null, loadMs: 0 });
+    Object.assign(fake, { answer: defaultAnswer, loads: [], requests: [], grammars: [], aborted: [], stopped: [], failure: null, loadMs: 0 });
   },
 };
 
@@ -76,8 +78,13 @@ class FakeEngine implements NativeEngine {
     return id;
   }
 
-  compileGrammar(): Promise<never> {
-    return Promise.reject(makeError('invalid_argument', 'the fake engine knows no grammars'));
+  /** Checks only what is easily seen: patterns that are none, GBNF texts without a root. */
+  async compileGrammar(source: NativeGrammarSource): Promise<FakeGrammar> {
+    fake.grammars.push(source);
+    await Promise.resolve();
+    if (source.kind === 'gbnf' && !/^\s*root\s*::=/m.test(source.text)) throw makeError('invalid_argument', 'GBNF: no rule root');
+    if (source.kind === 'regex') checkPattern(source.pattern);
+    return { source, matcher: () => { throw new Error('the fake engine matches nothing'); } };
   }
 
   #run(id: number, request: NativeRequest): void {
@@ -161,6 +168,18 @@ class FakeEngine implements NativeEngine {
   async close(): Promise<void> {
     this.#isClosed = true;
     for (const { stop } of [...this.#running.values()]) stop();
+  }
+}
+
+export interface FakeGrammar extends NativeGrammar {
+  source: NativeGrammarSource;
+}
+
+function checkPattern(pattern: string): void {
+  try {
+    new RegExp(pattern, 'u');
+  } catch (error) {
+    throw makeError('invalid_argument', `regex: ${(error as Error).message}`);
   }
 }
 

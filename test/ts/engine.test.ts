@@ -31,7 +31,7 @@ describe('generate', () => {
     fake.answer = () => ({ text: 'Größe 😀' });
     const engine = await loadEngine();
     const generation = engine.generate('Say it');
-    await expect(generation.submitted).resolves.toEqual({ promptTokens: 6 });
+    await expect(generation.submitted).resolves.toEqual({ promptTokens: 6, promptTokenIds: Int32Array.from(Buffer.from('Say it')) });
     const events = await collect(generation);
     expect(textOf(events)).toBe('Größe 😀');
     expect(events.at(-1)).toMatchObject({ type: 'finish', index: 0, finishReason: 'stop', stopReason: null, usage: { promptTokens: 6, completionTokens: 12, totalTokens: 18 } });

@@ -56,7 +56,7 @@ test.each<[params: Record<string, unknown>, param: string, expected: string, rec
   [{ repetitionPenalty: Infinity }, 'repetitionPenalty', 'a number above 0', 'Infinity'],
   [{ seed: 1.5 }, 'seed', 'an integer', '1.5'],
   [{ seed: 2n ** 63n }, 'seed', 'a 64-bit integer', '9223372036854775808n'],
-  [{ maxTokens: 0 }, 'maxTokens', 'an integer of 1 or more', '0'],
+  [{ maxTokens: -1 }, 'maxTokens', 'an integer of 0 or more', '-1'],
   [{ minTokens: 6, maxTokens: 5 }, 'minTokens', 'an integer from 0 to 5', '6'],
   [{ stop: '' }, 'stop[0]', 'a string of at least one character', '""'],
   [{ stop: ['a', 5] }, 'stop[1]', 'a string of at least one character', '5'],

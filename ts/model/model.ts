@@ -21,8 +21,18 @@ export interface Model {
   chatTemplate: ChatTemplate;
   /** How the model writes tool calls, judged by its template; undefined if it was not trained on any that we know. */
   toolCallFormat: ToolCallFormat | undefined;
-  /** Whether the model's template knows thoughts. */
+  /** Whether thoughts are told apart: by default where the model's template knows them. */
   hasThoughts: boolean;
+}
+
+/** What takes the place of the model's own. */
+export interface ModelOverrides {
+  /** Text of a chat template. */
+  chatTemplate?: string | undefined;
+  /** A format's name, or 'auto' (default). */
+  toolCallFormat?: string;
+  /** A format's name, 'none' or 'auto' (default). */
+  reasoningFormat?: string;
 }
 
 /** The model that ships with the package. */
@@ -32,19 +42,20 @@ export const DEMO_MODEL = 'demo';
 const MARKERS: ReadonlySet<string> = new Set([THINK_OPEN, THINK_CLOSE, ...TOOL_CALL_MARKERS]);
 
 /** @throws CapstanError `invalid_model`, `unsupported_model` or `io_error` that names the file. */
-export async function readModel(modelDir: string): Promise<Model> {
+export async function readModel(modelDir: string, overrides: ModelOverrides = {}): Promise<Model> {
   const dir = modelDir === DEMO_MODEL ? join(packageRoot, 'models', 'demo') : resolve(modelDir);
   await checkDirectory(dir, modelDir);
   // The tokenizer is the longest part and waits for nothing.
-  const [{ config, checkpoint }, tokenizer, chatTemplate] = await Promise.all([readWeights(dir), Tokenizer.load(dir, MARKERS), ChatTemplate.load(dir)]);
+  const [{ config, checkpoint }, tokenizer, chatTemplate] = await Promise.all([readWeights(dir), Tokenizer.load(dir, MARKERS), ChatTemplate.load(dir, overrides.chatTemplate)]);
+  const { toolCallFormat = 'auto', reasoningFormat = 'auto' } = overrides;
   return {
     name: modelDir === DEMO_MODEL ? DEMO_MODEL : basename(dir),
     config,
     checkpoint,
     tokenizer,
     chatTemplate,
-    toolCallFormat: findToolCallFormat('auto', (text) => chatTemplate.mentions(text)),
-    hasThoughts: chatTemplate.mentions(THINK_CLOSE),
+    toolCallFormat: findToolCallFormat(toolCallFormat, (text) => chatTemplate.mentions(text)),
+    hasThoughts: reasoningFormat === 'auto' ? chatTemplate.mentions(THINK_CLOSE) : reasoningFormat !== 'none',
   };
 }
 

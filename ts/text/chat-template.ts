@@ -33,9 +33,12 @@ export class ChatTemplate {
     this.#specialTokens = specialTokens;
   }
 
-  /** From chat_template.jinja (and its folder of named ones), else from tokenizer_config.json. */
-  static async load(modelDir: string): Promise<ChatTemplate> {
-    const [configText, files] = await Promise.all([readTextFile(modelDir, CONFIG_FILE), readTemplateFiles(modelDir)]);
+  /** The text given, else from chat_template.jinja (and its folder of named ones), else from tokenizer_config.json. */
+  static async load(modelDir: string, given?: string): Promise<ChatTemplate> {
+    const [configText, files] = await Promise.all([
+      readTextFile(modelDir, CONFIG_FILE),
+      given === undefined ? readTemplateFiles(modelDir) : new Map([['default', given]]),
+    ]);
     const config = configText === undefined ? {} : parseJsonObject(configText, CONFIG_FILE);
     return new ChatTemplate(files.size > 0 ? files : readConfigTemplates(config), readSpecialTokens(config));
   }

@@ -49,6 +49,11 @@ export class Tokenizer {
     return id < numTokens ? bytes.subarray(offsets[id], offsets[id + 1]) : bytes.subarray(0, 0);
   }
 
+  /** The same; empty for special tokens, which are no text. */
+  textBytes(id: number): Uint8Array {
+    return this.tokenBytes(this.vocabulary.special[id] === 1 ? this.vocabulary.numTokens : id);
+  }
+
   /** Whether a completion of this prompt begins the decoded text, so that its leading space is the decoder's to drop. */
   startsText(promptTokenIds: ArrayLike<number>, skipSpecialTokens: boolean): boolean {
     const { special, stripsLeadingSpace } = this.vocabulary;
