@@ -16,7 +16,7 @@ const ESCAPED = '"\\/bfnrtu';
 
 /**
  * Reads one JSON object character by character, as strictly as JSON.parse: a fault shows at the character that makes it, and text that
- * follows the object is the reader's affair. Positions count from the first character read.
+ * follows the object is the reader's affair. Positions are indexes into the text read.
  */
 export class JsonScanner {
   /** Of the outermost object, as far as read. */
@@ -44,7 +44,7 @@ export class JsonScanner {
   /** Takes the next character; false if no JSON object goes on like this. */
   push(char: string): boolean {
     const isGood = this.#take(char);
-    this.#position++;
+    this.#position += char.length;
     return isGood;
   }
 

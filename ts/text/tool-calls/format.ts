@@ -40,6 +40,8 @@ export interface WrittenCalls {
 /** One tool as a grammar is written for it. */
 export interface WrittenTool {
   name: string;
+  /** Its arguments may be anything. */
+  isLoose: boolean;
   rules: SchemaRules;
   /** Of the arguments, as JSON. */
   json: () => GrammarExpr;

@@ -3,6 +3,7 @@ import { choice, type Grammar, type GrammarExpr, literal, optional, repeat, rule
 import { addJsonRules, JSON_DIALECT } from '../json-rules';
 import { SchemaRules } from '../json-schema';
 import type { Tool } from '../messages';
+import { unsupported } from '../schema-error';
 import { asSchema, type Schema } from '../schema-merge';
 import type { ToolCallFormat, WrittenCalls } from './format';
 import { textWithout, textWithoutBeginning } from './free-text';
@@ -18,18 +19,19 @@ export interface ToolCallGrammarOptions {
 
 const CALL = 'call';
 const NO_ARGUMENTS: Schema = { type: 'object', additionalProperties: false };
+const ANY_ARGUMENTS: Schema = { type: 'object' };
 const NO_ARGUMENT_KEYWORDS = ['additionalProperties', 'patternProperties', 'required', 'minProperties', '$ref', 'allOf', 'anyOf', 'oneOf', 'enum', 'const'];
 
 /**
- * The grammar of a text with tool calls as the format writes them, so that its reader finds them again: arguments keep to the schemas of the tools. In `strict` mode the
- * arguments of tools that are not `strict` may be any JSON object where the format writes JSON. A text that begins as the calls of a format without markers do is calls.
+ * The grammar of a text with tool calls as the format writes them, so that its reader finds them again: arguments keep to the schemas of the tools. In `strict` mode those
+ * of tools that are not `strict` may be anything. A text that begins as the calls of a format without markers do is calls.
  * @throws CapstanError `invalid_argument` naming the tool and the place in its schema.
  */
 export function toolCallGrammar(format: ToolCallFormat, tools: readonly Tool[], { mode, only, parallel }: ToolCallGrammarOptions): Grammar {
   const grammar: Grammar = { root: 'root', rules: [] };
   const { written } = format;
   const allowed = tools.flatMap((tool, i) => (only === undefined || tool.function.name === only ? [{ tool, i }] : []));
-  if (allowed.length === 0) throw CapstanError.argument('toolChoice', only === undefined ? 'at least one tool' : `the name of one of the tools`, only);
+  if (allowed.length === 0) throw CapstanError.argument('toolChoice', only === undefined ? 'at least one tool' : 'the name of one of the tools', only);
   const calls = choice(...allowed.map(({ tool, i }) => writeCall(format, grammar, tool, i, mode === 'strict' && tool.function.strict !== true)));
   const isSingle = only !== undefined || !parallel;
   grammar.rules.unshift({ name: 'root', expr: mode === 'required' ? requiredCalls(written, isSingle) : callsInText(written, isSingle) }, { name: CALL, expr: calls });
@@ -41,11 +43,11 @@ function writeCall({ name: format, written }: ToolCallFormat, grammar: Grammar, 
   const param = `tools[${i}].function.parameters`;
   try {
     const { name, parameters } = tool.function;
-    const rules = new SchemaRules(grammar, argumentsSchema(isLoose && written.dialect === undefined ? {} : parameters), {
+    const rules = new SchemaRules(grammar, isLoose ? ANY_ARGUMENTS : argumentsSchema(parameters), {
       namespace: `tool ${i} `, label: param, ...(written.dialect === undefined ? {} : { dialect: written.dialect }),
     });
     return written.call({
-      name, rules,
+      name, isLoose, rules,
       json: () => rules.whole(),
       refuseName: (expected) => { throw CapstanError.argument(`tools[${i}].function.name`, `${expected}, as ${format} calls write it`, name); },
     });
@@ -59,8 +61,9 @@ function argumentsSchema(parameters: unknown): Schema {
   if (parameters === undefined || parameters === null) return NO_ARGUMENTS;
   const schema = asSchema(parameters, '#');
   const { type = 'object', properties } = schema;
+  if (type !== 'object' && !(Array.isArray(type) && type.includes('object'))) throw unsupported('#/type', 'expected "object": arguments are an object');
   const isEmpty = typeof properties === 'object' && properties !== null && Object.keys(properties).length === 0;
-  return { ...schema, ...(isEmpty && !NO_ARGUMENT_KEYWORDS.some((key) => key in schema) ? NO_ARGUMENTS : {}), type: Array.isArray(type) && type.includes('object') ? 'object' : type };
+  return { ...schema, ...(isEmpty && !NO_ARGUMENT_KEYWORDS.some((key) => key in schema) ? NO_ARGUMENTS : {}), type: 'object' };
 }
 
 function atTool({ expected = '', received = '' }: CapstanError, param: string): CapstanError {

@@ -1,5 +1,5 @@
-import { literal, optional, sequence } from '../grammar';
-import { PYTHON_DIALECT } from '../json-rules';
+import { charClass, choice, type GrammarExpr, literal, optional, repeat, sequence } from '../grammar';
+import { jsonRule, PYTHON_DIALECT } from '../json-rules';
 import { unsupported } from '../schema-error';
 import type { CallSink, ToolCallFormat, WrittenTool } from './format';
 import type { CallInput, CallReading } from './input';
@@ -7,6 +7,7 @@ import { isTool } from './json-call';
 import { readComma, readPythonLiteral } from './python-literal';
 
 const [OPEN, CLOSE] = ['<|python_start|>', '<|python_end|>'];
+const MAX_LOOSE_NAME = 63;
 const NAME = /^[\p{L}\p{N}_.]$/u;
 const FUNCTION_NAME = /^[\p{L}_][\p{L}\p{N}_]*(?:\.[\p{L}_][\p{L}\p{N}_]*)*$/u;
 const IDENTIFIER = /^[\p{L}_][\p{L}\p{N}_]*$/u;
@@ -56,16 +57,14 @@ function* readCall(input: CallInput, sink: CallSink): CallReading {
   if ((yield* input.next()) !== '(') return false;
   sink.begin(name);
   sink.add('{');
-  const keys = new Set<string>();
-  for (;;) {
+  for (let isFirst = true; ; isFirst = false) {
     yield* input.blanks();
     if ((yield* input.peek()) === ')') break;
     const key = yield* input.word(NAME);
-    if (key === undefined || !IDENTIFIER.test(key) || keys.has(key)) return false;
+    if (key === undefined || !IDENTIFIER.test(key)) return false;
     yield* input.blanks();
     if ((yield* input.next()) !== '=') return false;
-    sink.add(`${keys.size === 0 ? '' : ', '}"${key}": `);
-    keys.add(key);
+    sink.add(`${isFirst ? '' : ', '}"${key}": `);
     if (!(yield* readPythonLiteral(input, (json) => sink.add(json))) || !(yield* readComma(input, ')'))) return false;
   }
   input.skip();
@@ -74,11 +73,17 @@ function* readCall(input: CallInput, sink: CallSink): CallReading {
   return true;
 }
 
-function pythonCall({ name, rules, refuseName }: WrittenTool) {
+function pythonCall({ name, isLoose, rules, refuseName }: WrittenTool): GrammarExpr {
   if (!FUNCTION_NAME.test(name)) refuseName('a name of Python: letters, digits, _ and dots between names');
+  const comma = sequence(',', optional(literal(' ')));
+  if (isLoose) {
+    const first = charClass(['A', 'Z'], ['a', 'z'], '_');
+    const argument = sequence(first, repeat(choice(first, charClass(['0', '9'])), 0, MAX_LOOSE_NAME), '=', jsonRule('value', PYTHON_DIALECT));
+    return sequence(`${name}(`, optional(sequence(argument, repeat(sequence(comma, argument), 0, null))), ')');
+  }
   const members = rules.members('pythonic').map((member) => {
     if (!IDENTIFIER.test(member.name)) throw unsupported(member.path, 'pythonic calls have arguments with names of Python only');
     return { expr: sequence(`${member.name}=`, rules.value(member.schema, member.path)), isRequired: member.isRequired };
   });
-  return sequence(`${name}(`, rules.list(members, sequence(',', optional(literal(' ')))), ')');
+  return sequence(`${name}(`, rules.list(members, comma), ')');
 }

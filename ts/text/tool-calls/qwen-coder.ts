@@ -10,6 +10,7 @@ import { escapeForJson } from './python-literal';
 
 const [OPEN, CLOSE, FUNCTION, FUNCTION_CLOSE] = ['<tool_call>', '</tool_call>', '<function=', '</function>'];
 const [PARAMETER, PARAMETER_CLOSE] = ['<parameter=', '</parameter>'];
+const MAX_LOOSE_NAME = 64;
 const NAME = /^[^<>\n]$/;
 
 /** Qwen3-Coder: `<tool_call><function=NAME><parameter=KEY>` and the value as it is, which the tool's schema gives a type. */
@@ -90,14 +91,19 @@ function* readRaw(input: CallInput, tell: (text: string) => void): CallReading {
   }
 }
 
-function xmlCall({ name, rules, refuseName }: WrittenTool): GrammarExpr {
+function xmlCall({ name, isLoose, rules, refuseName }: WrittenTool): GrammarExpr {
   if (![...name].every((char) => NAME.test(char))) refuseName('a name without <, > and line breaks');
-  const args = rules.members('qwen3_coder').map((member) => {
+  const args = isLoose ? [repeat(looseArgument(), 0, null)] : rules.members('qwen3_coder').map((member) => {
     if (member.name === '' || ![...member.name].every((char) => NAME.test(char))) throw unsupported(member.path, 'qwen3_coder calls cannot write names with <, > or line breaks');
     const expr = sequence(`${PARAMETER}${member.name}>\n`, rawValue(rules, member.schema, member.path), literal(`\n${PARAMETER_CLOSE}\n`));
     return member.isRequired ? expr : optional(expr);
   });
   return sequence(`${OPEN}\n${FUNCTION}${name}>\n`, ...args, literal(`${FUNCTION_CLOSE}\n${CLOSE}`));
+}
+
+function looseArgument(): GrammarExpr {
+  const key = repeat({ kind: 'class', ranges: [[0x20, 0x3b], [0x3d, 0x3d], [0x3f, 0x7e], [0xa0, 0x10ffff]] }, 1, MAX_LOOSE_NAME);
+  return sequence(PARAMETER, key, '>\n', textWithout(PARAMETER_CLOSE), literal(`\n${PARAMETER_CLOSE}\n`));
 }
 
 /** A value that the reader gives its type back: text as it is, all else as JSON. */
