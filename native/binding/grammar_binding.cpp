@@ -86,6 +86,8 @@ Expr to_expr(const Napi::Value& value, int depth) {
   if (kind == "sequence") return grammar::sequence(to_exprs(object, depth));
   if (kind == "choice") return grammar::choice(to_exprs(object, depth));
   if (kind == "rule") return grammar::rule_ref(text_of(object, "name"));
+  if (kind == "until") return grammar::until(text_of(object, "text"));
+  if (kind == "without") return grammar::without(text_of(object, "text"));
   if (kind == "regex") return to_regex(object);
   if (kind != "repeat") refuse_source(value.Env(), "a known kind of expression");
   const uint32_t min = count_of(object.Get("min"), grammar::kMaxRepeat, 0);
@@ -100,7 +102,7 @@ std::function<grammar::Grammar()> to_source(const Napi::Value& value) {
   if (kind == "gbnf") return [text = text_of(object, "text")] { return grammar::parse_gbnf(text); };
   grammar::Grammar grammar;
   if (kind == "regex") {
-    grammar.rules.push_back({"root", grammar::regex(text_of(object, "pattern"), {})});
+    grammar.rules.push_back({"root", grammar::regex(text_of(object, "pattern"), {}), true});
   } else if (kind == "rules") {
     grammar.root = text_of(object, "root");
     const Napi::Value rules = object.Get("rules");
@@ -110,7 +112,8 @@ std::function<grammar::Grammar()> to_source(const Napi::Value& value) {
       const Napi::HandleScope scope(value.Env());
       const Napi::Value rule = array.Get(i);
       if (!rule.IsObject()) refuse_source(value.Env(), "rules of a name and an expression");
-      grammar.rules.push_back({text_of(rule.As<Napi::Object>(), "name"), to_expr(rule.As<Napi::Object>().Get("expr"), 0)});
+      const auto record = rule.As<Napi::Object>();
+      grammar.rules.push_back({text_of(record, "name"), to_expr(record.Get("expr"), 0), flag_of(record, "isPlain")});
     }
   } else {
     refuse_source(value.Env(), "a source of kind gbnf, regex or rules");

@@ -13,7 +13,7 @@ namespace capstan {
 struct Vocabulary {
   std::string bytes;
   std::vector<uint32_t> offsets;     // (num_ids + 1)
-  std::vector<uint8_t> is_special;   // (num_ids)
+  std::vector<uint8_t> is_special;   // (num_ids) 0 ordinary, 1 special, 2 a marker that always stays in the text
 
   int64_t num_ids() const { return static_cast<int64_t>(is_special.size()); }
   std::string_view bytes_of(int32_t id) const {

@@ -78,6 +78,7 @@ void prune_dead_ends(Automaton& automaton) {
     refuse("grammar: no text matches rule " + automaton.rule_names[automaton.root]);
   std::vector<ByteEdge> edges;
   std::vector<CallEdge> calls;
+  std::vector<TokenEdge> token_edges;
   for (State& state : automaton.states) {
     const State old = state;
     state.edges_begin = static_cast<uint32_t>(edges.size());
@@ -88,9 +89,14 @@ void prune_dead_ends(Automaton& automaton) {
     for (uint32_t i = old.calls_begin; i < old.calls_end; ++i)
       if (!is_dead(automaton.calls[i].target) && !is_dead(automaton.rule_starts[automaton.calls[i].rule])) calls.push_back(automaton.calls[i]);
     state.calls_end = static_cast<uint32_t>(calls.size());
+    state.tokens_begin = static_cast<uint32_t>(token_edges.size());
+    for (uint32_t i = old.tokens_begin; i < old.tokens_end; ++i)
+      if (!is_dead(automaton.token_edges[i].target)) token_edges.push_back(automaton.token_edges[i]);
+    state.tokens_end = static_cast<uint32_t>(token_edges.size());
   }
   automaton.byte_edges = std::move(edges);
   automaton.calls = std::move(calls);
+  automaton.token_edges = std::move(token_edges);
   automaton.first_bytes.assign(automaton.states.size(), {});
   for (uint32_t state = 0; state < automaton.states.size(); ++state)
     for (const ByteEdge& edge : automaton.edges_of(state))

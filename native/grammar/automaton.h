@@ -17,6 +17,11 @@ struct ByteEdge {
   uint32_t target = 0;
 };
 
+struct TokenEdge {
+  int32_t token_id = -1;  // of a marker, taken as a whole
+  uint32_t target = 0;
+};
+
 struct CallEdge {
   uint32_t rule = 0;
   uint32_t target = 0;
@@ -27,6 +32,7 @@ struct CallEdge {
 struct State {
   uint32_t edges_begin = 0, edges_end = 0;  // of `byte_edges`, ascending by first byte
   uint32_t calls_begin = 0, calls_end = 0;  // of `calls`
+  uint32_t tokens_begin = 0, tokens_end = 0;  // of `token_edges`; where they lead, bytes lead too
   bool is_accepting = false;                // its rule may end here
   bool is_final() const { return is_accepting && edges_begin == edges_end && calls_begin == calls_end; }
 };
@@ -37,6 +43,7 @@ struct Automaton {
   std::vector<State> states;
   std::vector<ByteEdge> byte_edges;
   std::vector<CallEdge> calls;
+  std::vector<TokenEdge> token_edges;
   std::vector<uint32_t> rule_starts;      // (num_rules) state; rules made for counted repeats come last
   std::vector<std::string> rule_names;    // (num_rules)
   std::vector<uint64_t> bytes_to_end;     // (num_states) fewest bytes until the rule may end
@@ -47,12 +54,15 @@ struct Automaton {
   std::span<const ByteEdge> edges_of(uint32_t state) const {
     return {byte_edges.data() + states[state].edges_begin, byte_edges.data() + states[state].edges_end};
   }
+  std::span<const TokenEdge> token_edges_of(uint32_t state) const {
+    return {token_edges.data() + states[state].tokens_begin, token_edges.data() + states[state].tokens_end};
+  }
   uint64_t bytes_of_rule(uint32_t rule) const { return bytes_to_end[rule_starts[rule]]; }
 };
 
 // Throws invalid_argument: a limit passed, a rule unknown or twice there, one that begins with itself, a root that nothing can match. The message
 // names the rule. Bounded in time and memory by the limits of `grammar.h`.
-Automaton compile(Grammar grammar);
+Automaton compile(Grammar grammar, std::span<const Marker> markers = {});
 
 // ---- its parts, in order ----
 

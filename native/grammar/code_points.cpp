@@ -97,6 +97,8 @@ uint32_t read_utf8(std::string_view text, size_t& pos, std::string_view label) {
     is_valid = is_valid && (next & 0xC0) == 0x80;
     code_point = code_point << 6 | (next & 0x3F);
   }
+  constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};  // by length: shorter forms are not UTF-8
+  is_valid = is_valid && code_point >= kLeast[length] && code_point <= kMaxCodePoint && (code_point < 0xD800 || code_point > 0xDFFF);
   if (!is_valid) refuse(std::string(label) + ": the byte at position " + std::to_string(pos) + " is not UTF-8");
   pos += static_cast<size_t>(length);
   return code_point;

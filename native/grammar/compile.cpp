@@ -1,8 +1,10 @@
 // Rules to automata: names resolved, empty texts found, repeats turned into loops or counted calls.
 #include <algorithm>
+#include <bitset>
 #include <deque>
 #include <map>
 #include <unordered_map>
+#include <utility>
 
 #include "native/base/check.h"
 #include "native/grammar/code_points.h"
@@ -16,9 +18,40 @@ constexpr size_t kShown = 80;     // characters of a name in a message
 
 std::string shown(const std::string& name) { return name.size() <= kShown ? name : name.substr(0, kShown) + "…"; }
 
+// Markers by their text.
+class MarkerIndex {
+ public:
+  explicit MarkerIndex(std::span<const Marker> markers) {
+    for (const Marker& marker : markers) {
+      first_bytes_.set(static_cast<uint8_t>(marker.text.at(0)));
+      by_text_[marker.text].push_back(&marker);
+      lengths_.push_back(marker.text.size());
+    }
+    std::ranges::sort(lengths_);
+    lengths_.erase(std::unique(lengths_.begin(), lengths_.end()), lengths_.end());
+  }
+
+  size_t num_lengths() const { return lengths_.size(); }
+  bool may_begin(char byte) const { return first_bytes_[static_cast<uint8_t>(byte)]; }
+  template <typename Visit>
+  void for_each_at(std::string_view text, const Visit& visit) const {
+    for (const size_t length : lengths_) {
+      if (length > text.size()) return;
+      const auto at = by_text_.find(text.substr(0, length));
+      if (at == by_text_.end()) continue;
+      for (const Marker* marker : at->second) visit(*marker);
+    }
+  }
+
+ private:
+  std::bitset<256> first_bytes_;
+  std::vector<size_t> lengths_;  // distinct, ascending
+  std::unordered_map<std::string_view, std::vector<const Marker*>> by_text_;
+};
+
 class Compiler {
  public:
-  explicit Compiler(const Grammar& grammar) : grammar_(grammar) {}
+  Compiler(const Grammar& grammar, std::span<const Marker> markers) : grammar_(grammar), markers_(markers) {}
 
   Automaton run() {
     check_rules();
@@ -41,6 +74,7 @@ class Compiler {
   struct Pending {
     const Expr* expr;
     std::string name;
+    bool is_plain;
   };
 
   size_t rule_index(const std::string& name) const {
@@ -93,7 +127,8 @@ class Compiler {
     budget_.spend(1);
     const auto nullable = [this](const Expr& item) { return is_nullable(item); };
     switch (expr.kind) {
-      case ExprKind::kLiteral: return expr.text.empty();
+      case ExprKind::kLiteral: case ExprKind::kUntil: return expr.text.empty();
+      case ExprKind::kWithout: return !expr.text.empty();
       case ExprKind::kBytes: case ExprKind::kClass: return false;
       case ExprKind::kSequence: return std::ranges::all_of(expr.items, nullable);
       case ExprKind::kChoice: return std::ranges::any_of(expr.items, nullable);
@@ -106,23 +141,25 @@ class Compiler {
 
   // ---- rules ----
 
-  uint32_t add_rule(const Expr& expr, const std::string& name) {
+  uint32_t add_rule(const Expr& expr, const std::string& name, bool is_plain) {
     const auto id = static_cast<uint32_t>(automaton_.rule_names.size());
     automaton_.rule_names.push_back(name);
     automaton_.rule_starts.push_back(0);
-    pending_.push_back({&expr, name});
+    pending_.push_back({&expr, name, is_plain});
     return id;
   }
 
   uint32_t id_of_rule(size_t index) {
     const auto [at, is_new] = rule_ids_.try_emplace(index, 0);
-    if (is_new) at->second = add_rule(grammar_.rules[index].expr, grammar_.rules[index].name);
+    const Rule& rule = grammar_.rules[index];
+    if (is_new) at->second = add_rule(rule.expr, rule.name, rule.is_plain);
     return at->second;
   }
 
   void build_rule(const Pending& rule) {
     nfa_ = {};
     name_ = rule.name;
+    is_plain_ = rule.is_plain;
     nfa_.start = add_state();
     nfa_.end = add_state();
     build(*rule.expr, nfa_.start, nfa_.end, 0);
@@ -167,17 +204,41 @@ class Compiler {
         return;
       case ExprKind::kRepeat: return build_repeat(expr, from, to, num_inlined);
       case ExprKind::kRule: return build_rule_ref(expr, from, to, num_inlined);
+      case ExprKind::kUntil: return build_search(expr.text, SearchEnd::kUntil, from, to);
+      case ExprKind::kWithout: return build_search(expr.text, SearchEnd::kWithout, from, to);
       case ExprKind::kRegex: return;
     }
   }
 
   void build_literal(std::string_view text, uint32_t from, uint32_t to) {
     if (text.empty()) return connect(from, to);
+    std::vector<uint32_t> states{from};  // by how many bytes are read
     for (size_t i = 0; i < text.size(); ++i) {
-      const uint32_t next = i + 1 == text.size() ? to : add_state();
+      states.push_back(i + 1 == text.size() ? to : add_state());
       const auto byte = static_cast<uint8_t>(text[i]);
-      connect(from, byte, byte, next);
-      from = next;
+      connect(states[i], byte, byte, states[i + 1]);
+    }
+    for_each_marker(text, [&](size_t pos, const Marker& marker) { nfa_.states[states[pos]].tokens.push_back({marker.token_id, states[pos + marker.text.size()]}); });
+  }
+
+  void build_search(std::string_view text, SearchEnd end, uint32_t from, uint32_t to) {
+    if (text.empty()) return end == SearchEnd::kUntil ? connect(from, to) : void();
+    std::vector<const Marker*> spelled;
+    for_each_marker(text, [&](size_t, const Marker& marker) { spelled.push_back(&marker); });
+    std::ranges::sort(spelled);
+    spelled.erase(std::unique(spelled.begin(), spelled.end()), spelled.end());
+    add_search(nfa_, text, end, from, to, spelled, budget_);
+    if (nfa_.states.size() >= kMaxStates) refuse("grammar: more than " + std::to_string(kMaxStates) + " states");
+  }
+
+  // Calls `visit` with each place of `text` where a marker is spelled.
+  template <typename Visit>
+  void for_each_marker(std::string_view text, const Visit& visit) {
+    if (is_plain_) return;
+    for (size_t pos = 0; pos < text.size(); ++pos) {
+      if (!markers_.may_begin(text[pos])) continue;
+      budget_.spend(markers_.num_lengths());
+      markers_.for_each_at(text.substr(pos), [&](const Marker& marker) { visit(pos, marker); });
     }
   }
 
@@ -208,7 +269,7 @@ class Compiler {
     }
     if (item.kind == ExprKind::kSequence && item.items.empty()) return;
     // Counted: rounds that consume nothing need no counting.
-    const uint32_t rule = item.kind == ExprKind::kRule ? id_of_rule(rule_index(item.text)) : add_rule(item, name_);
+    const uint32_t rule = item.kind == ExprKind::kRule ? id_of_rule(rule_index(item.text)) : add_rule(item, name_, is_plain_);
     const uint32_t min = is_item_nullable ? 1 : std::max(expr.min, 1u);
     nfa_.states[from].calls.push_back({rule, to, min, expr.max});
   }
@@ -219,7 +280,9 @@ class Compiler {
     if (num_uses_[index] == 1 && num_inlined < kMaxInlining) {
       const uint32_t begin = add_state(), end = add_state();
       connect(from, begin);
+      const bool is_plain = std::exchange(is_plain_, grammar_.rules[index].is_plain);
       build(grammar_.rules[index].expr, begin, end, num_inlined + 1);
+      is_plain_ = is_plain;
       return connect(end, to);
     }
     if (is_nullable_[index]) connect(from, to);
@@ -227,6 +290,7 @@ class Compiler {
   }
 
   const Grammar& grammar_;
+  const MarkerIndex markers_;
   std::unordered_map<std::string, size_t> indexes_;
   std::vector<int> num_uses_;                // (num rules) references, and one of the root
   std::vector<std::vector<size_t>> users_;   // (num rules) rules that refer to it
@@ -237,15 +301,16 @@ class Compiler {
   std::deque<Pending> pending_;              // in the order of their ids
   size_t num_built_ = 0;
   RuleNfa nfa_;                              // of the rule being built …
-  std::string name_;                         // … and its name
+  std::string name_;                         // … its name
+  bool is_plain_ = false;                    // … and whether what is being built now has no markers
   Automaton automaton_;
 };
 
 }  // namespace
 
-Automaton compile(Grammar grammar) {
+Automaton compile(Grammar grammar, std::span<const Marker> markers) {
   expand_regexes(grammar);
-  return Compiler(grammar).run();
+  return Compiler(grammar, markers).run();
 }
 
 }  // namespace capstan::grammar

@@ -25,7 +25,7 @@ class Determinizer {
 
   // False, with nothing left behind, when merging took more than `max_states`.
   bool run(bool merges, size_t max_states) {
-    const size_t num_edges = automaton_.byte_edges.size(), num_calls = automaton_.calls.size();
+    const size_t num_edges = automaton_.byte_edges.size(), num_calls = automaton_.calls.size(), num_tokens = automaton_.token_edges.size();
     merges_ = merges;
     sets_.assign(1, closure({nfa_.start}));
     ids_.clear();
@@ -38,6 +38,7 @@ class Determinizer {
     automaton_.states.resize(first_state_);
     automaton_.byte_edges.resize(num_edges);
     automaton_.calls.resize(num_calls);
+    automaton_.token_edges.resize(num_tokens);
     return false;
   }
 
@@ -75,6 +76,9 @@ class Determinizer {
     state.calls_begin = static_cast<uint32_t>(automaton_.calls.size());
     add_calls(set);
     state.calls_end = static_cast<uint32_t>(automaton_.calls.size());
+    state.tokens_begin = static_cast<uint32_t>(automaton_.token_edges.size());
+    add_token_edges(set);
+    state.tokens_end = static_cast<uint32_t>(automaton_.token_edges.size());
     automaton_.states.push_back(state);
   }
 
@@ -117,6 +121,19 @@ class Determinizer {
           automaton_.calls.push_back({call.rule, id_of({call.target}), call.min, call.max});
       }
     for (const auto& [key, states] : targets) automaton_.calls.push_back({key[0], id_of(states), key[1], key[2]});
+  }
+
+  void add_token_edges(const StateSet& set) {
+    std::map<int32_t, StateSet> targets;
+    for (const uint32_t id : set)
+      for (const TokenEdge& edge : nfa_.states[id].tokens) {
+        budget_.spend(1);
+        if (merges_)
+          targets[edge.token_id].push_back(edge.target);
+        else
+          automaton_.token_edges.push_back({edge.token_id, id_of({edge.target})});
+      }
+    for (const auto& [token_id, states] : targets) automaton_.token_edges.push_back({token_id, id_of(states)});
   }
 
   const RuleNfa& nfa_;

@@ -32,6 +32,10 @@ Expr repeat(Expr item, uint32_t min, uint32_t max) {
 
 Expr rule_ref(std::string_view name) { return {ExprKind::kRule, std::string(name), {}, {}}; }
 
+Expr until(std::string_view text) { return {ExprKind::kUntil, std::string(text), {}, {}}; }
+
+Expr without(std::string_view text) { return {ExprKind::kWithout, std::string(text), {}, {}}; }
+
 Expr regex(std::string_view pattern, RegexOptions options) {
   Expr expr{ExprKind::kRegex, std::string(pattern), {}, {}};
   expr.regex = std::make_shared<const RegexOptions>(std::move(options));

@@ -27,13 +27,15 @@ struct CodePointRange {
 };
 
 enum class ExprKind : uint8_t {
-  kLiteral,   // `text`, bytes
+  kLiteral,   // `text`, bytes; a marker of the vocabulary may stand for its spelling in it
   kBytes,     // one byte of `ranges`
   kClass,     // one code point of `ranges`, as UTF-8; surrogates never match
   kSequence,  // all of `items` in order; none = the empty string
   kChoice,    // one of `items`; none = nothing matches
   kRepeat,    // items[0], `min` to `max` times
   kRule,      // the rule named `text`
+  kUntil,     // UTF-8 up to the first place where `text` ends, and that
+  kWithout,   // UTF-8 in which `text` does not occur
   kRegex,     // the regular expression `text`, read as `regex` says when the grammar is compiled
 };
 
@@ -56,6 +58,13 @@ struct Expr {
 struct Rule {
   std::string name;
   Expr expr;
+  bool is_plain = false;  // markers stand for nothing in it
+};
+
+// A token that text is not made of: a grammar takes it only where it spells it.
+struct Marker {
+  std::string text;
+  int32_t token_id = -1;
 };
 
 struct Grammar {
@@ -69,6 +78,9 @@ Expr sequence(std::vector<Expr> items);
 Expr choice(std::vector<Expr> items);
 Expr repeat(Expr item, uint32_t min, uint32_t max);
 Expr rule_ref(std::string_view name);
+// Both take a text that is valid UTF-8.
+Expr until(std::string_view text);
+Expr without(std::string_view text);
 Expr regex(std::string_view pattern, RegexOptions options);
 
 // Throws invalid_argument.

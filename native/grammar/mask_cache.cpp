@@ -3,6 +3,14 @@
 #include <algorithm>
 
 namespace capstan::grammar {
+namespace {
+
+bool takes(const LocalMask& mask, int32_t id) {
+  const auto word = static_cast<size_t>(id) / 32;
+  return mask.words.empty() ? std::ranges::find(mask.ids, id) != mask.ids.end() : (mask.words[word] >> (id % 32) & 1) != 0;
+}
+
+}  // namespace
 
 size_t MaskCache::SetHash::operator()(const ConfigSet& set) const {
   uint64_t hash = set.is_at_bottom;
@@ -27,21 +35,35 @@ MaskKey MaskCache::key_of(const Config& config, const Frame& top) const {
 }
 
 std::shared_ptr<const LocalMask> MaskCache::get(const MaskKey& key, const Frame& top) {
-  const std::lock_guard lock(mutex_);
-  if (const auto at = masks_.find(key); at != masks_.end()) return at->second;
-  auto mask = make(key, top);
-  if (size_bytes_ + mask->size_bytes() > kMaxBytes) {
-    masks_.clear();
-    size_bytes_ = 0;
-  }
-  size_bytes_ += mask->size_bytes();
-  masks_.emplace(key, mask);
-  return mask;
+  if (auto mask = tokens_.masks().find(this, key)) return mask;
+  const std::lock_guard lock(make_mutex_);
+  // Another thread may have been faster.
+  if (auto mask = tokens_.masks().find(this, key)) return mask;
+  return make(key, top);
 }
 
-size_t MaskCache::size_bytes() const {
-  const std::lock_guard lock(mutex_);
-  return size_bytes_;
+std::shared_ptr<const LocalMask> MaskCache::get_quickly(const MaskKey& key, const Frame& top) {
+  if (auto mask = tokens_.masks().find(this, key)) return mask;
+  const auto base = base_of(key, top);
+  if (!base || tokens_.longer_than(base->num_bytes).size() > kMaxQuickTokens || !tokens_.masks().find(this, base->key)) return nullptr;
+  const std::unique_lock lock(make_mutex_, std::try_to_lock);
+  return lock ? make(key, top) : nullptr;
+}
+
+// Tokens of no more bytes than the rounds that are left do not reach a bound: they are taken as at the beginning of the call, or, once it may end, as
+// when that began.
+std::optional<MaskCache::Base> MaskCache::base_of(const MaskKey& key, const Frame& top) const {
+  if (key.call == MaskKey::kNoCall) return std::nullopt;
+  const uint32_t min = machine_.automaton().calls[key.call].min;
+  const Frame far{top.call, key.rounds_left_min > 0 ? 1 : std::max(min, 1u), top.parent};
+  const MaskKey base = key_of({key.state, kBottom + 1}, far);
+  if (base == key) return std::nullopt;
+  size_t num_bytes = SIZE_MAX;
+  if (key.rounds_left_min != base.rounds_left_min) num_bytes = key.rounds_left_min;
+  if (key.rounds_left_max != base.rounds_left_max) num_bytes = std::min<size_t>(num_bytes, key.rounds_left_max);
+  // Where too many tokens are longer, a mask of its own is shorter.
+  if (tokens_.longer_than(num_bytes).size() > tokens_.num_mask_words()) return std::nullopt;
+  return Base{base, far, num_bytes};
 }
 
 void MaskCache::warm_up(std::chrono::steady_clock::time_point deadline) {
@@ -59,69 +81,110 @@ void MaskCache::warm_up(std::chrono::steady_clock::time_point deadline) {
 void MaskCache::forget_sets() {
   machine_.clear();
   sets_.clear();
-  transitions_.clear();
   set_ids_.clear();
+  set_bytes_ = 0;
 }
 
-int32_t MaskCache::id_of(const ConfigSet& set) {
+int32_t MaskCache::id_of(const ConfigSet& set, bool is_cut) {
   const auto [at, is_new] = set_ids_.try_emplace(set, static_cast<int32_t>(sets_.size()));
   if (is_new) {
-    sets_.push_back(set);
-    transitions_.emplace_back().fill(kUnknown);
+    Known& known = sets_.emplace_back();
+    known.set = set;
+    known.next.fill(kUnknown);
+    set_bytes_ += sizeof(Known) + 2 * sizeof(ConfigSet) + 2 * set.configs.size() * sizeof(Config);
   }
+  sets_[static_cast<size_t>(at->second)].is_cut |= is_cut;
   return at->second;
 }
 
 int32_t MaskCache::next(int32_t set, uint8_t byte) {
-  const int32_t known = transitions_[static_cast<size_t>(set)][byte];
-  if (known != kUnknown) return known;
-  if (work_ > kMaxWork) return kDead;
-  const bool is_alive = machine_.step(sets_[static_cast<size_t>(set)], byte, scratch_);
-  work_ += 1 + sets_[static_cast<size_t>(set)].configs.size() + scratch_.configs.size();
-  const int32_t id = is_alive ? id_of(scratch_) : kDead;
-  transitions_[static_cast<size_t>(set)][byte] = id;
+  int32_t id = sets_[static_cast<size_t>(set)].next[byte];
+  if (id == kUnknown) {
+    if (work_ > kMaxWork) return kDead;
+    const bool is_alive = machine_.step(sets_[static_cast<size_t>(set)].set, byte, scratch_);
+    id = is_alive ? id_of(scratch_, machine_.is_cut()) : kDead;
+    sets_[static_cast<size_t>(set)].next[byte] = id;
+  }
+  Known& known = sets_[static_cast<size_t>(set)];
+  if (known.used_round != round_) known.used_round = round_, known.used = {};
+  // Counted as if no mask had been made before.
+  if ((known.used[byte / 64] >> (byte % 64) & 1) == 0) {
+    known.used[byte / 64] |= uint64_t{1} << (byte % 64);
+    work_ += 1 + known.set.configs.size() + (id == kDead ? 0 : sets_[static_cast<size_t>(id)].set.configs.size());
+    is_inexact_ |= work_ > kMaxWork || (id != kDead && sets_[static_cast<size_t>(id)].is_cut);
+  }
   return id;
 }
 
 std::shared_ptr<const LocalMask> MaskCache::make(const MaskKey& key, const Frame& top) {
-  if (sets_.size() > kMaxSets) forget_sets();
+  if (set_bytes_ > kMaxSetBytes) forget_sets();
+  auto mask = std::make_shared<LocalMask>();
+  if (const auto base = base_of(key, top)) {
+    mask->base = tokens_.masks().find(this, base->key);
+    if (!mask->base) mask->base = make(base->key, base->top);
+    mask->base_key = base->key;
+    mask->base_bytes = base->num_bytes;
+  }
+  const size_t min_bytes = mask->base ? mask->base_bytes + 1 : 0;
+  const bool is_fresh = sets_.empty();
+  if (!walk(key, top, min_bytes, *mask) && !is_fresh) {
+    // What is left out where something must be depends on the sets met before: only from the beginning it is always the same.
+    forget_sets();
+    walk(key, top, min_bytes, *mask);
+  }
+  tokens_.masks().add(this, key, mask);
+  return mask;
+}
+
+// Fills the mask for tokens of at least `min_bytes` bytes; false when it is inexact.
+bool MaskCache::walk(const MaskKey& key, const Frame& top, size_t min_bytes, LocalMask& mask) {
+  ++round_;
   work_ = 0;
+  is_inexact_ = false;
   const StackId stack = key.call == MaskKey::kNoCall ? kBottom : machine_.push({top.call, top.count, kBottom});
   ConfigSet start;
   start.configs.push_back({key.state, stack});
 
   const TokenTrie& trie = tokens_.trie();
   std::vector<int32_t> set_at(static_cast<size_t>(trie.max_depth()) + 1);  // by depth
-  set_at[0] = id_of(start);
+  set_at[0] = id_of(start, false);
   std::vector<int32_t> taken;
   std::vector<uint32_t> exits;  // nodes behind whose byte the rule may be over
   for (uint32_t idx = 0; idx < trie.num_nodes();) {
     const TokenTrie::Node& node = trie.node(idx);
-    const int32_t set = next(set_at[node.depth - 1u], node.byte);
+    const bool is_wanted = min_bytes == 0 || trie.reaches_beyond(idx, min_bytes - 1);
+    const int32_t set = is_wanted ? next(set_at[node.depth - 1u], node.byte) : kDead;
     if (set == kDead) {
       idx = node.skip;
       continue;
     }
     set_at[node.depth] = set;
     const auto tokens = trie.tokens_of(idx);
-    taken.insert(taken.end(), tokens.begin(), tokens.end());
-    if (sets_[static_cast<size_t>(set)].is_at_bottom && node.skip > idx + 1) exits.push_back(idx);
+    if (node.depth >= min_bytes) taken.insert(taken.end(), tokens.begin(), tokens.end());
+    if (sets_[static_cast<size_t>(set)].set.is_at_bottom && node.skip > idx + 1) exits.push_back(idx);
     ++idx;
   }
+  for (const TokenEdge& edge : machine_.automaton().token_edges_of(key.state))
+    if (min_bytes == 0) taken.push_back(edge.token_id);
 
-  auto mask = std::make_shared<LocalMask>();
   std::vector<uint32_t> words(tokens_.num_mask_words());
   for (const int32_t id : taken) words[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
+  const auto is_taken = [&](int32_t id) { return (words[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0; };
   std::vector<TokenTrie::Entry> suffixes;
   for (const uint32_t exit : exits)
     for (const int32_t id : trie.tokens_between(exit + 1, trie.node(exit).skip))
-      if ((words[static_cast<size_t>(id) / 32] >> (id % 32) & 1) == 0) suffixes.emplace_back(tokens_.bytes_of(id).substr(trie.node(exit).depth), id);
-  mask->suffixes = TokenTrie(std::move(suffixes));
-  if (taken.size() < words.size())
-    mask->ids = std::move(taken);
+      if (!is_taken(id) && tokens_.bytes_of(id).size() >= min_bytes) suffixes.emplace_back(tokens_.bytes_of(id).substr(trie.node(exit).depth), id);
+  mask.suffixes = TokenTrie(std::move(suffixes));
+  mask.removed.clear();
+  if (mask.base) {
+    for (const int32_t id : tokens_.longer_than(mask.base_bytes))
+      if (!is_taken(id) && takes(*mask.base, id)) mask.removed.push_back(id);
+  }
+  if (mask.base || taken.size() < words.size())
+    mask.ids = std::move(taken);
   else
-    mask->words = std::move(words);
-  return mask;
+    mask.words = std::move(words);
+  return !is_inexact_;
 }
 
 }  // namespace capstan::grammar

@@ -5,29 +5,67 @@
 #include "native/base/check.h"
 
 namespace capstan::grammar {
+namespace {
+
+bool has_bit(std::span<const uint32_t> mask, int32_t id) { return (mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0; }
+void set_bit(std::span<uint32_t> mask, int32_t id) { mask[static_cast<size_t>(id) / 32] |= 1u << (id % 32); }
+void clear_bit(std::span<uint32_t> mask, int32_t id) { mask[static_cast<size_t>(id) / 32] &= ~(1u << (id % 32)); }
+
+}  // namespace
 
 CompiledGrammar::CompiledGrammar(Grammar grammar, std::shared_ptr<const TokenTable> tokens)
-    : automaton_(compile(std::move(grammar))), tokens_(std::move(tokens)), masks_(tokens_ ? std::make_unique<MaskCache>(automaton_, *tokens_) : nullptr) {}
+    : automaton_(compile(std::move(grammar), tokens ? tokens->markers() : std::span<const Marker>())),
+      tokens_(std::move(tokens)),
+      masks_(tokens_ ? std::make_unique<MaskCache>(automaton_, *tokens_) : nullptr) {}
 
 GrammarMatcher::GrammarMatcher(std::shared_ptr<const CompiledGrammar> grammar) : grammar_(std::move(grammar)), machine_(grammar_->automaton()) {
   current_ = machine_.start();
 }
 
-void GrammarMatcher::fill_mask(std::span<uint32_t> mask) {
+void GrammarMatcher::fill_mask(std::span<uint32_t> mask, const std::stop_token& stop) {
   const TokenTable& tokens = *grammar_->tokens();
   CAPSTAN_CHECK(mask.size() >= tokens.num_mask_words());
   std::ranges::fill(mask, 0);
   if (is_terminated_) return;
-  const auto allow = [&](int32_t id) { mask[static_cast<size_t>(id) / 32] |= 1u << (id % 32); };
   for (const MaskGroup& group : group_configs()) {
+    if (stop.stop_requested()) return;
     const auto local = grammar_->masks().get(group.key, group.top);
-    for (size_t i = 0; i < local->words.size(); ++i) mask[i] |= local->words[i];
-    for (const int32_t id : local->ids) allow(id);
-    if (local->suffixes.is_empty()) continue;
-    for (const int32_t id : dependent_tokens(group, local->suffixes)) allow(id);
+    fill_local(mask, *local);
+    for (const int32_t id : *dependent_tokens(group, *local, SIZE_MAX)) set_bit(mask, id);
   }
   if (current_.is_at_bottom)
-    for (const int32_t id : tokens.eos_ids()) allow(id);
+    for (const int32_t id : tokens.eos_ids()) set_bit(mask, id);
+}
+
+bool GrammarMatcher::try_fill_mask(std::span<uint32_t> mask) {
+  const TokenTable& tokens = *grammar_->tokens();
+  CAPSTAN_CHECK(mask.size() >= tokens.num_mask_words());
+  std::ranges::fill(mask, 0);
+  if (is_terminated_) return true;
+  for (const MaskGroup& group : group_configs()) {
+    const auto local = grammar_->masks().get_quickly(group.key, group.top);
+    if (!local) return false;
+    fill_local(mask, *local);
+    const std::vector<int32_t>* dependents = dependent_tokens(group, *local, kQuickSteps);
+    if (dependents == nullptr) return false;
+    for (const int32_t id : *dependents) set_bit(mask, id);
+  }
+  if (current_.is_at_bottom)
+    for (const int32_t id : tokens.eos_ids()) set_bit(mask, id);
+  return true;
+}
+
+void GrammarMatcher::fill_local(std::span<uint32_t> mask, const LocalMask& local) {
+  if (local.base) {
+    // What another group takes is not removed.
+    std::vector<int32_t> removed;
+    for (const int32_t id : local.removed)
+      if (!has_bit(mask, id)) removed.push_back(id);
+    fill_local(mask, *local.base);
+    for (const int32_t id : removed) clear_bit(mask, id);
+  }
+  for (size_t i = 0; i < local.words.size(); ++i) mask[i] |= local.words[i];
+  for (const int32_t id : local.ids) set_bit(mask, id);
 }
 
 std::vector<GrammarMatcher::MaskGroup> GrammarMatcher::group_configs() const {
@@ -43,48 +81,92 @@ std::vector<GrammarMatcher::MaskGroup> GrammarMatcher::group_configs() const {
   return groups;
 }
 
-// The tokens of `suffixes` whose bytes go on where the callers of the group's rule wait.
-const std::vector<int32_t>& GrammarMatcher::dependent_tokens(const MaskGroup& group, const TokenTrie& suffixes) {
+// The tokens whose bytes go on where the callers of the group's rule wait.
+const std::vector<int32_t>* GrammarMatcher::dependent_tokens(const MaskGroup& group, const LocalMask& local, size_t max_steps) {
+  static const std::vector<int32_t> kNone;
+  const TokenTrie* base_suffixes = local.base ? &local.base->suffixes : nullptr;
+  if (local.suffixes.is_empty() && (base_suffixes == nullptr || base_suffixes->is_empty())) return &kNone;
   if (dependents_.size() >= kMaxDependents) dependents_.clear();
   const auto [at, is_new] = dependents_.try_emplace(group);
-  std::vector<int32_t>& ids = at->second;
-  if (!is_new) return ids;
+  if (!is_new) return &at->second;
+  machine_.expand_returns(group.bases, sets_.empty() ? sets_.emplace_back() : sets_[0]);
+  const bool is_done = add_dependents(local.suffixes, SIZE_MAX, max_steps, at->second) &&
+                       (base_suffixes == nullptr || add_dependents(*base_suffixes, local.base_bytes, max_steps, at->second));
+  if (is_done) return &at->second;
+  dependents_.erase(at);
+  return nullptr;
+}
+
+// Adds those of `suffixes` that go on from the first of sets_ and have at most `max_bytes` bytes. False when it takes more than `max_steps`.
+bool GrammarMatcher::add_dependents(const TokenTrie& suffixes, size_t max_bytes, size_t max_steps, std::vector<int32_t>& ids) {
   if (sets_.size() <= static_cast<size_t>(suffixes.max_depth())) sets_.resize(static_cast<size_t>(suffixes.max_depth()) + 1);
-  machine_.expand_returns(group.bases, sets_[0]);
   const auto first = machine_.first_bytes(sets_[0]);
   for (uint32_t idx = 0; idx < suffixes.num_nodes();) {
     const TokenTrie::Node& node = suffixes.node(idx);
     // Most fail at their first byte, which costs a bit test.
-    const bool may_start = node.depth > 1 || (first[node.byte / 64] >> (node.byte % 64) & 1) != 0;
-    if (!may_start || !machine_.step(sets_[node.depth - 1u], node.byte, sets_[node.depth])) {
+    if (node.depth == 1 && (first[node.byte / 64] >> (node.byte % 64) & 1) == 0) {
       idx = node.skip;
       continue;
     }
-    const auto taken = suffixes.tokens_of(idx);
-    ids.insert(ids.end(), taken.begin(), taken.end());
+    if (max_steps-- == 0) return false;
+    if (!machine_.step(sets_[node.depth - 1u], node.byte, sets_[node.depth])) {
+      idx = node.skip;
+      continue;
+    }
+    for (const int32_t id : suffixes.tokens_of(idx))
+      if (grammar_->tokens()->bytes_of(id).size() <= max_bytes) ids.push_back(id);
     ++idx;
   }
-  return ids;
+  return true;
 }
 
 bool GrammarMatcher::accept(int32_t token_id) {
   if (is_terminated_) return false;
   if (grammar_->tokens()->is_eos(token_id)) return is_terminated_ = can_end();
-  const std::string_view bytes = grammar_->tokens()->bytes_of(token_id);
-  return !bytes.empty() && accept_bytes(bytes);
+  ConfigSet at = current_;
+  if (!step_over(token_id, at)) return false;
+  take(std::move(at));
+  return true;
+}
+
+bool GrammarMatcher::may_accept(int32_t token_id) {
+  if (is_terminated_) return false;
+  if (grammar_->tokens()->is_eos(token_id)) return can_end();
+  ConfigSet at = current_;
+  return step_over(token_id, at);
 }
 
 bool GrammarMatcher::accept_bytes(std::string_view bytes) {
-  if (is_terminated_) return false;
-  ConfigSet at = current_, next;
+  ConfigSet at = current_;
+  if (is_terminated_ || !step_over(bytes, at)) return false;
+  take(std::move(at));
+  return true;
+}
+
+bool GrammarMatcher::step_over(int32_t token_id, ConfigSet& at) {
+  if (grammar_->tokens()->is_marker(token_id)) {
+    ConfigSet next;
+    const bool is_alive = machine_.step_token(at, token_id, next);
+    at = std::move(next);
+    return is_alive;
+  }
+  const std::string_view bytes = grammar_->tokens()->bytes_of(token_id);
+  return !bytes.empty() && step_over(bytes, at);
+}
+
+bool GrammarMatcher::step_over(std::string_view bytes, ConfigSet& at) {
+  ConfigSet next;
   for (const char byte : bytes) {
     if (!machine_.step(at, static_cast<uint8_t>(byte), next)) return false;
     std::swap(at, next);
   }
+  return true;
+}
+
+void GrammarMatcher::take(ConfigSet&& at) {
   remember();
   current_ = std::move(at);
   if (machine_.num_frames() > max_frames_) compact();
-  return true;
 }
 
 void GrammarMatcher::remember() {

@@ -3,6 +3,7 @@
 #include <deque>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <string_view>
 #include <unordered_map>
 
@@ -34,10 +35,14 @@ class GrammarMatcher {
   explicit GrammarMatcher(std::shared_ptr<const CompiledGrammar> grammar);
 
   // Sets the bits (num_mask_words) of the ids that may come next and clears all others; bits from num_ids on are cleared. EOS exactly when the text
-  // may end here. Nothing once terminated.
-  void fill_mask(std::span<uint32_t> mask);
+  // may end here. Nothing once terminated. Stops between masks, with the mask unfinished, when asked to.
+  void fill_mask(std::span<uint32_t> mask, const std::stop_token& stop = {});
+  // The same where it takes no long; else false, with the mask unfinished: a state's mask is not made yet, or much depends on the stack.
+  bool try_fill_mask(std::span<uint32_t> mask);
   // Takes a token; false, with nothing changed, if it may not come next.
   bool accept(int32_t token_id);
+  // Whether accept() would take it.
+  bool may_accept(int32_t token_id);
   // Takes bytes as if they were one token.
   bool accept_bytes(std::string_view bytes);
   bool can_end() const { return !is_terminated_ && current_.is_at_bottom; }
@@ -70,9 +75,16 @@ class GrammarMatcher {
     }
   };
   static constexpr size_t kMaxDependents = 256;
+  static constexpr size_t kQuickSteps = 1000;  // bytes of suffixes that are tried on the spot
 
   std::vector<MaskGroup> group_configs() const;
-  const std::vector<int32_t>& dependent_tokens(const MaskGroup& group, const TokenTrie& suffixes);
+  void fill_local(std::span<uint32_t> mask, const LocalMask& local);
+  // Null when it takes more than `max_steps`.
+  const std::vector<int32_t>* dependent_tokens(const MaskGroup& group, const LocalMask& local, size_t max_steps);
+  bool add_dependents(const TokenTrie& suffixes, size_t max_bytes, size_t max_steps, std::vector<int32_t>& ids);
+  bool step_over(int32_t token_id, ConfigSet& at);
+  bool step_over(std::string_view bytes, ConfigSet& at);
+  void take(ConfigSet&& at);
   uint64_t bytes_to_end(const ConfigSet& set) const;
   void remember();
   void compact();

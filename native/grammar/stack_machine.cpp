@@ -49,6 +49,7 @@ StackId StackMachine::push(const Frame& frame) {
 void StackMachine::begin_set(ConfigSet& out) {
   out.configs.clear();
   out.is_at_bottom = false;
+  is_cut_ = false;
   pending_.clear();
   if (seen_.size() > kShortList) std::ranges::fill(seen_slots_, 0);
   seen_.clear();
@@ -62,7 +63,10 @@ bool StackMachine::mark_seen(const Config& config) {
     seen_slots_[slot] = idx + 1;
     return true;
   };
-  if (seen_.size() >= kMaxSeen) return false;
+  if (seen_.size() >= kMaxSeen) {
+    is_cut_ = true;
+    return false;
+  }
   if (seen_.size() < kShortList && std::ranges::find(seen_, config) != seen_.end()) return false;
   seen_.push_back(config);
   const auto last = static_cast<uint32_t>(seen_.size() - 1);
@@ -111,7 +115,10 @@ void StackMachine::drain(ConfigSet& out) {
   }
   std::ranges::sort(out.configs);
   if (out.configs.size() > kShortList) drop_dominated(out);
-  if (out.configs.size() > kMaxConfigs) out.configs.resize(kMaxConfigs);
+  if (out.configs.size() > kMaxConfigs) {
+    is_cut_ = true;
+    out.configs.resize(kMaxConfigs);
+  }
 }
 
 // Of two rounds of one counted call that may both be the last, the earlier one can do all that the later one can. Keeps ambiguous repetitions from
@@ -155,6 +162,15 @@ bool StackMachine::step(const ConfigSet& in, uint8_t byte, ConfigSet& out) {
       if (byte <= edge.last) add(edge.target, config.stack);
     }
   }
+  drain(out);
+  return !out.is_dead();
+}
+
+bool StackMachine::step_token(const ConfigSet& in, int32_t token_id, ConfigSet& out) {
+  begin_set(out);
+  for (const Config& config : in.configs)
+    for (const TokenEdge& edge : automaton_->token_edges_of(config.state))
+      if (edge.token_id == token_id) add(edge.target, config.stack);
   drain(out);
   return !out.is_dead();
 }

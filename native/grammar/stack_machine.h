@@ -53,6 +53,10 @@ class StackMachine {
   void expand_returns(std::span<const StackId> stacks, ConfigSet& out);
   // One byte: false, with `out` dead, when no configuration takes it. `out` is not `in`.
   bool step(const ConfigSet& in, uint8_t byte, ConfigSet& out);
+  // A marker as a whole, likewise.
+  bool step_token(const ConfigSet& in, int32_t token_id, ConfigSet& out);
+  // Whether the last set made lacks configurations for their number.
+  bool is_cut() const { return is_cut_; }
   // The bytes that step() takes.
   std::array<uint64_t, 4> first_bytes(const ConfigSet& set) const;
   // Fewest bytes from here to the end of the text.
@@ -75,6 +79,7 @@ class StackMachine {
   std::vector<uint32_t> slots_;    // hash table of frames_: id or 0
   // ---- of the set being made ----
   std::vector<Config> pending_;
+  bool is_cut_ = false;
   std::vector<Config> seen_;
   std::vector<uint32_t> seen_slots_;  // hash table of seen_: index + 1 or 0; used once seen_ is long
 };

@@ -75,6 +75,15 @@ static std::set<size_t> ends_of_repeat(const Grammar& grammar, const Expr& expr,
   return ends;
 }
 
+static bool is_utf8(std::string_view text) {
+  try {
+    for (size_t pos = 0; pos < text.size();) grammar::read_utf8(text, pos, "oracle");
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 std::set<size_t> oracle_ends(const Grammar& grammar, const Expr& expr, std::string_view text, size_t pos) {
   switch (expr.kind) {
     case ExprKind::kLiteral: return text.substr(pos, expr.text.size()) == expr.text ? std::set{pos + expr.text.size()} : std::set<size_t>{};
@@ -97,6 +106,16 @@ std::set<size_t> oracle_ends(const Grammar& grammar, const Expr& expr, std::stri
       return ends;
     }
     case ExprKind::kRepeat: return ends_of_repeat(grammar, expr, text, pos);
+    case ExprKind::kUntil: {
+      const size_t at = text.find(expr.text, pos);
+      return at != std::string_view::npos && is_utf8(text.substr(pos, at - pos)) ? std::set{at + expr.text.size()} : std::set<size_t>{};
+    }
+    case ExprKind::kWithout: {
+      std::set<size_t> ends;
+      for (size_t end = pos; end <= text.size(); ++end)
+        if (is_utf8(text.substr(pos, end - pos)) && text.substr(pos, end - pos).find(expr.text) == std::string_view::npos) ends.insert(end);
+      return ends;
+    }
     case ExprKind::kRegex: return {};
     case ExprKind::kRule: return oracle_ends(grammar, std::ranges::find(grammar.rules, expr.text, &grammar::Rule::name)->expr, text, pos);
   }

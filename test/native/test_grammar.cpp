@@ -136,7 +136,7 @@ TEST(grammar_counts_repeats_without_copies) {
 
 Expr random_expr(std::mt19937& random, int depth) {
   const auto below = [&](uint32_t n) { return static_cast<uint32_t>(random() % n); };
-  switch (depth <= 0 ? below(3) : below(8)) {
+  switch (depth <= 0 ? below(3) : below(10)) {
     case 0: return grammar::literal(std::vector<const char*>{"", "a", "b", "ab", "ba"}[below(5)]);
     case 1: return grammar::code_point_class({{'a', 'a' + below(2)}});
     case 2: return {ExprKind::kBytes, {}, {{'b', 'b'}}, {}};
@@ -153,6 +153,10 @@ Expr random_expr(std::mt19937& random, int depth) {
     case 6: {
       const uint32_t min = below(3);
       return grammar::repeat(random_expr(random, depth - 1), min, below(3) == 0 ? grammar::kUnbounded : min + below(3));
+    }
+    case 7: case 8: {
+      const char* text = std::vector<const char*>{"", "a", "ab", "aab", "abab", "bb"}[below(6)];
+      return below(2) == 0 ? grammar::until(text) : grammar::without(text);
     }
     default: return grammar::rule_ref(below(2) == 0 ? "x" : "y");
   }
@@ -189,6 +193,44 @@ TEST(grammar_agrees_with_the_oracle) {
       if (matches(compiled, text) != oracle_matches(source, text)) fail(__FILE__, __LINE__, "round " + show(round) + ", text '" + text + "'");
   }
   EXPECT(num_compiled > 250);
+}
+
+Grammar one_rule(Expr expr) {
+  Grammar grammar;
+  grammar.rules.push_back({"root", std::move(expr)});
+  return grammar;
+}
+
+TEST(grammar_searches_agree_with_the_oracle_on_utf8) {
+  std::mt19937 random(8);
+  const std::vector<std::string> parts = {"a", "<", "</a>", "é", "ê", "€", "€<", "😀", "\xC3", "\xA9", "\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xE0\x80\x80", "\xC0\x80", "\xF0\x9F", "\xFF"};
+  int num_matches = 0;
+  for (const char* text : {"</a>", "é", "éê", "<<", "€<€", "😀", "aé"}) {
+    const Grammar until = one_rule(grammar::until(text)), without = one_rule(grammar::without(text));
+    const Grammar tags = one_rule(grammar::sequence({grammar::repeat(grammar::sequence({grammar::until(text), grammar::literal("!")}), 0, grammar::kUnbounded), grammar::without(text)}));
+    for (const Grammar& source : {until, without, tags}) {
+      const auto compiled = std::make_shared<const CompiledGrammar>(source, nullptr);
+      for (int round = 0; round < 300; ++round) {
+        std::string sample;
+        for (size_t n = random() % 5; n > 0; --n) sample += parts[random() % parts.size()];
+        if (random() % 2 == 0) sample += text;
+        if (random() % 4 == 0) sample += "!";
+        const bool is_match = oracle_matches(source, sample);
+        num_matches += is_match;
+        if (matches(compiled, sample) != is_match) fail(__FILE__, __LINE__, std::string(text) + " in '" + sample + "'");
+      }
+    }
+  }
+  EXPECT(num_matches > 500);
+}
+
+TEST(grammar_searches_have_limits) {
+  const auto error = [](Expr expr) { return testing::thrown_code([&] { CompiledGrammar(one_rule(std::move(expr)), nullptr); }); };
+  EXPECT_EQ(error(grammar::until(std::string(4096, 'x'))), std::string(""));
+  EXPECT_EQ(error(grammar::until(std::string(4097, 'x'))), std::string("invalid_argument"));
+  EXPECT_EQ(error(grammar::until("\xC3")), std::string("invalid_argument"));
+  EXPECT_EQ(error(grammar::without("")), std::string("invalid_argument"));
+  EXPECT(matches(std::make_shared<const CompiledGrammar>(one_rule(grammar::until("")), nullptr), ""));
 }
 
 TEST(grammar_random_walks_end_and_are_accepted) {

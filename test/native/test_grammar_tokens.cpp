@@ -1,6 +1,8 @@
 // Grammars over tokens: masks, accepting, rollback. The trie, the mask cache and the stacks behind it against brute force.
 #include <algorithm>
 
+#include "native/grammar/mask_store.h"
+
 #include "test/native/grammar_fixture.h"
 #include "test/native/testing.h"
 
@@ -116,10 +118,9 @@ TEST(grammar_eos_ends_only_complete_texts) {
       if (has_bit(mask, id)) out += show(id);
     return out;
   };
-  EXPECT_EQ(ids(), std::string("03"));
+  EXPECT_EQ(ids(), std::string("034"));  // never EOS as text
   EXPECT(!matcher.accept(5));
   EXPECT(!matcher.accept(2));
-  EXPECT(!matcher.accept(4));
   EXPECT(!matcher.accept(-1));
   EXPECT(!matcher.accept(6));
   EXPECT(matcher.accept(3));
@@ -133,6 +134,173 @@ TEST(grammar_eos_ends_only_complete_texts) {
   EXPECT(!matcher.can_end());
   EXPECT(!matcher.accept(3));
   EXPECT_EQ(ids(), std::string(""));
+}
+
+// Which of the tokens the grammar takes, as text.
+std::string allowed(GrammarMatcher& matcher, const TokenTable& tokens, const std::vector<std::string>& texts) {
+  std::string out;
+  const auto mask = mask_of(matcher, tokens);
+  for (size_t id = 0; id < texts.size(); ++id) {
+    if (has_bit(mask, static_cast<int64_t>(id))) out += (out.empty() ? "" : " ") + texts[id];
+    EXPECT_EQ(has_bit(mask, static_cast<int64_t>(id)), matcher.may_accept(static_cast<int32_t>(id)));
+  }
+  return out;
+}
+
+TEST(grammar_takes_markers_only_where_it_spells_them) {
+  const std::vector<std::string> texts = {"x", "<", "t>", "\"", "[T]", "<t>", "</t>", "EOS"};
+  const auto tokens = make_tokens(texts, {0, 0, 0, 0, 1, 1, 2, 0});
+  const auto matcher_of = [&](grammar::Expr expr, bool is_plain = false) {
+    Grammar source;
+    source.rules.push_back({"root", std::move(expr), is_plain});
+    return GrammarMatcher(std::make_shared<const CompiledGrammar>(source, tokens));
+  };
+  using grammar::literal, grammar::sequence, grammar::until, grammar::without;
+  GrammarMatcher spelled = matcher_of(literal("x<t>x[T]"));
+  EXPECT_EQ(allowed(spelled, *tokens, texts), std::string("x"));
+  EXPECT(spelled.accept(0));
+  EXPECT_EQ(allowed(spelled, *tokens, texts), std::string("< <t>"));
+  GrammarMatcher in_pieces = spelled;
+  EXPECT(in_pieces.accept(1) && in_pieces.accept(2) && spelled.accept(5));
+  EXPECT_EQ(allowed(in_pieces, *tokens, texts), std::string("x"));
+  EXPECT(in_pieces.accept(0) && spelled.accept(0));
+  EXPECT_EQ(allowed(spelled, *tokens, texts), std::string("[T]"));
+  EXPECT(spelled.rollback(2));
+  EXPECT_EQ(allowed(spelled, *tokens, texts), std::string("< <t>"));
+  // The same text in a rule that is text.
+  GrammarMatcher plain = matcher_of(literal("<t>"), true);
+  EXPECT_EQ(allowed(plain, *tokens, texts), std::string("<"));
+  GrammarMatcher any = matcher_of(grammar::repeat(grammar::code_point_class({{0, grammar::kMaxCodePoint}}), 0, grammar::kUnbounded));
+  EXPECT_EQ(allowed(any, *tokens, texts), std::string("x < t> \" EOS"));
+
+  // Free text, and a call behind each opening marker.
+  GrammarMatcher tags = matcher_of(sequence({grammar::repeat(sequence({until("<t>"), literal("x</t>")}), 0, grammar::kUnbounded), without("<t>")}));
+  EXPECT_EQ(allowed(tags, *tokens, texts), std::string("x < t> \" <t> EOS"));
+  EXPECT(tags.accept(1));
+  EXPECT_EQ(allowed(tags, *tokens, texts), std::string("x < t> \" <t> EOS"));  // "<<t>" and "<t>"
+  EXPECT(tags.accept(2));
+  EXPECT_EQ(allowed(tags, *tokens, texts), std::string("x"));
+  EXPECT(tags.accept(0));
+  EXPECT_EQ(allowed(tags, *tokens, texts), std::string("< </t>"));
+  EXPECT(tags.accept(6));
+  EXPECT_EQ(allowed(tags, *tokens, texts), std::string("x < t> \" <t> EOS"));
+  EXPECT(tags.accept(5));
+  EXPECT(!tags.can_end());
+
+  // A search takes a marker that is a part of its text where it could be one.
+  GrammarMatcher longer = matcher_of(sequence({until("<t>x"), literal("x")}));
+  EXPECT(longer.accept(5));
+  EXPECT_EQ(allowed(longer, *tokens, texts), std::string("x < t> \" <t>"));
+  EXPECT(longer.accept(0));
+  EXPECT_EQ(allowed(longer, *tokens, texts), std::string("x"));
+  GrammarMatcher never = matcher_of(without("<t>"));
+  EXPECT_EQ(allowed(never, *tokens, texts), std::string("x < t> \" EOS"));
+}
+
+TEST(grammar_masks_of_searches_agree_with_brute_force) {
+  std::mt19937 random(21);
+  const auto pieces = json_pieces(random);
+  const auto tokens = make_tokens(pieces);
+  for (const char* text : {"true", "\"}", "é", "\n\n"}) {
+    Grammar source;
+    source.rules.push_back({"root", grammar::sequence({grammar::repeat(grammar::sequence({grammar::until(text), grammar::rule_ref("list")}), 0, grammar::kUnbounded), grammar::without(text)})});
+    source.rules.push_back({"list", grammar::sequence({grammar::literal("["), grammar::repeat(grammar::rule_ref("list"), 0, 3), grammar::literal("]")})});
+    const auto grammar = std::make_shared<const CompiledGrammar>(source, tokens);
+    for (int walk = 0; walk < 4; ++walk) check_masks(grammar, pieces, random, 12);
+  }
+}
+
+// Many tokens of a few bytes and some long ones, as vocabularies have.
+std::vector<std::string> pieces_with_long_ones() {
+  auto pieces = all_strings("ab\"", 6);
+  for (size_t length = 7; length < 60; length += 1 + length / 8)
+    for (const char* end : {"", "\"", "\"b"}) pieces.push_back(std::string(length, 'a') + end);
+  pieces.push_back("<eos>");
+  return pieces;
+}
+
+TEST(grammar_masks_near_bounds_agree_with_brute_force_and_share) {
+  const auto pieces = pieces_with_long_ones();
+  const auto tokens = make_tokens(pieces);
+  std::mt19937 random(17);
+  for (const char* text : {"root ::= \"\\\"\" [ab]{0,150} \"\\\"\" [ab]?", "root ::= \"\\\"\" [ab]{70,150} \"\\\"\" \"b\"", "root ::= \"a\"? [ab]{90} (\"\\\"\" | \"b\")", "root ::= (\"a\" | \"aa\" | \"b\"){20,80} \"\\\"\""}) {
+    const auto grammar = compile_gbnf(text, tokens);
+    for (int walk = 0; walk < 6; ++walk) check_masks(grammar, pieces, random, 160);
+  }
+  // All counts but the last few share a mask but for their long tokens.
+  const auto bounded = compile_gbnf("root ::= [ab]{0,400}", tokens);
+  GrammarMatcher matcher(bounded);
+  std::vector<uint32_t> mask(tokens->num_mask_words());
+  matcher.fill_mask(mask);
+  const size_t first_bytes = bounded->masks().size_bytes();
+  int num_quick = 0;
+  for (int i = 0; i < 400; ++i) {
+    EXPECT(matcher.accept_bytes("a"));
+    num_quick += matcher.try_fill_mask(mask);
+    matcher.fill_mask(mask);
+  }
+  EXPECT(num_quick > 360);
+  EXPECT(bounded->masks().size_bytes() < 40 * first_bytes);
+}
+
+TEST(grammar_masks_do_not_depend_on_those_made_before) {
+  auto pieces = all_strings("ab", 9);
+  pieces.push_back("<eos>");
+  const auto tokens = make_tokens(pieces);
+  // So ambiguous that configurations are left out.
+  const char* text = "root ::= (\"a\"{1,900} \"b\"? | \"a\" x{0,70} | x){1,900} \"!\"\nx ::= (\"a\" | \"aa\" x?){1,40}";
+  const auto forward = compile_gbnf(text, tokens), backward = compile_gbnf(text, tokens);
+  std::vector<std::vector<uint32_t>> masks;
+  GrammarMatcher matcher(forward);
+  constexpr int kTokens = 12;
+  std::vector<GrammarMatcher> states;
+  GrammarMatcher other(backward);
+  for (int i = 0; i < kTokens; ++i) {
+    masks.push_back(mask_of(matcher, *tokens));
+    states.push_back(other);
+    EXPECT(matcher.accept_bytes("a") && other.accept_bytes("a"));
+  }
+  for (int i = kTokens - 1; i >= 0; --i) EXPECT(mask_of(states[static_cast<size_t>(i)], *tokens) == masks[static_cast<size_t>(i)]);
+}
+
+TEST(grammar_mask_store_keeps_what_is_used) {
+  using grammar::LocalMask, grammar::MaskKey, grammar::MaskStore;
+  const auto mask_of_bytes = [](size_t num_bytes) {
+    auto mask = std::make_shared<LocalMask>();
+    mask->words.resize(num_bytes / 4);
+    return mask;
+  };
+  MaskStore store(10'000);
+  const int first = 0, second = 0;
+  const auto key = [](uint32_t state) { return MaskKey{state, MaskKey::kNoCall, 0, 0}; };
+  store.add(&first, key(1), mask_of_bytes(3000));
+  auto near = std::make_shared<LocalMask>();
+  near->base = store.find(&first, key(1));
+  near->base_key = key(1);
+  store.add(&first, key(2), near);
+  store.add(&second, key(1), mask_of_bytes(3000));
+  EXPECT(store.find(&first, key(2)) == near);
+  EXPECT(store.find(&second, key(2)) == nullptr);
+  store.add(&second, key(2), mask_of_bytes(3000));
+  EXPECT(store.find(&first, key(2)) == near);
+  store.add(&second, key(3), mask_of_bytes(3000));
+  EXPECT(store.size_bytes() <= 10'000);
+  EXPECT(store.find(&second, key(1)) == nullptr);  // the least recently used
+  EXPECT(store.find(&first, key(1)) != nullptr);   // held by one that was used
+  store.forget(&second);
+  EXPECT_EQ(store.size_bytes(), store.size_bytes(&first));
+  EXPECT(store.find(&second, key(3)) == nullptr);
+  // One that is too large for the store is used all the same.
+  store.add(&second, key(4), mask_of_bytes(20'000));
+  EXPECT(store.find(&second, key(4)) != nullptr);
+  // The store of a vocabulary forgets a grammar with it.
+  const auto tokens = make_tokens({"a", "b", "<eos>"});
+  {
+    GrammarMatcher matcher(compile_gbnf("root ::= \"a\"*", tokens));
+    mask_of(matcher, *tokens);
+    EXPECT(tokens->masks().size_bytes() > 0);
+  }
+  EXPECT_EQ(tokens->masks().size_bytes(), size_t{0});
 }
 
 TEST(grammar_that_matches_only_nothing_allows_only_eos) {
