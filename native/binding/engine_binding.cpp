@@ -101,6 +101,13 @@ Napi::Object EngineBinding::expose(Napi::Env env, LoadedEngine loaded) {
                             if (!self->is_closing_ && info[0].IsNumber()) self->engine_->abort(static_cast<RequestId>(info[0].As<Napi::Number>().Int64Value()));
                           },
                           "abort"));
+  object.Set("stop", Napi::Function::New(
+                         env,
+                         [self](const Napi::CallbackInfo& info) {
+                           if (self->is_closing_ || !info[0].IsNumber() || !info[1].IsNumber()) return;
+                           self->engine_->stop(static_cast<RequestId>(info[0].As<Napi::Number>().Int64Value()), info[1].As<Napi::Number>().Int32Value());
+                         },
+                         "stop"));
   object.Set("stats", Napi::Function::New(
                           env,
                           [self](const Napi::CallbackInfo& info) -> Napi::Value {

@@ -64,13 +64,17 @@ std::vector<std::string> texts(const Napi::Object& object, const char* name) {
   return out;
 }
 
-// The elements of a typed array of exactly this kind.
+// The elements of a typed array of exactly this kind; `name` is the field of `object` that holds it.
 template <typename T>
-std::vector<T> elements(const Napi::Object& object, const char* name, napi_typedarray_type type, const char* expected) {
-  const Napi::Value value = object.Get(name);
+std::vector<T> elements_of(const Napi::Value& value, const Napi::Object& object, const char* name, napi_typedarray_type type, const char* expected) {
   if (!value.IsTypedArray() || value.As<Napi::TypedArray>().TypedArrayType() != type) refuse(object, name, expected);
   const auto typed = value.As<Napi::TypedArrayOf<T>>();
   return {typed.Data(), typed.Data() + typed.ElementLength()};
+}
+
+template <typename T>
+std::vector<T> elements(const Napi::Object& object, const char* name, napi_typedarray_type type, const char* expected) {
+  return elements_of<T>(object.Get(name), object, name, type, expected);
 }
 
 std::vector<int32_t> ids(const Napi::Object& object, const char* name) {
@@ -196,6 +200,15 @@ void read_options(const Napi::Object& object, LoadRequest& request) {
   request.eos_token_ids = ids(object, "eosTokenIds");
 }
 
+ThinkingParams to_thinking(const Napi::Object& object) {
+  ThinkingParams thinking;
+  thinking.budget = int32(object, "budget");
+  thinking.open_ids = ids(object, "openIds");
+  thinking.close_ids = ids(object, "closeIds");
+  thinking.is_inside = boolean(object, "isInside");
+  return thinking;
+}
+
 SamplingParams to_sampling(const Napi::Object& object) {
   SamplingParams sampling;
   sampling.temperature = static_cast<float>(number(object, "temperature"));
@@ -224,6 +237,9 @@ SamplingParams to_sampling(const Napi::Object& object) {
   if (!object.Get("allowedTokenIds").IsNull()) sampling.allowed_token_ids = ids(object, "allowedTokenIds");
   sampling.num_logprobs = int32(object, "logprobs");
   sampling.num_prompt_logprobs = int32(object, "promptLogprobs");
+  const Napi::Array bad_words = array(object, "badWords");
+  for (uint32_t i = 0; i < bad_words.Length(); ++i) sampling.bad_words.push_back(elements_of<int32_t>(bad_words[i], object, "badWords", napi_int32_array, "an array of Int32Arrays"));
+  if (!object.Get("thinkingBudget").IsNull()) sampling.thinking = to_thinking(record(object, "thinkingBudget"));
   return sampling;
 }
 

@@ -12,6 +12,7 @@ namespace {
 // Below this, logits over temperature leave the range of floats; the draw is as good as greedy long before.
 constexpr float kMinTemperature = 0.01f;
 constexpr int kMaxChoices = 128;
+constexpr const char* kDeadEnd = "grammar: no token that may be sampled goes on from here";
 constexpr int kMaxLogprobs = 1 << 20;  // the vocabulary is the real bound
 
 double us_between(Clock::time_point begin, Clock::time_point end) { return std::chrono::duration<double, std::micro>(end - begin).count(); }
@@ -50,6 +51,16 @@ void check_sampling(const SamplingParams& sampling, int64_t vocab_size) {
     check_ids("logitBias", {&id, 1}, vocab_size);
     check_range("logitBias", bias, -kMax, kMax, "finite numbers");
   }
+  for (const std::vector<int32_t>& word : sampling.bad_words) {
+    require(!word.empty(), "badWords", "sequences of one token or more", "an empty one");
+    check_ids("badWords", word, vocab_size);
+  }
+  if (sampling.thinking) {
+    require(sampling.thinking->budget >= 0, "thinkingBudget", "0 or more", std::to_string(sampling.thinking->budget));
+    require(!sampling.thinking->close_ids.empty(), "thinkingBudget", "a closing marker of one token or more", "none");
+    check_ids("thinkingBudget", sampling.thinking->open_ids, vocab_size);
+    check_ids("thinkingBudget", sampling.thinking->close_ids, vocab_size);
+  }
   if (sampling.allowed_token_ids) {
     require(!sampling.allowed_token_ids->empty(), "allowedTokenIds", "at least one id", "none");
     check_ids("allowedTokenIds", *sampling.allowed_token_ids, vocab_size);
@@ -86,7 +97,12 @@ Engine::Engine(EngineOptions options, BlockManager blocks, std::unique_ptr<StepR
       vocabulary_(std::move(vocabulary)),
       sink_(std::move(sink)),
       runner_(std::move(runner)),
-      scheduler_(options_.limits, std::move(blocks)) {
+      scheduler_(options_.limits, std::move(blocks)),
+      mask_pool_([this] {
+        const std::lock_guard lock(mutex_);
+        has_new_masks_ = true;
+        wake_.notify_one();
+      }) {
   publish_stats(false);
   thread_ = std::thread([this] { main(); });
 }
@@ -116,9 +132,24 @@ std::vector<std::unique_ptr<Sequence>> Engine::make_sequences(Request& request) 
   if (sampling.temperature > 0) sampling.temperature = std::max(sampling.temperature, kMinTemperature);
   std::vector<int32_t> ending_ids = sampling.stop_token_ids;
   if (!sampling.is_eos_ignored) ending_ids.insert(ending_ids.end(), options_.eos_token_ids.begin(), options_.eos_token_ids.end());
+  const auto is_single = [](const std::vector<int32_t>& word) { return word.size() == 1; };
+  std::vector<int32_t> bad_ids;
+  for (const std::vector<int32_t>& word : sampling.bad_words)
+    if (is_single(word)) bad_ids.push_back(word[0]);
+  std::erase_if(sampling.bad_words, is_single);
+  std::vector<int32_t> early_bad_ids = bad_ids;
+  early_bad_ids.insert(early_bad_ids.end(), ending_ids.begin(), ending_ids.end());
+  // EOS ends a grammar's text even where it is ignored otherwise.
+  if (request.grammar) early_bad_ids.insert(early_bad_ids.end(), options_.eos_token_ids.begin(), options_.eos_token_ids.end());
+  bad_ids = sorted_distinct(std::move(bad_ids));
+  early_bad_ids = sorted_distinct(std::move(early_bad_ids));
+  std::erase_if(early_bad_ids, [this](int32_t id) { return id < 0 || id >= options_.vocab_size; });
+  const auto num_mask_words = static_cast<size_t>((options_.vocab_size + 31) / 32);
+  // What is only scored draws nothing.
+  if (sampling.max_tokens == 0) request.grammar = nullptr, sampling.thinking.reset();
   std::vector<uint32_t> allowed_mask;
   if (sampling.allowed_token_ids) {
-    allowed_mask.resize(static_cast<size_t>((options_.vocab_size + 31) / 32));
+    allowed_mask.resize(num_mask_words);
     for (const int32_t id : *sampling.allowed_token_ids) allowed_mask[static_cast<size_t>(id / 32)] |= 1u << (id % 32);
   }
   const uint64_t seed = sampling.seed ? *sampling.seed : draw_seed();
@@ -138,9 +169,15 @@ std::vector<std::unique_ptr<Sequence>> Engine::make_sequences(Request& request) 
     seq->token_ids = request.prompt_token_ids;
     seq->allowed_mask = allowed_mask;
     seq->ending_ids = ending_ids;
+    seq->bad_ids = bad_ids;
+    seq->early_bad_ids = early_bad_ids;
+    if (sampling.thinking) {
+      seq->thinking.emplace(*sampling.thinking);
+      seq->forced_mask.resize(num_mask_words);
+    }
     if (request.grammar) {
-      seq->grammar = std::make_unique<grammar::GrammarMatcher>(request.grammar);
-      seq->grammar_mask.resize(static_cast<size_t>((options_.vocab_size + 31) / 32));
+      seq->grammar = std::make_shared<grammar::GrammarMatcher>(request.grammar);
+      seq->grammar_mask.resize(num_mask_words);
     }
     seq->submit_time = now;
     if (sampling.repetition_penalty != 1.0f) seq->prompt_ids = sorted_distinct(request.prompt_token_ids);
@@ -188,6 +225,12 @@ void Engine::abort(RequestId request_id) {
   wake_.notify_one();
 }
 
+void Engine::stop(RequestId request_id, int choice_idx) {
+  const std::lock_guard lock(mutex_);
+  stops_.push_back({request_id, choice_idx});
+  wake_.notify_one();
+}
+
 EngineStats Engine::stats() const {
   const std::lock_guard lock(mutex_);
   EngineStats stats = stats_;
@@ -204,6 +247,7 @@ void Engine::close() {
     wake_.notify_one();
   }
   if (thread_.joinable()) thread_.join();
+  mask_pool_.close();
 }
 
 // ---- the engine's thread ----
@@ -230,27 +274,38 @@ void Engine::main() {
 bool Engine::take_inbox() {
   std::vector<std::unique_ptr<Sequence>> arrived;
   std::vector<RequestId> aborts;
+  std::vector<Stop> stops;
   {
     std::unique_lock lock(mutex_);
     const bool has_work = scheduler_.has_work() || !in_flight_.empty();
-    if (!has_work) {
-      is_busy_ = false;
-      wake_.wait(lock, [&] { return is_closing_ || !inbox_.empty() || !aborts_.empty(); });
-    }
+    if (!has_work) is_busy_ = false;
+    if (!has_work || is_stalled_)
+      wake_.wait(lock, [&] { return is_closing_ || has_new_masks_ || !inbox_.empty() || !aborts_.empty() || !stops_.empty(); });
+    is_stalled_ = false;
+    has_new_masks_ = false;
     if (is_closing_) return false;
     if (!is_busy_) last_step_time_ = Clock::now();
     is_busy_ = true;
     arrived.swap(inbox_);
     aborts.swap(aborts_);
+    stops.swap(stops_);
     stats_.num_waiting += static_cast<int>(arrived.size());
   }
+  std::vector<Sequence*> added;
   for (auto& seq : arrived) {
     scheduler_.add(*seq);
-    open_[seq->request_id].push_back(std::move(seq));
+    added.push_back(open_[seq->request_id].emplace_back(std::move(seq)).get());
   }
+  // Once all choices of a request are known: this may end one.
+  for (Sequence* seq : added) prepare_next_token(*seq);
   for (const RequestId request_id : aborts)
     if (const auto found = open_.find(request_id); found != open_.end())
       for (const auto& seq : found->second) end(*seq, FinishReason::kAbort);
+  for (const Stop& stop : stops)
+    if (const auto found = open_.find(stop.request_id); found != open_.end())
+      for (const auto& seq : found->second)
+        if (seq->choice_idx == stop.choice_idx) end(*seq, FinishReason::kStop);
+  take_masks();
   return true;
 }
 
@@ -281,7 +336,10 @@ void Engine::launch_steps() {
   while (static_cast<int>(in_flight_.size()) < runner_->depth()) {
     if (spare_batches_.empty()) spare_batches_.push_back(std::make_unique<Batch>());
     Batch& batch = *spare_batches_.back();
-    if (!scheduler_.plan(batch)) return;
+    if (!scheduler_.plan(batch)) {
+      is_stalled_ = in_flight_.empty() && !waiting_for_mask_.empty();
+      return;
+    }
     build_model_inputs(batch, scheduler_.blocks().block_size());
     build_sample_rows(batch);
     batch.step = ++num_steps_;
@@ -334,7 +392,7 @@ void Engine::accept_token(Sequence& seq, const SampleResult& result) {
 
   const bool is_ending = std::ranges::find(seq.ending_ids, token_id) != seq.ending_ids.end() || (seq.grammar && seq.grammar->is_terminated());
   const bool is_hidden = (is_ending && !seq.sampling.includes_stop_in_output) ||
-                         (seq.sampling.skips_special_tokens && vocabulary_->is_special[static_cast<size_t>(token_id)]);
+                         (seq.sampling.skips_special_tokens && vocabulary_->is_special[static_cast<size_t>(token_id)] == 1);
   const bool may_stop = !is_ending && seq.num_completion_tokens() > seq.sampling.min_tokens;
   const int stop_idx = is_hidden ? -1 : seq.text.add(vocabulary_->bytes_of(token_id), may_stop);
   if (is_ending) {
@@ -349,15 +407,70 @@ void Engine::accept_token(Sequence& seq, const SampleResult& result) {
     end(seq, FinishReason::kLength);
   } else {
     event.text_delta += seq.text.take();
+    if (seq.thinking) seq.thinking->take(token_id);
+    prepare_next_token(seq);
   }
 }
 
-// Moves the grammar on. A token that it does not take can only come of a mask without ids, as the allowed ids may leave: that ends the sequence.
+// What may come next, for a sequence that a grammar or a budget of thoughts holds.
+void Engine::prepare_next_token(Sequence& seq) {
+  if (force_token(seq) || !seq.grammar) return;
+  if (seq.grammar->try_fill_mask(seq.grammar_mask)) return finish_mask(seq);
+  seq.mask_job = mask_pool_.start(seq.grammar, seq.grammar_mask.size());
+  waiting_for_mask_.push_back(&seq);
+}
+
+bool Engine::force_token(Sequence& seq) {
+  if (seq.forced_id >= 0) seq.forced_mask[static_cast<size_t>(seq.forced_id) / 32] = 0;
+  seq.forced_id = -1;
+  const auto forced = seq.thinking ? seq.thinking->forced() : std::nullopt;
+  if (!forced || (seq.grammar && !seq.grammar->may_accept(*forced))) return false;
+  seq.forced_id = *forced;
+  seq.forced_mask[static_cast<size_t>(*forced) / 32] = 1u << (*forced % 32);
+  return true;
+}
+
+void Engine::take_masks() {
+  for (size_t i = 0; i < waiting_for_mask_.size();) {
+    Sequence& seq = *waiting_for_mask_[i];
+    if (!seq.mask_job->is_done.load()) {
+      ++i;
+      continue;
+    }
+    const auto job = std::exchange(seq.mask_job, nullptr);
+    waiting_for_mask_.erase(waiting_for_mask_.begin() + static_cast<ptrdiff_t>(i));
+    if (job->error) {
+      end(seq, FinishReason::kError, [&](Finish& finish) { finish.error_message = "the mask of a grammar could not be made"; });
+      continue;
+    }
+    seq.grammar_mask.swap(job->mask);
+    finish_mask(seq);
+  }
+}
+
+// The mask says what the grammar takes; the request's own wishes come on top. A dead end is the sequence's error, not the engine's.
+void Engine::finish_mask(Sequence& seq) {
+  auto& mask = seq.grammar_mask;
+  for (size_t i = 0; i < seq.allowed_mask.size(); ++i) mask[i] &= seq.allowed_mask[i];
+  const auto is_left_without = [&](const std::vector<int32_t>& banned) {
+    std::vector<uint32_t> rest = mask;
+    for (const int32_t id : banned) rest[static_cast<size_t>(id) / 32] &= ~(1u << (id % 32));
+    return std::ranges::all_of(rest, [](uint32_t word) { return word == 0; });
+  };
+  seq.is_min_waived = seq.num_completion_tokens() < seq.sampling.min_tokens && is_left_without(seq.early_bad_ids);
+  if (!is_left_without(seq.bad_ids)) return;
+  end(seq, FinishReason::kError, [](Finish& finish) {
+    finish.error_code = ErrorCode::kInvalidArgument;
+    finish.error_message = kDeadEnd;
+  });
+}
+
+// Moves the grammar on. A token that it does not take can only come of a runner that leaves the mask unheeded.
 bool Engine::accept_in_grammar(Sequence& seq, int32_t token_id) {
   if (!seq.grammar || seq.grammar->accept(token_id)) return true;
   end(seq, FinishReason::kError, [](Finish& finish) {
     finish.error_code = ErrorCode::kInvalidArgument;
-    finish.error_message = "grammar: no token that may be sampled goes on from here";
+    finish.error_message = kDeadEnd;
   });
   return false;
 }
@@ -380,6 +493,12 @@ void Engine::end(Sequence& seq, FinishReason reason, const std::function<void(Fi
   if (seq.is_admitted_once) finish.prefill_ms = ms_between(seq.first_schedule_time, has_token ? seq.first_token_time : now);
   if (has_token) finish.decode_ms = ms_between(seq.first_token_time, now);
   if (detail) detail(finish);
+  if (seq.mask_job) {
+    // The job has the matcher to itself and lets go of it when it likes.
+    seq.mask_job->stop.request_stop();
+    seq.mask_job = nullptr;
+    std::erase(waiting_for_mask_, &seq);
+  }
   const bool is_poisoned = reason == FinishReason::kError && finish.error_code == ErrorCode::kNumeric;
   event.finish = std::move(finish);
 

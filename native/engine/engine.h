@@ -53,6 +53,8 @@ class Engine {
   // Throws kInvalidArgument, kContextLengthExceeded, kQueueFull, kEngineClosed, or the failure's code.
   RequestId submit(Request request);
   void abort(RequestId request_id);
+  // Ends one choice with kStop; unknown or finished ones are ignored.
+  void stop(RequestId request_id, int choice_idx);
   // The vocabulary as grammars use it; made on first use, which takes about half a second for a large one. From any thread.
   std::shared_ptr<const grammar::TokenTable> token_table();
   EngineStats stats() const;
@@ -77,6 +79,10 @@ class Engine {
   void accept_prompt_logprobs(const Batch& batch, const ScheduledSequence& scheduled);
   void accept_token(Sequence& seq, const SampleResult& result);
   bool accept_in_grammar(Sequence& seq, int32_t token_id);
+  void prepare_next_token(Sequence& seq);
+  bool force_token(Sequence& seq);
+  void take_masks();
+  void finish_mask(Sequence& seq);
   void end(Sequence& seq, FinishReason reason, const std::function<void(Finish&)>& detail = nullptr);
   void fail_all(ErrorCode code, const std::string& message);
   void retire_finished(uint64_t collected_step);
@@ -96,6 +102,12 @@ class Engine {
   std::condition_variable wake_;
   std::vector<std::unique_ptr<Sequence>> inbox_;
   std::vector<RequestId> aborts_;
+  struct Stop {
+    RequestId request_id;
+    int choice_idx;
+  };
+  std::vector<Stop> stops_;
+  bool has_new_masks_ = false;
   bool is_closing_ = false;
   RequestId next_request_id_ = 1;
   EngineStats stats_;
@@ -115,8 +127,11 @@ class Engine {
   std::vector<Event> events_;      // gathered since the last emission
   uint64_t event_round_ = 1;       // grows with each emission
   std::vector<Sequence*> finished_;  // in the step being settled
+  std::vector<Sequence*> waiting_for_mask_;
+  bool is_stalled_ = false;  // nothing can run before a mask is made or a caller does something
 
   std::mutex close_mutex_;
+  MaskPool mask_pool_;  // its threads use what is shared with callers
   std::thread thread_;
 };
 

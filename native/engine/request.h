@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "native/base/error.h"
+#include "native/engine/thinking.h"
 #include "native/grammar/matcher.h"
 
 namespace capstan {
@@ -23,8 +24,8 @@ struct SamplingParams {
   float frequency_penalty = 0.0f;
   float repetition_penalty = 1.0f;
   std::optional<uint64_t> seed;  // drawn at submit when absent
-  int max_tokens = 16;
-  int min_tokens = 0;
+  int max_tokens = 16;  // 0: the prompt is only scored
+  int min_tokens = 0;   // a grammar whose text can only end goes before it
   bool is_eos_ignored = false;
   std::vector<int32_t> stop_token_ids;
   std::vector<std::string> stop_strings;  // UTF-8, not empty
@@ -32,6 +33,8 @@ struct SamplingParams {
   bool skips_special_tokens = true;
   std::vector<std::pair<int32_t, float>> logit_bias;     // (token id, bias)
   std::optional<std::vector<int32_t>> allowed_token_ids;  // all when absent
+  std::vector<std::vector<int32_t>> bad_words;  // token sequences that a completion never holds
+  std::optional<ThinkingParams> thinking;
   int num_logprobs = -1;         // -1: none; k: the drawn token's and the k best
   int num_prompt_logprobs = -1;
 };

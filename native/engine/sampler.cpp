@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "native/engine/batch.h"
 
 namespace capstan {
@@ -19,11 +21,20 @@ void add_prompt_logprob_rows(Batch& batch, const ScheduledSequence& scheduled, i
   }
 }
 
-// The ids that both the request and the grammar's state allow.
-std::span<const uint32_t> fill_grammar_mask(Sequence& seq) {
-  seq.grammar->fill_mask(seq.grammar_mask);
-  for (size_t i = 0; i < seq.allowed_mask.size(); ++i) seq.grammar_mask[i] &= seq.allowed_mask[i];
-  return seq.grammar_mask;
+bool ends_with(std::span<const int32_t> ids, std::span<const int32_t> end) {
+  return ids.size() >= end.size() && std::ranges::equal(ids.subspan(ids.size() - end.size()), end);
+}
+
+std::span<const int32_t> banned_ids(Sequence& seq) {
+  const SamplingParams& sampling = seq.sampling;
+  const bool is_early = seq.num_completion_ahead() < sampling.min_tokens && !seq.is_min_waived;
+  const std::vector<int32_t>& always = is_early ? seq.early_bad_ids : seq.bad_ids;
+  if (sampling.bad_words.empty()) return always;
+  seq.banned_ids = always;
+  const auto completion = std::span<const int32_t>(seq.token_ids).subspan(static_cast<size_t>(seq.num_prompt_tokens));
+  for (const std::vector<int32_t>& word : sampling.bad_words)
+    if (ends_with(completion, std::span(word).first(word.size() - 1))) seq.banned_ids.push_back(word.back());
+  return seq.banned_ids;
 }
 
 SampleRow make_sample_row(Sequence& seq) {
@@ -42,8 +53,12 @@ SampleRow make_sample_row(Sequence& seq) {
   row.choice_idx = static_cast<uint32_t>(seq.choice_idx);
   row.counts = {seq.prompt_ids, seq.completion_counts};
   row.logit_bias = sampling.logit_bias;
-  if (seq.num_tokens_ahead() - seq.num_prompt_tokens < sampling.min_tokens) row.banned_ids = seq.ending_ids;
-  row.allowed_mask = seq.grammar ? fill_grammar_mask(seq) : seq.allowed_mask;
+  if (seq.forced_id >= 0) {
+    row.allowed_mask = seq.forced_mask;
+    return row;
+  }
+  row.banned_ids = banned_ids(seq);
+  row.allowed_mask = seq.grammar ? seq.grammar_mask : seq.allowed_mask;
   return row;
 }
 

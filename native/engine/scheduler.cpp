@@ -30,7 +30,7 @@ void Scheduler::plan_decodes(Batch& batch) {
   // NOTE: make_room preempts from the back of running_, so what is scheduled already stays, and `i` stays valid.
   for (size_t i = 0; i < running_.size() && batch.num_tokens < limits_.max_num_batched_tokens; ++i) {
     Sequence& seq = *running_[i];
-    if (!is_decode(seq) || (seq.num_in_flight > 0 && !can_step(seq))) continue;
+    if (!is_decode(seq) || seq.waits_for_mask() || (seq.num_in_flight > 0 && !can_step(seq))) continue;
     if (make_room(seq)) schedule(batch, seq);
   }
 }
@@ -46,7 +46,7 @@ void Scheduler::plan_admissions(Batch& batch) {
   for (size_t i = 0; i < waiting_.size();) {
     if (batch.num_tokens >= limits_.max_num_batched_tokens || num_running() >= limits_.max_num_seqs) return;
     Sequence& seq = *waiting_[i];
-    if (!is_leader_ready(seq)) {
+    if (!is_leader_ready(seq) || seq.waits_for_mask()) {
       ++i;
       continue;
     }

@@ -1,6 +1,8 @@
 #pragma once
 // Which tokens of which sequences run in the next step, and which blocks they get. Integers only: no tensor, device or model header.
 //
+// A sequence whose grammar mask is still being made draws no token: it waits out steps with its blocks, and the others go on.
+//
 // Decodes first, in order of admission; then prefill chunks of running sequences; then admissions in order of arrival, as far as the token
 // budget and the blocks go. When blocks run out the youngest running sequence is preempted: its blocks are freed and it is computed again later.
 #include <deque>

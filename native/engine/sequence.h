@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "native/engine/mask_pool.h"
 #include "native/engine/output.h"
 #include "native/engine/request.h"
 
@@ -20,13 +21,15 @@ struct Sequence {
   // ---- set at submit ----
   RequestId request_id = 0;
   int choice_idx = 0;
-  SamplingParams sampling;
+  SamplingParams sampling;             // its bad words are those of several tokens
   uint64_t seed = 0;
   std::string cache_salt;
   int num_prompt_tokens = 0;
   Sequence* leader = nullptr;  // choice 0 of the same request while it is open; choices wait for its prompt
   std::vector<uint32_t> allowed_mask;    // bit per id, from allowed_token_ids
   std::vector<int32_t> ending_ids;       // EOS (unless ignored) and stop token ids
+  std::vector<int32_t> bad_ids;          // distinct: bad words of one token, which are never drawn
+  std::vector<int32_t> early_bad_ids;    // those, and the ids that end the text, before it has min_tokens
   Clock::time_point submit_time;
 
   // ---- scheduler ----
@@ -46,9 +49,16 @@ struct Sequence {
   // ---- sampler: tables for penalties ----
   std::vector<int32_t> prompt_ids;    // distinct, ascending; only with a repetition penalty
   std::vector<std::pair<int32_t, int32_t>> completion_counts;  // ascending by id; only with penalties
-  // ---- structured output, only with a grammar: advanced by the engine, the mask filled by the sampler ----
-  std::unique_ptr<grammar::GrammarMatcher> grammar;
-  std::vector<uint32_t> grammar_mask;    // (ceil(vocab_size / 32)) bit per id that may come next
+  std::vector<int32_t> banned_ids;    // of the next row; only with bad words of several tokens
+  // ---- structured output, only with a grammar: advanced by the engine between steps ----
+  std::shared_ptr<grammar::GrammarMatcher> grammar;
+  std::vector<uint32_t> grammar_mask;    // (ceil(vocab_size / 32)) bit per id that may come next, the request's own ids considered
+  bool is_min_waived = false;            // the grammar's text can only end, whatever min_tokens says
+  std::shared_ptr<MaskJob> mask_job;     // the mask is being made elsewhere: `grammar` is not to be touched, and no token can be drawn
+  // ---- bounded thoughts ----
+  std::optional<ThinkingBudget> thinking;
+  int32_t forced_id = -1;                // the only id that may come next, or -1
+  std::vector<uint32_t> forced_mask;     // (ceil(vocab_size / 32)), of forced_id
   // ---- output ----
   TextOutput text;
   std::vector<std::optional<TokenLogprobs>> prompt_logprobs;  // by prompt token, while they are owed; empty when not asked for or handed out
@@ -63,8 +73,13 @@ struct Sequence {
   bool has_penalties() const {
     return sampling.repetition_penalty != 1.0f || sampling.presence_penalty != 0.0f || sampling.frequency_penalty != 0.0f;
   }
+  // How many tokens the completion has once all samples in flight are back.
+  int num_completion_ahead() const { return num_tokens_ahead() - num_prompt_tokens; }
   // The next step of such a sequence is planned only after the last one is collected (architecture, contract 1).
-  bool needs_host() const { return has_penalties() || grammar != nullptr || !prompt_logprobs.empty(); }
+  bool needs_host() const {
+    return has_penalties() || grammar != nullptr || thinking.has_value() || !sampling.bad_words.empty() || !prompt_logprobs.empty();
+  }
+  bool waits_for_mask() const { return mask_job != nullptr; }
 };
 
 }  // namespace capstan

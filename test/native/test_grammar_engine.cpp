@@ -1,147 +1,79 @@
 // Grammars in the engine: masks reach the sampler, sampled tokens move the grammar on, and the text ends with it.
-#include <algorithm>
-#include <condition_variable>
-#include <deque>
-#include <mutex>
-
-#include "native/engine/engine.h"
-#include "test/native/testing.h"
+#include "test/native/picking_engine.h"
 
 namespace capstan {
 namespace {
 
-constexpr int kNumIds = 40;  // the capitals, the digits, "AB", ",", EOS and one without bytes; the model's vocabulary has a few more
-constexpr int kVocabSize = 70;
-constexpr int32_t kEos = 38;
+using testing::PickedAnswer;
+using testing::PickingEngine;
 
-std::shared_ptr<Vocabulary> make_vocabulary() {
-  auto vocabulary = std::make_shared<Vocabulary>();
-  vocabulary->offsets.push_back(0);
-  for (int id = 0; id < kNumIds; ++id) {
-    if (id < 26) vocabulary->bytes += static_cast<char>('A' + id);
-    else if (id < 36) vocabulary->bytes += static_cast<char>('0' + id - 26);
-    else vocabulary->bytes += id == 36 ? "AB" : id == 37 ? "," : "";
-    vocabulary->offsets.push_back(static_cast<uint32_t>(vocabulary->bytes.size()));
-    vocabulary->is_special.push_back(id == kEos);
-  }
-  return vocabulary;
+PickedAnswer run(PickingEngine& engine, std::string_view gbnf, const std::function<void(SamplingParams&)>& change = nullptr) {
+  const auto grammar = engine.compile(gbnf);
+  return engine.run([&](Request& request) {
+    request.grammar = grammar;
+    if (change) change(request.sampling);
+  });
 }
-
-SamplingParams at_most(int max_tokens) {
-  SamplingParams sampling;
-  sampling.max_tokens = max_tokens;
-  return sampling;
-}
-
-// Draws the highest id that its row allows, or 0 where there is none.
-class HighestRunner final : public StepRunner {
- public:
-  int depth() const override { return 2; }
-  void launch(Batch& batch) override {
-    std::vector<int32_t> drawn;
-    for (const SampleRow& row : batch.sample_rows) {
-      int32_t id = kVocabSize - 1;
-      const auto is_allowed = [&] {
-        return (row.allowed_mask.empty() || (row.allowed_mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0) && std::ranges::find(row.banned_ids, id) == row.banned_ids.end();
-      };
-      while (id > 0 && !is_allowed()) --id;
-      drawn.push_back(id);
-    }
-    in_flight_.push_back(drawn);
-  }
-  void collect(Batch& batch) override {
-    for (size_t i = 0; i < batch.results.size(); ++i) batch.results[i] = {.token_id = in_flight_.front()[i], .logprob = 0, .rank = 0, .top = {}};
-    in_flight_.pop_front();
-  }
-
- private:
-  std::deque<std::vector<int32_t>> in_flight_;
-};
-
-struct Answer {
-  std::string text;
-  Finish finish;
-};
-
-class Harness {
- public:
-  Harness() {
-    EngineOptions options;
-    options.limits = {4, 16, 200};
-    options.eos_token_ids = {kEos};
-    options.vocab_size = kVocabSize;
-    engine_ = std::make_unique<Engine>(options, BlockManager(64, 4, true), std::make_unique<HighestRunner>(), make_vocabulary(), [this](std::vector<Event>&& events) {
-      const std::lock_guard lock(mutex_);
-      for (Event& event : events) {
-        answer_.text += event.text_delta;
-        if (event.finish) answer_.finish = *event.finish, is_done_ = true;
-      }
-      arrived_.notify_all();
-    });
-  }
-
-  std::shared_ptr<const grammar::CompiledGrammar> compile(std::string_view gbnf) {
-    return std::make_shared<const grammar::CompiledGrammar>(grammar::parse_gbnf(gbnf), engine_->token_table());
-  }
-
-  Answer run(std::string_view gbnf, SamplingParams sampling = at_most(50)) {
-    Request request;
-    request.prompt_token_ids = {1, 2, 3};
-    request.sampling = sampling;
-    request.grammar = compile(gbnf);
-    engine_->submit(request);
-    std::unique_lock lock(mutex_);
-    EXPECT(arrived_.wait_for(lock, std::chrono::seconds(10), [&] { return is_done_; }));
-    is_done_ = false;
-    return std::exchange(answer_, {});
-  }
-
-  Engine& engine() { return *engine_; }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable arrived_;
-  Answer answer_;
-  bool is_done_ = false;
-  std::unique_ptr<Engine> engine_;
-};
 
 TEST(grammar_in_the_engine_decides_the_text_and_its_end) {
-  Harness harness;
-  const Answer counted = harness.run("root ::= \"AB\" [0-5]{3} (\",\" [A-C])? [X-Z]");
+  PickingEngine engine;
+  const PickedAnswer counted = run(engine, "root ::= \"AB\" [0-5]{3} (\",\" [A-C])? [X-Z]");
   EXPECT_EQ(counted.text, std::string("AB555,CZ"));
-  EXPECT(counted.finish.reason == FinishReason::kStop);
-  EXPECT_EQ(counted.finish.num_completion_tokens, 7);
+  EXPECT(counted.finish->reason == FinishReason::kStop);
+  EXPECT_EQ(counted.finish->num_completion_tokens, 7);
   // EOS is the highest id once the text may end.
-  const Answer open = harness.run("root ::= \"A\"+ [0-9]*");
+  const PickedAnswer open = run(engine, "root ::= \"A\"+ [0-9]*");
   EXPECT_EQ(open.text, std::string("A"));
-  EXPECT_EQ(open.finish.num_completion_tokens, 2);
-  SamplingParams longer = at_most(6);
-  longer.min_tokens = 4;
-  EXPECT_EQ(harness.run("root ::= \"A\" [0-7]*", longer).text, std::string("A777"));
-  longer.is_eos_ignored = true;
-  EXPECT_EQ(harness.run("root ::= \"A\" [0-7]*", longer).text, std::string("A"));
+  EXPECT_EQ(open.finish->num_completion_tokens, 2);
+}
+
+TEST(grammar_in_the_engine_goes_before_min_tokens) {
+  PickingEngine engine;
+  const auto with_min = [](SamplingParams& sampling) { sampling.max_tokens = 6, sampling.min_tokens = 4; };
+  EXPECT_EQ(run(engine, "root ::= \"A\" [0-7]*", with_min).text, std::string("A777"));
+  // EOS ends a grammar's text even when it is ignored elsewhere, but not too early.
+  EXPECT_EQ(run(engine, "root ::= \"A\" [0-7]*", [&](SamplingParams& sampling) { with_min(sampling), sampling.is_eos_ignored = true; }).text, std::string("A777"));
+  const PickedAnswer complete = run(engine, "root ::= \"AB\"", with_min);
+  EXPECT_EQ(complete.text, std::string("AB"));
+  EXPECT(complete.finish->reason == FinishReason::kStop);
+  // The text could go on, but with no token of this vocabulary: only EOS is left.
+  const PickedAnswer only_eos = run(engine, "root ::= \"A\" \"x\"*", with_min);
+  EXPECT_EQ(only_eos.text, std::string("A"));
+  EXPECT(only_eos.finish->reason == FinishReason::kStop);
+  // The same with a stop token that the text needs.
+  const PickedAnswer stop_token = run(engine, "root ::= \"A\" \"C\" \"D\"", [&](SamplingParams& sampling) { with_min(sampling), sampling.stop_token_ids = {2}; });
+  EXPECT_EQ(stop_token.finish->num_completion_tokens, 2);
+  EXPECT(stop_token.finish->reason == FinishReason::kStop);
 }
 
 TEST(grammar_in_the_engine_ends_by_length) {
-  const Answer cut = Harness().run("root ::= \"B\"{30}", at_most(5));
+  PickingEngine engine;
+  const PickedAnswer cut = run(engine, "root ::= \"B\"{30}", [](SamplingParams& sampling) { sampling.max_tokens = 5; });
   EXPECT_EQ(cut.text, std::string("BBBBB"));
-  EXPECT(cut.finish.reason == FinishReason::kLength);
+  EXPECT(cut.finish->reason == FinishReason::kLength);
 }
 
 TEST(grammar_in_the_engine_without_a_token_to_go_on_with_is_an_error) {
-  Harness harness;
-  SamplingParams only_a = at_most(5);
-  only_a.allowed_token_ids = std::vector<int32_t>{1};
-  const Answer stuck = harness.run("root ::= \"BC\"", only_a);
-  EXPECT_EQ(stuck.text, std::string("B"));
-  EXPECT(stuck.finish.reason == FinishReason::kError);
-  EXPECT(stuck.finish.error_code == ErrorCode::kInvalidArgument);
-  EXPECT_EQ(harness.run("root ::= \"C\"").text, std::string("C"));
+  PickingEngine engine;
+  const auto check = [](const PickedAnswer& stuck, const char* text) {
+    EXPECT_EQ(stuck.text, std::string(text));
+    EXPECT(stuck.finish->reason == FinishReason::kError);
+    EXPECT(stuck.finish->error_code == ErrorCode::kInvalidArgument);
+  };
+  check(run(engine, "root ::= \"BC\"", [](SamplingParams& sampling) { sampling.allowed_token_ids = std::vector<int32_t>{1}; }), "B");
+  // Nothing that the vocabulary could say, from the beginning and later.
+  check(run(engine, "root ::= \"x\""), "");
+  check(run(engine, "root ::= \"Bx\""), "B");
+  check(run(engine, "root ::= \"BC\"", [](SamplingParams& sampling) { sampling.bad_words = {{2}}; }), "B");
+  const auto grammar = engine.compile("root ::= \"x\"");
+  const RequestId both = engine.submit([&](Request& request) { request.grammar = grammar, request.num_choices = 2; });
+  check(engine.wait(both, 0), "");
+  check(engine.wait(both, 1), "");
+  EXPECT_EQ(run(engine, "root ::= \"C\"").text, std::string("C"));
 }
 
 TEST(grammar_of_another_vocabulary_is_refused) {
-  Harness first, second;
+  PickingEngine first, second;
   Request request;
   request.prompt_token_ids = {1};
   request.grammar = first.compile("root ::= \"A\"");
@@ -150,6 +82,71 @@ TEST(grammar_of_another_vocabulary_is_refused) {
   EXPECT_ERROR("invalid_argument", second.engine().submit(request));
   request.grammar = std::make_shared<const grammar::CompiledGrammar>(grammar::parse_gbnf("root ::= \"A\""), nullptr);
   EXPECT_ERROR("invalid_argument", second.engine().submit(request));
+}
+
+// ---- masks that take long to make ----
+
+// Tokens and a grammar whose masks cost what a mask may cost at most, several for one state.
+testing::PickingSetup slow_setup() {
+  testing::PickingSetup setup;
+  setup.more_tokens.push_back("a");
+  for (size_t i = 0; setup.more_tokens.size() < 20'000; ++i)
+    for (const char c : {'a', 'b', 'c'}) setup.more_tokens.push_back(setup.more_tokens[i] + c);
+  return setup;
+}
+
+const char* const kSlowGrammar = R"(root ::= x (y | z | u | v | w)
+x ::= ([ab]{1,900} "c"? | "a" [a-c]{0,70}){1,900}
+y ::= ([ab]{1,900} "c"? | "a" [a-c]{0,71}){1,900}
+z ::= ([ab]{1,900} "c"? | "a" [a-c]{0,72}){1,900}
+u ::= ([ab]{1,900} "c"? | "a" [a-c]{0,73}){1,900}
+v ::= ([ab]{1,900} "c"? | "a" [a-c]{0,74}){1,900}
+w ::= ([ab]{1,900} "c"? | "a" [a-c]{0,75}){1,900})";
+
+TEST(grammar_masks_that_take_long_stall_nobody_else) {
+  PickingEngine engine(slow_setup());
+  const auto grammar = engine.compile(kSlowGrammar);
+  const RequestId slow = engine.submit([&](Request& request) { request.grammar = grammar, request.sampling.max_tokens = 3; });
+  const RequestId plain = engine.submit([](Request& request) { request.sampling.max_tokens = 100, request.sampling.is_eos_ignored = true; });
+  EXPECT_EQ(engine.wait(plain).finish->num_completion_tokens, 100);
+  EXPECT_EQ(engine.wait(slow).finish->num_completion_tokens, 3);
+  EXPECT(engine.finish_order() == std::vector<RequestId>({plain, slow}));
+  // The masks are there now: the same text comes again.
+  const PickedAnswer first = engine.wait(slow);
+  EXPECT(engine.run([&](Request& request) { request.grammar = grammar, request.sampling.max_tokens = 3; }).token_ids == first.token_ids);
+  const EngineStats stats = engine.engine().stats();
+  EXPECT_EQ(stats.num_free_blocks + stats.num_cached_blocks, stats.num_blocks);
+}
+
+TEST(grammar_sequences_that_wait_for_masks_can_be_ended) {
+  testing::PickingSetup setup = slow_setup();
+  setup.max_num_seqs = 8;
+  PickingEngine engine(setup);
+  const auto grammar = engine.compile(kSlowGrammar);
+  const auto submit_slow = [&] { return engine.submit([&](Request& request) { request.grammar = grammar, request.sampling.max_tokens = 3; }); };
+  const RequestId aborted = submit_slow(), stopped = submit_slow();
+  engine.engine().abort(aborted);
+  engine.engine().stop(stopped, 0);
+  EXPECT(engine.wait(aborted).finish->reason == FinishReason::kAbort);
+  EXPECT(engine.wait(stopped).finish->reason == FinishReason::kStop);
+  EXPECT_EQ(engine.wait(stopped).finish->num_prompt_tokens, 3);
+  const RequestId closed = submit_slow();
+  engine.engine().close();
+  EXPECT(engine.wait(closed).finish->error_code == ErrorCode::kEngineClosed);
+}
+
+TEST(grammar_sequences_survive_preemption_while_they_wait) {
+  testing::PickingSetup setup = slow_setup();
+  setup.num_blocks = 8;
+  PickingEngine engine(setup);
+  const auto grammar = engine.compile(kSlowGrammar);
+  // The elder needs all blocks; the younger gives up its own, perhaps while it waits, and comes back to the same text.
+  const RequestId elder = engine.submit([](Request& request) { request.sampling.max_tokens = 25, request.sampling.is_eos_ignored = true; });
+  const RequestId younger = engine.submit([&](Request& request) { request.grammar = grammar, request.sampling.max_tokens = 6; });
+  EXPECT_EQ(engine.wait(elder).finish->num_completion_tokens, 25);
+  const PickedAnswer answer = engine.wait(younger);
+  EXPECT_EQ(answer.finish->num_completion_tokens, 6);
+  EXPECT(engine.run([&](Request& request) { request.grammar = grammar, request.sampling.max_tokens = 6; }).token_ids == answer.token_ids);
 }
 
 }  // namespace

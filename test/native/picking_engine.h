@@ -1,0 +1,159 @@
+#pragma once
+// An engine over letters whose "model" draws what a test prefers, if the row allows it: shows which tokens the engine lets through.
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+
+#include "native/engine/engine.h"
+#include "test/native/testing.h"
+
+namespace capstan::testing {
+
+constexpr int kNumLetterIds = 40;  // the capitals, the digits, "AB", ",", EOS and one without bytes; the model's vocabulary has a few more
+constexpr int kLetterVocabSize = 70;
+constexpr int32_t kLetterEos = 38;
+
+inline std::shared_ptr<Vocabulary> letter_vocabulary(const std::vector<std::string>& more = {}) {
+  auto vocabulary = std::make_shared<Vocabulary>();
+  vocabulary->offsets.push_back(0);
+  const auto add = [&](const std::string& bytes, bool is_special) {
+    vocabulary->bytes += bytes;
+    vocabulary->offsets.push_back(static_cast<uint32_t>(vocabulary->bytes.size()));
+    vocabulary->is_special.push_back(is_special);
+  };
+  for (int id = 0; id < kNumLetterIds; ++id) {
+    if (id < 26) add(std::string(1, static_cast<char>('A' + id)), false);
+    else if (id < 36) add(std::string(1, static_cast<char>('0' + id - 26)), false);
+    else add(id == 36 ? "AB" : id == 37 ? "," : "", id == kLetterEos);
+  }
+  for (const std::string& bytes : more) add(bytes, false);
+  return vocabulary;
+}
+
+// The ids of letters and digits.
+inline std::vector<int32_t> ids_of(std::string_view text) {
+  std::vector<int32_t> ids;
+  for (const char c : text) ids.push_back(c >= 'A' ? c - 'A' : c - '0' + 26);
+  return ids;
+}
+
+inline bool is_allowed(const SampleRow& row, int32_t id) {
+  const bool is_in_mask = row.allowed_mask.empty() || (row.allowed_mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0;
+  return is_in_mask && std::ranges::find(row.banned_ids, id) == row.banned_ids.end();
+}
+
+// Draws the first allowed id of `preferences`, else the highest one that its row allows, or 0 where there is none.
+class PickingRunner final : public StepRunner {
+ public:
+  using Preferences = std::function<std::vector<int32_t>(const SampleRow& row)>;
+  PickingRunner(int depth, int num_ids, Preferences preferences) : depth_(depth), num_ids_(num_ids), preferences_(std::move(preferences)) {}
+
+  int depth() const override { return depth_; }
+  void launch(Batch& batch) override {
+    std::vector<int32_t> drawn;
+    for (const SampleRow& row : batch.sample_rows) drawn.push_back(row.wants_sample ? draw(row) : row.target_id);
+    in_flight_.push_back(drawn);
+  }
+  void collect(Batch& batch) override {
+    for (size_t i = 0; i < batch.results.size(); ++i) batch.results[i] = {.token_id = in_flight_.front()[i], .logprob = 0, .rank = 0, .top = {}};
+    in_flight_.pop_front();
+  }
+
+ private:
+  int32_t draw(const SampleRow& row) const {
+    if (preferences_)
+      for (const int32_t id : preferences_(row))
+        if (is_allowed(row, id)) return id;
+    int32_t id = num_ids_ - 1;
+    while (id > 0 && !is_allowed(row, id)) --id;
+    return id;
+  }
+
+  const int depth_, num_ids_;
+  const Preferences preferences_;
+  std::deque<std::vector<int32_t>> in_flight_;
+};
+
+struct PickedAnswer {
+  std::string text;
+  std::vector<int32_t> token_ids;
+  std::vector<std::optional<TokenLogprobs>> prompt_logprobs;
+  std::optional<Finish> finish;
+};
+
+struct PickingSetup {
+  int depth = 2, max_num_seqs = 4, max_num_batched_tokens = 16, num_blocks = 64;
+  std::vector<std::string> more_tokens;
+  PickingRunner::Preferences preferences;
+};
+
+class PickingEngine {
+ public:
+  explicit PickingEngine(const PickingSetup& setup = {}) {
+    EngineOptions options;
+    options.limits = {setup.max_num_seqs, setup.max_num_batched_tokens, 200};
+    options.eos_token_ids = {kLetterEos};
+    const auto vocabulary = letter_vocabulary(setup.more_tokens);
+    options.vocab_size = std::max<int64_t>(kLetterVocabSize, vocabulary->num_ids());
+    auto runner = std::make_unique<PickingRunner>(setup.depth, static_cast<int>(vocabulary->num_ids()), setup.preferences);
+    engine_ = std::make_unique<Engine>(options, BlockManager(setup.num_blocks, 4, true), std::move(runner), vocabulary,
+                                       [this](std::vector<Event>&& events) { gather(std::move(events)); });
+  }
+
+  Engine& engine() { return *engine_; }
+  std::shared_ptr<const grammar::CompiledGrammar> compile(std::string_view gbnf) { return compile(grammar::parse_gbnf(gbnf)); }
+  std::shared_ptr<const grammar::CompiledGrammar> compile(grammar::Grammar source) {
+    return std::make_shared<const grammar::CompiledGrammar>(std::move(source), engine_->token_table());
+  }
+
+  RequestId submit(const std::function<void(Request&)>& change) {
+    Request request;
+    request.prompt_token_ids = {1, 2, 3};
+    request.sampling.max_tokens = 50;
+    change(request);
+    return engine_->submit(std::move(request));
+  }
+  PickedAnswer wait(RequestId id, int choice = 0) {
+    std::unique_lock lock(mutex_);
+    EXPECT(arrived_.wait_for(lock, std::chrono::seconds(60), [&] { return answers_[{id, choice}].finish.has_value(); }));
+    return answers_[{id, choice}];
+  }
+  // Waits until so many tokens have come.
+  void wait_for_tokens(RequestId id, size_t count) {
+    std::unique_lock lock(mutex_);
+    EXPECT(arrived_.wait_for(lock, std::chrono::seconds(60), [&] { return answers_[{id, 0}].token_ids.size() >= count; }));
+  }
+  PickedAnswer run(const std::function<void(Request&)>& change) { return wait(submit(change)); }
+  // Ids of requests in the order in which they ended.
+  std::vector<RequestId> finish_order() {
+    const std::lock_guard lock(mutex_);
+    return finish_order_;
+  }
+
+ private:
+  void gather(std::vector<Event>&& events) {
+    const std::lock_guard lock(mutex_);
+    for (Event& event : events) {
+      PickedAnswer& answer = answers_[{event.request_id, event.choice_idx}];
+      EXPECT(!answer.finish.has_value());
+      answer.text += event.text_delta;
+      answer.token_ids.insert(answer.token_ids.end(), event.token_ids.begin(), event.token_ids.end());
+      if (!event.prompt_logprobs.empty()) answer.prompt_logprobs = std::move(event.prompt_logprobs);
+      if (!event.finish) continue;
+      answer.finish = std::move(event.finish);
+      finish_order_.push_back(event.request_id);
+    }
+    arrived_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::map<std::pair<RequestId, int>, PickedAnswer> answers_;
+  std::vector<RequestId> finish_order_;
+  std::unique_ptr<Engine> engine_;
+};
+
+}  // namespace capstan::testing
