@@ -51,14 +51,14 @@ export async function prepareChat(model: Model, messages: readonly ChatMessage[]
   const checked = checkMessages(messages);
   const { tools, toolChoice, sampling, ...rest } = checkChatOptions(options);
   const knowsDeveloper = model.chatTemplate.mentions('developer');
-  const prompt = await model.chatTemplate.render(checked.map((message) => toTemplateMessage(message, knowsDeveloper)), {
+  const written = checked.map((message) => toTemplateMessage(message, knowsDeveloper, model.toolCallFormat?.toPromptId));
+  const prompt = await model.chatTemplate.render(written, {
     ...(tools === undefined ? {} : { tools }),
     ...(rest.addGenerationPrompt === undefined ? {} : { addGenerationPrompt: rest.addGenerationPrompt }),
     ...(rest.continueFinalMessage === undefined ? {} : { continueFinalMessage: rest.continueFinalMessage }),
     ...(rest.templateKwargs === undefined ? {} : { templateKwargs: rest.templateKwargs }),
   });
-  const last = toTemplateMessage(checked[checked.length - 1], knowsDeveloper).content as string;
-  const thinking = !model.hasThoughts ? undefined : rest.continueFinalMessage === true ? thinkingStateWithin(last) : thinkingStateAfter(prompt);
+  const thinking = !model.hasThoughts ? undefined : rest.continueFinalMessage === true ? thinkingStateWithin(written[written.length - 1].content as string) : thinkingStateAfter(prompt);
   const calls = tools === undefined ? undefined : planToolCalls(model.toolCallFormat, tools, toolChoice, rest.parallelToolCalls);
   const plan = sampling.structuredOutput === undefined ? calls?.plan : planStructuredOutput(sampling.structuredOutput);
   return {

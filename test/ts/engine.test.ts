@@ -1,7 +1,7 @@
 import { Engine } from '../../ts';
 import type { ChatEvent, EngineOptions, GenerateEvent, Generation, SamplingParams } from '../../ts';
 import { fake } from '../fakes/fake-addon';
-import { tinyModel } from '../fakes/tiny-model';
+import { tinyModel, tinyTokenizer } from '../fakes/tiny-model';
 
 const modelDir = tinyModel();
 const engines: Engine[] = [];
@@ -117,6 +117,44 @@ describe('generate', () => {
     expect(fake.requests[0].sampling.maxTokens).toBe(40);
   });
 
+  test('scores a prompt without completing it, one that fills the context too', async () => {
+    const engine = await loadEngine({ maxModelLen: 8 });
+    const { choices: [choice], promptLogprobs, promptTokenIds, usage } = await engine.generate('abcdefgh', { maxTokens: 0, promptLogprobs: 1 }).result();
+    expect(choice).toMatchObject({ text: '', tokenIds: [], finishReason: 'length' });
+    expect(promptLogprobs).toHaveLength(8);
+    expect([...promptTokenIds]).toEqual([...Buffer.from('abcdefgh')]);
+    expect(usage).toMatchObject({ promptTokens: 8, completionTokens: 0 });
+    await expect(engine.generate('abcdefghi', { maxTokens: 0 }).result()).rejects.toMatchObject({ code: 'context_length_exceeded' });
+  });
+
+  test.each<[SamplingParams, string]>([
+    [{}, 'abcdefgh'], [{ truncatePrompt: 3 }, 'fgh'], [{ truncatePrompt: 3, truncationSide: 'right' }, 'abc'], [{ truncatePrompt: 100 }, 'abcdefgh'],
+  ])('the prompt is truncated as asked: %j', async (sampling, expected) => {
+    const engine = await loadEngine();
+    const { usage, promptTokenIds } = await engine.generate('abcdefgh', sampling).result();
+    expect(Buffer.from(promptTokenIds).toString()).toBe(expected);
+    expect(usage.promptTokens).toBe(expected.length);
+  });
+
+  test('a prompt truncated to fit leaves room for the completion', async () => {
+    const engine = await loadEngine({ maxModelLen: 8 });
+    await engine.generate('abcdefghijkl', { truncatePrompt: -1, maxTokens: 3 }).result();
+    await engine.generate('abcdefghijkl', { truncatePrompt: -1 }).result();
+    expect(fake.requests.map(({ promptTokenIds, sampling }) => [Buffer.from(promptTokenIds).toString(), sampling.maxTokens])).toEqual([['hijkl', 3], ['fghijkl', 1]]);
+  });
+
+  test('bad words are token sequences, with the space that makes another first token', async () => {
+    const engine = await loadEngine();
+    await engine.generate('x', { badWords: ['ab', ' c'] }).result();
+    expect(fake.requests[0].sampling.badWords).toEqual([Int32Array.of(97, 98), Int32Array.of(99)]);
+    const spaced = tinyTokenizer() as { model: { vocab: Record<string, number>; merges: string[] } };
+    Object.assign(spaced.model.vocab, { 'Ġa': 263, 'b': 98 });
+    spaced.model.merges.push('Ġ a');
+    const merging = await loadEngine({}, tinyModel({ 'tokenizer.json': spaced }));
+    await merging.generate([1], { badWords: ['ab'] }).result();
+    expect(fake.requests[1].sampling.badWords).toEqual([Int32Array.of(97, 98), Int32Array.of(263, 98)]);
+  });
+
   test.each([
     ['an empty prompt', '', {}, { code: 'invalid_argument', param: 'prompt' }],
     ['an id out of range', [1, 272], {}, { code: 'invalid_argument', param: 'prompt[1]', expected: 'a token id from 0 to 271', received: '272' }],
@@ -126,6 +164,12 @@ describe('generate', () => {
     ['a prompt and a completion beyond it', 'x'.repeat(4000), { maxTokens: 97 }, { code: 'context_length_exceeded', param: 'maxTokens', received: '97' }],
     ['a negative temperature', 'x', { temperature: -1 }, { code: 'invalid_argument', param: 'temperature' }],
     ['an unknown option', 'x', { temprature: 1 }, { code: 'invalid_argument', param: 'sampling.temprature' }],
+    ['options that are none', 'x', 5, { code: 'invalid_argument', param: 'sampling' }],
+    ['a truncation to nothing', 'x', { truncatePrompt: 0 }, { code: 'invalid_argument', param: 'truncatePrompt', expected: 'an integer of 1 or more, or -1' }],
+    ['an unknown side', 'x', { truncatePrompt: 1, truncationSide: 'top' }, { code: 'invalid_argument', param: 'truncationSide' }],
+    ['bad words that are none', 'x', { badWords: 'a' }, { code: 'invalid_argument', param: 'badWords' }],
+    ['a blank bad word', 'x', { badWords: ['a', ' '] }, { code: 'invalid_argument', param: 'badWords[1]' }],
+    ['a switch that is none', 'x', { spacesBetweenSpecialTokens: 1 }, { code: 'invalid_argument', param: 'spacesBetweenSpecialTokens' }],
   ])('refuses %s', async (_name, prompt, sampling, expected) => {
     const engine = await loadEngine();
     const generation = engine.generate(prompt as string, sampling as SamplingParams);
@@ -141,6 +185,30 @@ describe('generate', () => {
     await first.submitted;
     await expect(engine.generate('x').submitted).rejects.toMatchObject({ code: 'queue_full' });
     await first.result();
+  });
+
+  test('calls that are being tokenized take room in the queue', async () => {
+    const engine = await loadEngine({ maxQueuedRequests: 2 });
+    const calls = [engine.generate('a'), engine.chat([{ role: 'user', content: 'b' }])];
+    expect(() => engine.checkRoom()).toThrow(expect.objectContaining({ code: 'queue_full' }) as Error);
+    await expect(engine.generate('c').result()).rejects.toMatchObject({ code: 'queue_full', message: 'The queue is full: 2 of at most 2 requests wait' });
+    await Promise.all(calls.map((call) => call.result()));
+    expect(() => engine.checkRoom()).not.toThrow();
+  });
+
+  test('room is bounded in prompt tokens, and refused calls give theirs back', async () => {
+    const engine = await loadEngine({ maxQueuedTokens: 10 });
+    const first = engine.generate('x'.repeat(30));
+    const second = engine.generate('x'.repeat(30));
+    expect(() => engine.checkRoom()).toThrow(expect.objectContaining({ code: 'queue_full', message: 'The queue is full: 16 of at most 10 prompt tokens wait' }) as Error);
+    const settled = await Promise.allSettled([first.result(), second.result()]);
+    expect(settled.map(({ status }) => status).sort()).toEqual(['fulfilled', 'rejected']);
+    expect(() => engine.checkRoom()).not.toThrow();
+    await expect(engine.generate('').result()).rejects.toMatchObject({ code: 'invalid_argument' });
+    const aborted = engine.generate('x'.repeat(60));
+    aborted.abort();
+    expect(() => engine.checkRoom()).not.toThrow();
+    await engine.generate('x'.repeat(60)).result();
   });
 
   test('calls that nobody looks at raise nothing', async () => {
@@ -268,6 +336,10 @@ describe('load and close', () => {
     const plain = await loadEngine({ generationConfig: 'none' }, dir);
     await plain.generate('x').result();
     expect(fake.requests[1].sampling).toMatchObject({ temperature: 1, topP: 1, topK: 0, repetitionPenalty: 1 });
+    const overridden = await loadEngine({ generationConfigOverrides: { temperature: 0.1 } }, dir);
+    expect(overridden.info.samplingDefaults).toEqual({ temperature: 0.1, topP: 0.8, topK: 20, repetitionPenalty: 1.1 });
+    const alone = await loadEngine({ generationConfig: 'none', generationConfigOverrides: { topK: 3 } }, dir);
+    expect(alone.info.samplingDefaults).toEqual({ topK: 3 });
     const greedy = await loadEngine({}, tinyModel({ 'generation_config.json': { do_sample: false, temperature: 0.7 } }));
     expect(greedy.info.samplingDefaults).toEqual({ temperature: 0 });
   });
@@ -281,6 +353,9 @@ describe('load and close', () => {
   test.each([
     ['an unknown option', { treads: 2 }, 'options.treads'], ['a fraction of threads', { threads: 1.5 }, 'threads'], ['an unknown dtype', { dtype: 'int8' }, 'dtype'],
     ['a device that is not there', { device: 'cuda' }, 'device'], ['zero sequences', { maxNumSeqs: 0 }, 'maxNumSeqs'], ['a signal that is none', { signal: 1 }, 'signal'],
+    ['no room for tokens', { maxQueuedTokens: 0 }, 'maxQueuedTokens'], ['a template that is no text', { chatTemplate: 5 }, 'chatTemplate'],
+    ['an override out of range', { generationConfigOverrides: { topP: 2 } }, 'generationConfigOverrides.topP'],
+    ['an unknown override', { generationConfigOverrides: { minP: 0.1 } }, 'generationConfigOverrides.minP'],
   ])('refuses %s', async (_name, options, param) => {
     await expect(Engine.load(modelDir, options as never)).rejects.toMatchObject({ code: 'invalid_argument', param });
   });
@@ -297,6 +372,8 @@ describe('load and close', () => {
     await Promise.all([engine.close(), engine.close()]);
     await expect(generation.result()).rejects.toMatchObject({ code: 'engine_closed' });
     await expect(engine.generate('x').result()).rejects.toMatchObject({ code: 'engine_closed' });
+    await expect(engine.compile({ type: 'json' })).rejects.toMatchObject({ code: 'engine_closed' });
+    expect(() => engine.checkRoom()).toThrow(expect.objectContaining({ code: 'engine_closed' }) as Error);
   });
 
   test('engines live side by side', async () => {

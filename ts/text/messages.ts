@@ -67,8 +67,9 @@ function checkMessage(message: Record<string, unknown>, path: string): void {
   if (toolCalls === undefined) return;
   if (!Array.isArray(toolCalls)) throw CapstanError.argument(`${path}.toolCalls`, 'an array', toolCalls);
   toolCalls.forEach((call: unknown, i) => {
-    const { name, arguments: args } = checkObject(`${path}.toolCalls[${i}]`, call);
+    const { id, name, arguments: args } = checkObject(`${path}.toolCalls[${i}]`, call);
     checkString(`${path}.toolCalls[${i}].name`, name);
+    if (id !== undefined) checkString(`${path}.toolCalls[${i}].id`, id);
     if (typeof args !== 'string') checkObject(`${path}.toolCalls[${i}].arguments`, args);
   });
 }
@@ -93,16 +94,16 @@ export function checkTools(tools: unknown): readonly Tool[] {
 /** A message as Hugging Face's templates read it. */
 export type TemplateMessage = Record<string, unknown>;
 
-/** The spelling that templates were written for; arguments become objects, which templates print by `tojson`. */
-export function toTemplateMessage(message: ChatMessage, knowsDeveloper: boolean): TemplateMessage {
+/** The spelling that templates were written for; arguments become objects, which templates print by `tojson`, and ids what the model's calls have. */
+export function toTemplateMessage(message: ChatMessage, knowsDeveloper: boolean, toPromptId = (id: string): string => id): TemplateMessage {
   const { role, name, toolCalls, toolCallId, reasoning } = message;
   return {
     role: role === 'developer' && !knowsDeveloper ? 'system' : role,
     content: joinContent(message.content),
     ...(name === undefined ? {} : { name }),
     ...(reasoning === undefined ? {} : { reasoning_content: reasoning }),
-    ...(toolCalls === undefined || toolCalls.length === 0 ? {} : { tool_calls: toolCalls.map(toTemplateToolCall) }),
-    ...(toolCallId === undefined ? {} : { tool_call_id: toolCallId }),
+    ...(toolCalls === undefined || toolCalls.length === 0 ? {} : { tool_calls: toolCalls.map((call) => toTemplateToolCall(call, toPromptId)) }),
+    ...(toolCallId === undefined ? {} : { tool_call_id: toPromptId(toolCallId) }),
   };
 }
 
@@ -110,8 +111,8 @@ function joinContent(content: ChatMessage['content']): string {
   return typeof content === 'string' ? content : (content ?? []).map((part) => part.text).join('\n');
 }
 
-function toTemplateToolCall({ id, name, arguments: args }: ToolCallInput): unknown {
-  return { ...(id === undefined ? {} : { id }), type: 'function', function: { name, arguments: typeof args === 'string' ? parseArguments(args) : args } };
+function toTemplateToolCall({ id, name, arguments: args }: ToolCallInput, toPromptId: (id: string) => string): unknown {
+  return { ...(id === undefined ? {} : { id: toPromptId(id) }), type: 'function', function: { name, arguments: typeof args === 'string' ? parseArguments(args) : args } };
 }
 
 /** Text that is no JSON object goes to the template as it is. */

@@ -1,0 +1,66 @@
+import type { NativeGrammar } from '../../ts/addon-types';
+import { CapstanError } from '../../ts/errors';
+import { GrammarCache, type GrammarPlan, keyOf, type PlannedSource, withPrefix } from '../../ts/grammar-cache';
+import { literal } from '../../ts/text/grammar';
+
+function plan(key: string, source: () => PlannedSource = () => ({ kind: 'gbnf', text: key })): GrammarPlan {
+  return { key, source, param: 'structuredOutput.grammar' };
+}
+
+function makeCache(maxGrammars?: number): { cache: GrammarCache; compiled: string[] } {
+  const compiled: string[] = [];
+  const compile = async (source: { kind: string; text?: string }): Promise<NativeGrammar> => {
+    compiled.push(source.text ?? source.kind);
+    await Promise.resolve();
+    if (source.text === 'bad') throw Object.assign(new Error('GBNF: line 1'), { code: 'invalid_argument' });
+    return { matcher: () => { throw new Error('not matched'); } };
+  };
+  return { cache: new GrammarCache(compile as never, maxGrammars), compiled };
+}
+
+test('a grammar is compiled once, also for those who ask while it is', async () => {
+  const { cache, compiled } = makeCache();
+  const [a, b] = await Promise.all([cache.get(plan('x')), cache.get(plan('x'))]);
+  expect(a).toBe(b);
+  expect(await cache.get(plan('x'))).toBe(a);
+  expect(compiled).toEqual(['x']);
+});
+
+test('the least recently used goes first', async () => {
+  const { cache, compiled } = makeCache(2);
+  for (const key of ['a', 'b', 'a', 'c', 'a', 'b']) await cache.get(plan(key));
+  expect(compiled).toEqual(['a', 'b', 'c', 'b']);
+});
+
+test('failures reach all who wait, name the option, and are not kept', async () => {
+  const { cache, compiled } = makeCache();
+  const expected = { code: 'invalid_argument', message: 'GBNF: line 1', param: 'structuredOutput.grammar' };
+  const results = await Promise.allSettled([cache.get(plan('bad')), cache.get(plan('bad'))]);
+  for (const result of results) expect(result).toMatchObject({ status: 'rejected', reason: expected });
+  await expect(cache.get(plan('bad'))).rejects.toBeInstanceOf(CapstanError);
+  expect(compiled).toEqual(['bad', 'bad']);
+});
+
+test('an error that knows its option keeps it; that of a schema gets the option it is in', async () => {
+  const { cache } = makeCache();
+  const throwing = (param: string) => plan(param, () => { throw new CapstanError('invalid_argument', 'no', { param }); });
+  await expect(cache.get(throwing('tools[2].function.parameters'))).rejects.toMatchObject({ param: 'tools[2].function.parameters' });
+  await expect(cache.get(throwing('schema'))).rejects.toMatchObject({ param: 'structuredOutput.grammar' });
+});
+
+test('a prefix is a grammar of its own: a further rule, or the engine reads it beside a GBNF text', () => {
+  const rules = withPrefix(plan('k', () => ({ kind: 'rules', root: 'r', rules: [{ name: 'r', expr: literal('a') }] })), 'p', literal('x'));
+  expect(rules.key).not.toBe('k');
+  expect(rules.source()).toEqual({
+    kind: 'rules', root: 'prefix r',
+    rules: [{ name: 'r', expr: literal('a') }, { name: 'prefix r', expr: { kind: 'sequence', items: [literal('x'), { kind: 'rule', name: 'r' }] } }],
+  });
+  expect(withPrefix(plan('g'), 'p', literal('x')).source()).toEqual({ kind: 'gbnf', text: 'g', prefix: literal('x') });
+});
+
+test('what JSON cannot hold is no key', () => {
+  const cycle: Record<string, unknown> = {};
+  cycle.self = cycle;
+  expect(() => keyOf('structuredOutput.schema', cycle)).toThrow(expect.objectContaining({ code: 'invalid_argument', param: 'structuredOutput.schema' }) as Error);
+  expect(keyOf('x', { b: 1, a: 2 })).not.toBe(keyOf('x', { a: 2, b: 1 }));
+});
