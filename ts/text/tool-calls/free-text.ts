@@ -1,22 +1,12 @@
-import { charClass, choice, type GrammarExpr, literal, optional, repeat, sequence } from '../grammar';
+import { charClass, choice, type GrammarExpr, literal, optional, repeat, sequence, without } from '../grammar';
 
 const MAX_CODE_POINT = 0x10ffff;
 
-/** Any text in which `marker` does not occur; the marker's first character occurs nowhere else in it. */
-export function textWithout(marker: string): GrammarExpr {
-  return sequence(repeat(except(marker[0]), 0, null), restWithout(marker));
-}
-
-/** The same, but the first character that is no blank is not `first`. */
+/** Any text in which `marker` does not occur and whose first character that is no blank is not `first`; the marker's first character occurs nowhere else in it. */
 export function textWithoutBeginning(marker: string, first: string): GrammarExpr {
   const blanks = repeat(charClass(' ', '\n', '\t', '\r'), 0, null);
-  const others = sequence(except(marker[0], first, ' ', '\n', '\t', '\r'), textWithout(marker));
-  const segments = sequence(segmentWithout(marker), restWithout(marker));
-  return sequence(blanks, optional(choice(others, segments)));
-}
-
-function restWithout(marker: string): GrammarExpr {
-  return repeat(segmentWithout(marker), 0, null);
+  const others = sequence(except(marker[0], first, ' ', '\n', '\t', '\r'), without(marker));
+  return sequence(blanks, optional(choice(others, repeat(segmentWithout(marker), 1, null))));
 }
 
 /** From one occurrence of the marker's first character to before the next. */

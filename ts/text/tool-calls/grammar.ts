@@ -1,12 +1,12 @@
 import { CapstanError } from '../../errors';
-import { choice, type Grammar, type GrammarExpr, literal, optional, repeat, rule, sequence } from '../grammar';
+import { choice, type Grammar, type GrammarExpr, literal, optional, repeat, rule, sequence, without } from '../grammar';
 import { addJsonRules, JSON_DIALECT } from '../json-rules';
 import { SchemaRules } from '../json-schema';
 import type { Tool } from '../messages';
 import { unsupported } from '../schema-error';
 import { asSchema, type Schema } from '../schema-merge';
 import type { ToolCallFormat, WrittenCalls } from './format';
-import { textWithout, textWithoutBeginning } from './free-text';
+import { textWithoutBeginning } from './free-text';
 
 export interface ToolCallGrammarOptions {
   /** `required`: the text is calls. `strict`: free text, too, before and around calls. */
@@ -78,7 +78,7 @@ function requiredCalls(written: WrittenCalls, isSingle: boolean): GrammarExpr {
 /** Free text anywhere; what begins as a call is one. */
 function callsInText(written: WrittenCalls, isSingle: boolean): GrammarExpr {
   const { open, isAmongText, bare } = written;
-  const text = textWithout(open);
+  const text = without(open);
   if (bare !== undefined) return choice(allCalls(written, isSingle), sequence(textWithoutBeginning(open, bare.first), optional(markedCalls(written, isSingle))));
   if (!isAmongText) return sequence(text, optional(allCalls(written, isSingle)));
   return isSingle ? sequence(text, optional(rule(CALL))) : sequence(text, repeat(sequence(rule(CALL), text), 0, null));

@@ -1,10 +1,9 @@
-import { choice, type GrammarExpr, literal, optional, repeat, sequence } from '../grammar';
+import { choice, type GrammarExpr, literal, optional, repeat, sequence, without } from '../grammar';
 import type { SchemaRules } from '../json-schema';
 import { unsupported } from '../schema-error';
 import { ANNOTATIONS, type Schema, type TypeName, TYPES } from '../schema-merge';
 import { argumentTypes, toArgument, typesAllowed } from './argument-types';
 import type { CallSink, ToolCallFormat, WrittenTool } from './format';
-import { textWithout } from './free-text';
 import type { CallInput, CallReading } from './input';
 import { escapeForJson } from './python-literal';
 
@@ -17,7 +16,7 @@ const NAME = /^[^<>\n]$/;
 export const qwen3Coder: ToolCallFormat = {
   name: 'qwen3_coder',
   aliases: ['qwen3_xml', 'qwen3-coder'],
-  isWrittenBy: (mentions) => mentions(FUNCTION) && mentions(PARAMETER),
+  isWrittenBy: (mentions) => mentions(OPEN) && mentions(FUNCTION) && mentions(PARAMETER),
   markers: [OPEN, CLOSE],
   begins: (char) => char === '<',
   *read(input, sink) {
@@ -103,7 +102,7 @@ function xmlCall({ name, isLoose, rules, refuseName }: WrittenTool): GrammarExpr
 
 function looseArgument(): GrammarExpr {
   const key = repeat({ kind: 'class', ranges: [[0x20, 0x3b], [0x3d, 0x3d], [0x3f, 0x7e], [0xa0, 0x10ffff]] }, 1, MAX_LOOSE_NAME);
-  return sequence(PARAMETER, key, '>\n', textWithout(PARAMETER_CLOSE), literal(`\n${PARAMETER_CLOSE}\n`));
+  return sequence(PARAMETER, key, '>\n', without(PARAMETER_CLOSE), literal(`\n${PARAMETER_CLOSE}\n`));
 }
 
 /** A value that the reader gives its type back: text as it is, all else as JSON. */
@@ -126,7 +125,7 @@ function rawText({ schema, path }: { schema: Schema; path: string }, types: read
   const keyword = Object.keys(schema).find((key) => !ANNOTATIONS.has(key) && !['type', 'minLength', 'maxLength'].includes(key));
   if (keyword !== undefined) throw unsupported(`${path}/${keyword}`, 'qwen3_coder calls do not support it for text');
   const { minLength = 0, maxLength = null } = schema as { minLength?: number; maxLength?: number | null };
-  if (minLength === 0 && maxLength === null) return textWithout(PARAMETER_CLOSE);
+  if (minLength === 0 && maxLength === null) return without(PARAMETER_CLOSE);
   return repeat({ kind: 'class', ranges: [[0, 0x3b], [0x3d, 0x10ffff]] }, minLength, maxLength);
 }
 
