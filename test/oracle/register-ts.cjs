@@ -1,8 +1,17 @@
 // Lets node load TypeScript for a script: node -r ./test/oracle/register-ts.cjs SCRIPT.ts
 'use strict';
 
-const { readFileSync } = require('node:fs');
+const { existsSync, readFileSync } = require('node:fs');
+const Module = require('node:module');
+const { dirname, resolve } = require('node:path');
 const { transformSync } = require('@swc/core');
+
+// Dynamic imports name the compiled file.
+const { _resolveFilename: resolveFilename } = Module;
+Module._resolveFilename = function (request, parent, ...rest) {
+  const source = /^\.{1,2}\/.*\.js$/.test(request) && parent?.filename?.endsWith('.ts') ? resolve(dirname(parent.filename), request.replace(/js$/, 'ts')) : '';
+  return resolveFilename.call(this, source !== '' && existsSync(source) ? source : request, parent, ...rest);
+};
 
 require.extensions['.ts'] = (module, filename) => {
   const { code } = transformSync(readFileSync(filename, 'utf8'), {
