@@ -1,9 +1,10 @@
 // The key check at 100,000 keys: time of a warm check, memory of the table. Run:
 //   node -r ./test/oracle/register-ts.cjs --expose-gc benchmarks/access.ts [keys] [--json]
 import os from 'node:os';
+import { BudgetMeter } from '../server/access/budget';
 import { type CheckedRequest, KeyCheck } from '../server/access/check';
 import { generateKey } from '../server/access/key-format';
-import { LastUses } from '../server/access/last-use';
+import { KeyUses } from '../server/access/key-uses';
 import { KeyLimiter } from '../server/access/limiter';
 import { KeyTable } from '../server/access/table';
 import { Verifier } from '../server/access/verifier';
@@ -20,7 +21,7 @@ function fill(table: KeyTable, check: KeyCheck, secrets: string[]): void {
     const { publicId, secret } = generateKey();
     const copy = (text: string) => Buffer.from(text, 'latin1').toString('latin1');
     table.apply({
-      id: copy(`key_${String(i).padStart(26, '0')}`), publicId: copy(publicId), ownerId: copy(target.ownerId), isEnabled: true, expiresAt: i % 2 === 0 ? null : 4_000_000_000_000 + i, limits: null,
+      id: copy(`key_${String(i).padStart(26, '0')}`), publicId: copy(publicId), ownerId: copy(target.ownerId), isEnabled: true, expiresAt: i % 2 === 0 ? null : 4_000_000_000_000 + i, limits: null, allowedCidrs: null, budget: null, budgetUse: null,
       deployments: i % 2 === 0 ? null : [copy(target.id)],
       secrets: [{ version: 1, hash: `$argon2id$v=19$m=19456,t=2,p=1$${secret.slice(21, 43)}$${secret.slice(15, 58)}`, validUntil: null }], rev: i + 1,
     });
@@ -62,8 +63,9 @@ function measure(request: (i: number) => CheckedRequest): Figures {
 }
 
 const table = new KeyTable();
+const uses = new KeyUses();
 const check = new KeyCheck({
-  table, lastUses: new LastUses(), limiter: new KeyLimiter(monotonicMs), now: Date.now, isFresh: () => true,
+  table, uses, budgets: new BudgetMeter(() => 0), isCutting: true, limiter: new KeyLimiter(monotonicMs), now: Date.now, isFresh: () => true,
   verifier: new Verifier({ maxRunning: 2, maxWaiting: 32, maxFailuresPerMinute: 20, monotonicMs }),
 });
 const secrets: string[] = [];

@@ -156,7 +156,9 @@ export class App {
   #admit(walk: Walk, outcome: AccessOutcome): void {
     const { prefixCacheScope = 'owner' } = this.#options;
     if (!outcome.ok) throw new ApiError(outcome.code, outcome.message, { headers: { ...outcome.headers } });
-    const { keyId, ownerId } = outcome;
+    const { keyId, ownerId, signal } = outcome;
+    // A key that is revoked ends what it has running.
+    if (signal !== undefined) walk.signal = AbortSignal.any([walk.signal, signal]);
     walk.identity = {
       keyId,
       ownerId,

@@ -1,4 +1,5 @@
 import { CapstanError, type CapstanErrorCode } from '../ts';
+import { RevokedError } from './access/grants';
 
 interface ErrorKind {
   status: number;
@@ -18,6 +19,7 @@ export const ERROR_KINDS = {
   context_length_exceeded: { status: 400, type: 'invalid_request_error' },
   invalid_api_key: { status: 401, type: 'authentication_error' },
   permission_denied: { status: 403, type: 'permission_error' },
+  ip_not_allowed: { status: 403, type: 'permission_error' },
   model_not_found: { status: 404, type: 'invalid_request_error' },
   unknown_url: { status: 404, type: 'invalid_request_error' },
   method_not_allowed: { status: 405, type: 'invalid_request_error' },
@@ -26,6 +28,7 @@ export const ERROR_KINDS = {
   unsupported_media_type: { status: 415, type: 'invalid_request_error' },
   queue_full: { status: 429, type: 'rate_limit_error', retryAfterS: 1 },
   rate_limit_exceeded: { status: 429, type: 'rate_limit_error', retryAfterS: 1 },
+  budget_exceeded: { status: 429, type: 'rate_limit_error' },
   internal_error: { status: 500, type: 'server_error' },
   not_implemented: { status: 501, type: 'server_error' },
   model_loading: { status: 503, type: 'server_error', retryAfterS: 2 },
@@ -89,6 +92,9 @@ export function toApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error;
   // Why a call was aborted, when it was not for its client.
   if (error instanceof CapstanError && error.code === 'aborted' && error.cause instanceof ApiError) return error.cause;
+  if (error instanceof CapstanError && error.code === 'aborted' && error.cause instanceof RevokedError) {
+    return new ApiError(error.cause.denial.code, error.cause.message, { headers: { ...error.cause.denial.headers }, cause: error });
+  }
   if (!(error instanceof CapstanError)) return new ApiError('internal_error', OWN_FAULTS.internal_error!, { cause: error });
   const code = ENGINE_ERRORS[error.code];
   const ownFault = OWN_FAULTS[code];

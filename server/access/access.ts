@@ -1,9 +1,14 @@
 import type { ApiKey, NewKey } from './api-key';
+import { Beacon } from './beacon';
+import { BudgetMeter } from './budget';
+import type { ChangeOptions } from './change';
 import { type CheckedRequest, type CheckTarget, KeyCheck } from './check';
+import { CidrList } from './cidr';
 import { AccessError } from './errors';
 import { Follower } from './follower';
-import type { ChangeOptions, KeyEdit, KeySpec } from './key-changes';
-import { LastUses } from './last-use';
+import { type Propagation, PROPAGATION_CEILING_MS } from './gateways';
+import type { KeyEdit, KeySpec } from './key-changes';
+import { KeyUses } from './key-uses';
 import { KeyLimiter } from './limiter';
 import type { DatabaseLocation } from './location';
 import type { AccessOutcome } from './outcome';
@@ -32,6 +37,12 @@ export interface AccessOptions {
   pollMs?: number;
   /** After this long without a look at the feed no key is accepted (503); default 60 s, never above 300 s. */
   maxStalenessMs?: number;
+  /** What becomes of requests that run when their key loses its right: `granted.signal` fires within a second (`cut`, the default), or they `finish`. */
+  onRevoke?: 'cut' | 'finish';
+  /** Networks of proxies whose `X-Forwarded-For` names the caller; default none: the caller is the peer. */
+  trustedProxies?: readonly string[];
+  /** Of the program, for those who look at how far a change has come. */
+  version?: string;
   log?: AccessLog;
   /** For tests. */
   now?: () => number;
@@ -42,10 +53,9 @@ export interface AccessOptions {
 
 const POLL_MS = 1_000;
 const COMPARE_MS = 60_000;
-const USE_FLUSH_MS = 10_000;
+/** Also how old another process's share of a budget may be. */
+const USE_FLUSH_MS = 5_000;
 const DEFAULT_MAX_STALENESS_MS = 60_000;
-/** The source document's "about 5 minutes", as a promise. */
-const HARD_MAX_STALENESS_MS = 300_000;
 const FIXED_KEY = /^[\x21-\x7e]{1,200}$/;
 
 /** Access keys of a serving process: the check for every request, and changes that apply here before they are answered. */
@@ -55,7 +65,10 @@ export class Access {
   readonly #check: KeyCheck;
   readonly #table: KeyTable;
   readonly #limiter: KeyLimiter;
-  readonly #lastUses: LastUses;
+  readonly #uses: KeyUses;
+  readonly #budgets: BudgetMeter;
+  readonly #beacon: Beacon | undefined;
+  readonly #now: () => number;
   readonly #store: AccessStore | undefined;
   readonly #follower: Follower | undefined;
   readonly #log: AccessLog | undefined;
@@ -68,14 +81,20 @@ export class Access {
     this.#log = log;
     this.#table = new KeyTable();
     this.#limiter = new KeyLimiter(monotonicMs);
-    this.#lastUses = new LastUses();
-    const maxStalenessMs = Math.min(options.maxStalenessMs ?? DEFAULT_MAX_STALENESS_MS, HARD_MAX_STALENESS_MS);
+    this.#now = now;
+    this.#uses = new KeyUses();
+    this.#budgets = new BudgetMeter((keyId, sinceDay) => this.#uses.unwrittenTokens(keyId, sinceDay));
+    this.#beacon = store === undefined ? undefined : new Beacon(store, options.version ?? '', monotonicMs);
+    const maxStalenessMs = Math.min(options.maxStalenessMs ?? DEFAULT_MAX_STALENESS_MS, PROPAGATION_CEILING_MS);
     const follower = this.#follower = store === undefined ? undefined : this.#createFollower(store, options, monotonicMs);
     this.#check = new KeyCheck({
       table: this.#table,
       verifier: new Verifier({ maxRunning: 2, maxWaiting: 32, maxFailuresPerMinute: 20, monotonicMs, verify }),
       limiter: this.#limiter,
-      lastUses: this.#lastUses,
+      uses: this.#uses,
+      budgets: this.#budgets,
+      trustedProxies: options.trustedProxies === undefined ? undefined : CidrList.parse('--trusted-proxy', options.trustedProxies),
+      isCutting: options.onRevoke !== 'finish',
       now,
       isFresh: () => follower === undefined || follower.staleMs <= maxStalenessMs,
     });
@@ -88,9 +107,11 @@ export class Access {
     const { location, owner = DEFAULT_OWNER, deployment = DEFAULT_DEPLOYMENT, createThread } = options;
     options.apiKeys?.forEach(checkFixedKey);
     if (location === undefined) return new Access({ id: deployment, ownerId: `${owner.type}:${owner.name}` }, undefined, options);
-    const store = await openServingStore(location, createThread);
+    let onPush = () => {};
+    const store = await openServingStore(location, () => onPush(), createThread);
     try {
       const access = new Access(await store.openDeployment(owner, deployment), store, options);
+      onPush = () => access.#follower?.poke();
       await access.#follower?.start();
       return access;
     } catch (error) {
@@ -123,8 +144,14 @@ export class Access {
     await this.#follower?.sync();
   }
 
-  async createKey(spec: KeySpec): Promise<NewKey> {
-    return this.#learn(await this.store.createKey(spec));
+  /** Which serving processes have applied a revision, this one among them. */
+  async propagation(rev: number): Promise<Propagation> {
+    await this.#beacon?.tell(this.#follower?.appliedRev ?? 0);
+    return this.store.readPropagation(rev);
+  }
+
+  async createKey(spec: KeySpec, options?: ChangeOptions): Promise<NewKey> {
+    return this.#learn(await this.store.createKey(spec, options));
   }
 
   async rotateKey(reference: string, graceMs: number, options?: ChangeOptions): Promise<NewKey> {
@@ -147,16 +174,20 @@ export class Access {
     return this.#applied(this.store.deleteKey(reference, options));
   }
 
-  deleteOwner(owner: OwnerRef): Promise<void> {
-    return this.#applied(this.store.deleteOwner(owner));
+  deleteOwner(owner: OwnerRef, options?: ChangeOptions): Promise<void> {
+    return this.#applied(this.store.deleteOwner(owner, options));
   }
 
-  openDeployment(owner: OwnerName, name: string): Promise<DeploymentRef> {
-    return this.#applied(this.store.openDeployment(owner, name));
+  openDeployment(owner: OwnerName, name: string, options?: ChangeOptions): Promise<DeploymentRef> {
+    return this.#applied(this.store.openDeployment(owner, name, options));
   }
 
-  deleteDeployment(deploymentId: string): Promise<void> {
-    return this.#applied(this.store.deleteDeployment(deploymentId));
+  setAccessControl(deploymentId: string, isOn: boolean, options?: ChangeOptions): Promise<DeploymentRef> {
+    return this.#applied(this.store.setAccessControl(deploymentId, isOn, options));
+  }
+
+  deleteDeployment(deploymentId: string, options?: ChangeOptions): Promise<void> {
+    return this.#applied(this.store.deleteDeployment(deploymentId, options));
   }
 
   /** Writes the last uses and closes the database. */
@@ -164,6 +195,7 @@ export class Access {
     clearInterval(this.#flushing);
     await this.#follower?.close();
     await this.#flush();
+    await this.#beacon?.leave();
     await this.#store?.close();
   }
 
@@ -181,9 +213,15 @@ export class Access {
 
   async #flush(): Promise<void> {
     this.#limiter.sweep();
-    const { numKeys } = this.stats();
-    await this.#lastUses.flush((uses) => this.#store?.recordUses(uses) ?? Promise.resolve())
-      .catch((error: Error) => this.#log?.warn({ numKeys, reason: error.message }, 'the last use of keys could not be written; it is tried again'));
+    this.#budgets.sweep(this.#now());
+    try {
+      await this.#uses.flush(async (uses) => {
+        const budgetUses = await this.#store?.recordUses(uses) ?? [];
+        budgetUses.forEach((use) => this.#budgets.learn(use));
+      });
+    } catch (error) {
+      this.#log?.warn({ numKeys: this.stats().numKeys, reason: (error as Error).message }, 'what keys used could not be written; it is tried again');
+    }
   }
 
   #createFollower(store: AccessStore, { pollMs = POLL_MS }: AccessOptions, monotonicMs: () => number): Follower {
@@ -192,6 +230,11 @@ export class Access {
       pollMs,
       compareMs: COMPARE_MS,
       monotonicMs,
+      onApplied: () => {
+        this.#check.recheck();
+        void this.#beacon?.tell(this.#follower?.appliedRev ?? 0);
+      },
+      onBudgetUse: (use) => this.#budgets.learn(use),
       onRead: () => {
         if (isFailing) this.#log?.info({}, 'the key database answers again');
         isFailing = false;
@@ -200,6 +243,8 @@ export class Access {
         // Once per outage: the poll goes on every second.
         if (!isFailing) this.#log?.warn({ reason: (error as Error).message }, 'the key database does not answer; keys are accepted as last read until they are too old');
         isFailing = true;
+        // Keys expire without the database too.
+        this.#check.recheck();
       },
       onMismatch: () => this.#log?.warn({}, 'the key database was changed past its revision feed; all keys were read again'),
     });

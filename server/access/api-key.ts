@@ -1,7 +1,7 @@
-import type { KeyLimits } from './key-values';
+import type { KeyBudget, KeyLimits } from './key-values';
 import type { KeyRow, KeyType, OwnerType } from './schema';
 
-export type KeyState = 'active' | 'rotating' | 'disabled' | 'expired' | 'deleted';
+export type KeyState = 'active' | 'rotating' | 'disabled' | 'expired' | 'exhausted' | 'deleted';
 
 /** A key as people see it: everything but its secret. Times are UTC milliseconds. */
 export interface ApiKey {
@@ -18,6 +18,10 @@ export interface ApiKey {
   /** Until when the secret before the last rotation passes too. */
   rotatingUntil: number | null;
   limits: KeyLimits;
+  /** Networks that it may be used from; null is everywhere. */
+  allowedCidrs: string[] | null;
+  /** With what it used of it, as far as that is written; null is none. */
+  budget: (KeyBudget & { used: number; resetsAt: number | null }) | null;
   createdBy: string | null;
   createdAt: number;
   updatedAt: number;
@@ -34,9 +38,12 @@ export interface NewKey {
 }
 
 /** Where several are true, the first that refuses the key. */
-export function keyState({ status, expires_at: expiresAt }: Pick<KeyRow, 'status' | 'expires_at'>, rotatingUntil: number | null, nowMs: number): KeyState {
+export function keyState(
+  { status, expires_at: expiresAt }: Pick<KeyRow, 'status' | 'expires_at'>, rotatingUntil: number | null, isExhausted: boolean, nowMs: number,
+): KeyState {
   if (status !== 'active') return status;
   if (expiresAt !== null && expiresAt <= nowMs) return 'expired';
+  if (isExhausted) return 'exhausted';
   return rotatingUntil === null ? 'active' : 'rotating';
 }
 
@@ -54,6 +61,8 @@ export function keyJson(key: ApiKey, secret?: string): Record<string, unknown> {
     expires_at: time(key.expiresAt),
     rotating_until: time(key.rotatingUntil),
     limits: key.limits,
+    allowed_cidrs: key.allowedCidrs,
+    budget: key.budget === null ? null : { tokens: key.budget.tokens, period: key.budget.period, used: key.budget.used, resets_at: time(key.budget.resetsAt) },
     created_by: key.createdBy,
     created_at: time(key.createdAt),
     updated_at: time(key.updatedAt),

@@ -1,10 +1,13 @@
+import os from 'node:os';
 import type { Command } from 'commander';
 import { type ApiKey, keyJson, type NewKey } from './api-key';
+import type { Actor } from './audit';
 import { parseDuration, parseExpiry } from './durations';
 import { AccessError } from './errors';
 import type { KeyEdit } from './key-changes';
 import { describeInLine, renderKeys } from './key-list';
-import { checkType, type KeyLimits } from './key-values';
+import { KEY_SORTS, type KeySort } from './key-pages';
+import { BUDGET_PERIODS, checkType, type KeyBudget, type KeyLimits } from './key-values';
 import { resolveLocation } from './location';
 import { DEFAULT_OWNER, parseOwner } from './owners';
 import type { AccessStore } from './store';
@@ -29,7 +32,15 @@ interface Flags {
   rpm?: string;
   tpm?: string;
   parallel?: string;
+  allowFrom?: string[];
+  budget?: string;
   grace?: string;
+  finish?: boolean;
+  search?: string;
+  sort?: string;
+  desc?: boolean;
+  limit?: string;
+  after?: string;
   yes?: boolean;
   all?: boolean;
 }
@@ -65,29 +76,29 @@ export function addKeysCommand(program: Command, io: KeysIo = PROCESS_IO): void 
       owner: flags.owner === undefined ? DEFAULT_OWNER : parseOwner(flags.owner),
       deployments: flags.deployment,
       ...commonValues(flags, io.now()),
-    });
+    }, { actor: commandActor() });
     tellSecret(io, flags, made, 'created');
   })).option('--owner <owner>', 'user:NAME or org:NAME (default: user:local)');
-  add('list', 'show keys, never their secrets', async (store, flags) => {
-    const owner = flags.owner === undefined ? undefined : await store.findOwner(parseOwner(flags.owner));
-    const found = flags.owner !== undefined && owner === undefined ? [] : await store.listKeys({ ownerId: owner?.id, includeDeleted: flags.all });
-    const wanted = found.filter((key) => flags.deployment === undefined || isBoundTo(key, flags.deployment));
-    io.out(flags.json ? `${JSON.stringify({ data: wanted.map((key) => keyJson(key)), next: null })}\n` : renderKeys(wanted, io.now()));
-  }).option('--owner <owner>', 'keys of user:NAME or org:NAME alone').option('--deployment <name>', 'keys bound to this deployment alone; repeatable', collect)
-    .option('--all', 'deleted keys too');
+  add('list', 'show keys, never their secrets', (store, flags) => list(store, flags, io))
+    .option('--owner <owner>', 'keys of user:NAME or org:NAME alone').option('--deployment <name>', 'keys bound to this deployment alone; repeatable', collect)
+    .option('--search <text>', 'keys with this in their name').option('--all', 'deleted keys too')
+    .option('--sort <order>', `${KEY_SORTS.join(', ')} (default: created)`).option('--desc', 'the other way round')
+    .option('--limit <number>', 'one page of up to 100 keys (default: all)').option('--after <cursor>', 'the page after this one: the next of the page before');
   addValues(add('edit <id>', `change a key (${ID_HELP}); its secret stays`, async (store, flags, id) => {
     const edit: KeyEdit = { ...commonValues(flags, io.now()), name: flags.name, type: flags.type === undefined ? undefined : checkType(flags.type), deployments: flags.deployment };
-    if (Object.values(edit).every((value) => value === undefined)) throw new AccessError('invalid_argument', 'nothing to change: give --name, --type, --deployment, --expires, --rpm, --tpm or --parallel');
-    tell(io, flags, await store.editKey(id, edit), 'changed');
+    if (Object.values(edit).every((value) => value === undefined)) throw new AccessError('invalid_argument', 'nothing to change: give --name, --type, --deployment, --expires, --rpm, --tpm, --parallel, --allow-from or --budget');
+    tell(io, flags, await store.editKey(id, edit, { actor: commandActor() }), 'changed');
   }));
-  add('disable <id>', 'refuse a key until it is enabled again', async (store, flags, id) => tell(io, flags, await store.setKeyEnabled(id, false), 'disabled'));
-  add('enable <id>', 'accept a disabled key again', async (store, flags, id) => tell(io, flags, await store.setKeyEnabled(id, true), 'enabled'));
+  add('disable <id>', 'refuse a key until it is enabled again', async (store, flags, id) => tell(io, flags, await store.setKeyEnabled(id, false, { actor: commandActor() }), 'disabled'));
+  add('enable <id>', 'accept a disabled key again', async (store, flags, id) => tell(io, flags, await store.setKeyEnabled(id, true, { actor: commandActor() }), 'enabled'));
   add('rotate <id>', 'give a key a new secret, printed once', async (store, flags, id) => {
-    tellSecret(io, flags, await store.rotateKey(id, parseDuration('--grace', flags.grace ?? '0')), 'rotated');
-  }).option('--grace <duration>', 'how long the old secret passes too, up to 30d (default: 0)');
+    if (flags.finish !== true) return tellSecret(io, flags, await store.rotateKey(id, parseDuration('--grace', flags.grace ?? '0'), { actor: commandActor() }), 'rotated');
+    if (flags.grace !== undefined) throw new AccessError('invalid_argument', '--finish: expected without --grace, for it makes no new secret');
+    tell(io, flags, await store.finishRotation(id, { actor: commandActor() }), 'ended the old secret of');
+  }).option('--grace <duration>', 'how long the old secret passes too, up to 30d (default: 0)').option('--finish', 'no new secret: end the grace of the last rotation now');
   add('delete <id>', 'delete a key for good', async (store, flags, id) => {
     if (flags.yes !== true) throw new AccessError('invalid_argument', `this cannot be undone, and every application that uses the key loses access: --yes deletes ${describeInLine(await store.getKey(id))}`);
-    tell(io, flags, await store.deleteKey(id), 'deleted');
+    tell(io, flags, await store.deleteKey(id, { actor: commandActor() }), 'deleted');
   }).option('--yes', 'yes, for good');
 }
 
@@ -99,10 +110,47 @@ function addValues(command: Command): Command {
     .option('--expires <when>', 'a duration such as 30d, a time such as 2030-01-31T00:00:00Z, or never (default: never)')
     .option('--rpm <number>', 'requests per minute, or none')
     .option('--tpm <number>', 'tokens per minute, or none')
-    .option('--parallel <number>', 'requests open at once, or none');
+    .option('--parallel <number>', 'requests open at once, or none')
+    .option('--allow-from <network>', 'a network such as 10.0.0.0/8, or an address, that the key may be used from; repeatable; or anywhere (default: anywhere)', collect)
+    .option('--budget <tokens/period>', `tokens per period of UTC, such as 1000000/day (${BUDGET_PERIODS.join(', ')}), or none (default: none)`);
 }
 
-function commonValues(flags: Flags, nowMs: number): Pick<KeyEdit, 'expiresAt' | 'limits'> {
+async function list(store: AccessStore, flags: Flags, io: KeysIo): Promise<void> {
+  const owner = flags.owner === undefined ? undefined : await store.findOwner(parseOwner(flags.owner));
+  const sort = parseSort(flags.sort);
+  const limit = flags.limit === undefined ? undefined : /^\d{1,3}$/.test(flags.limit) ? Number(flags.limit) : NaN;
+  const found: ApiKey[] = [];
+  let next = flags.after ?? null;
+  if (flags.owner === undefined || owner !== undefined) {
+    do {
+      const page = await store.pageKeys({ ownerId: owner?.id, boundTo: flags.deployment, search: flags.search, includeDeleted: flags.all }, { sort, descending: flags.desc, limit, after: next ?? undefined });
+      found.push(...page.data);
+      next = page.next;
+    } while (next !== null && limit === undefined);
+  }
+  if (flags.json) return io.out(`${JSON.stringify({ data: found.map((key) => keyJson(key)), next })}\n`);
+  io.out(renderKeys(found, io.now()));
+  if (next !== null) io.err(`more: --after ${next}\n`);
+}
+
+function parseSort(text: string | undefined): KeySort | undefined {
+  const sort = KEY_SORTS.find((candidate) => candidate === text);
+  if (text !== undefined && sort === undefined) throw new AccessError('invalid_argument', `--sort: expected ${KEY_SORTS.join(', ')}`);
+  return sort;
+}
+
+/** For the audit: who ran the command on this machine. */
+function commandActor(): Actor {
+  let name = 'unknown';
+  try {
+    name = os.userInfo().username;
+  } catch {
+    // A user without an entry in the system's list.
+  }
+  return { type: 'system', id: `cli:${name}` };
+}
+
+function commonValues(flags: Flags, nowMs: number): Pick<KeyEdit, 'expiresAt' | 'limits' | 'allowedCidrs' | 'budget'> {
   const limits: Partial<KeyLimits> = {};
   for (const name of ['rpm', 'tpm', 'parallel'] as const) {
     const text = flags[name];
@@ -113,7 +161,17 @@ function commonValues(flags: Flags, nowMs: number): Pick<KeyEdit, 'expiresAt' | 
   return {
     expiresAt: flags.expires === undefined ? undefined : parseExpiry(flags.expires, nowMs),
     limits: Object.keys(limits).length === 0 ? undefined : limits,
+    allowedCidrs: flags.allowFrom?.includes('anywhere') === true && flags.allowFrom.length === 1 ? null : flags.allowFrom,
+    budget: flags.budget === undefined ? undefined : parseBudget(flags.budget),
   };
+}
+
+function parseBudget(text: string): KeyBudget | null {
+  if (text === 'none') return null;
+  const [, tokens, period] = /^(\d{1,15})\/([a-z]+)$/.exec(text) ?? [];
+  const known = BUDGET_PERIODS.find((candidate) => candidate === period);
+  if (known === undefined) throw new AccessError('invalid_argument', `--budget: expected tokens per period, such as 1000000/day, with a period of ${BUDGET_PERIODS.join(', ')}; or none`);
+  return { tokens: Number(tokens), period: known };
 }
 
 /** Standard output is the secret alone, for `KEY=$(capstan keys create …)`. */
@@ -146,10 +204,6 @@ async function withUsageErrors(command: Command, run: () => Promise<void>): Prom
     if (error instanceof AccessError && error.code === 'invalid_argument') command.error(`error: ${error.message}`, { exitCode: 2, code: 'capstan.invalidArgument' });
     throw error;
   }
-}
-
-function isBoundTo({ deployments }: ApiKey, wanted: readonly string[]): boolean {
-  return deployments.some(({ id, name }) => wanted.includes(id) || wanted.includes(name));
 }
 
 function collect(value: string, previous: string[] = []): string[] {

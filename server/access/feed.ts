@@ -1,7 +1,9 @@
 import { sql } from 'kysely';
-import { groupBy, inChunks } from './key-queries';
-import type { KeyLimits } from './key-values';
+import type { BudgetUse } from './budget';
+import { budgetOf, groupBy, inChunks, limitsOf, parseCidrs } from './key-rows';
+import type { KeyBudget, KeyLimits } from './key-values';
 import type { Db, KeyRow, RevisionEntity } from './schema';
+import { readBudgetUses } from './usage';
 
 /** A key as the table of a serving process takes it. */
 export interface KeyRecord {
@@ -11,6 +13,11 @@ export interface KeyRecord {
   isEnabled: boolean;
   expiresAt: number | null;
   limits: KeyLimits | null;
+  /** Null is everywhere. */
+  allowedCidrs: string[] | null;
+  budget: KeyBudget | null;
+  /** What it has used of its budget. */
+  budgetUse: BudgetUse | null;
   /** Null for a user-level key. */
   deployments: string[] | null;
   /** Newest first, two at most. */
@@ -25,6 +32,8 @@ export interface FeedState {
 }
 
 export interface FeedChanges extends FeedState {
+  /** False when revisions after the one asked for are gone from the feed: only a complete reading helps. */
+  isComplete: boolean;
   keys: KeyRecord[];
   deletedKeyIds: string[];
   /** Owners and deployments that changed, for whoever keeps more than keys. */
@@ -49,22 +58,25 @@ export async function readState(db: Db): Promise<FeedState> {
 }
 
 /** Keys after `afterId` in the order of their ids; fewer than `limit` is the end. */
-export async function readPage(db: Db, afterId: string, limit: number): Promise<KeyRecord[]> {
+export async function readPage(db: Db, afterId: string, limit: number, nowMs: number): Promise<KeyRecord[]> {
   const rows = await db.selectFrom('api_keys').selectAll().where('status', '!=', 'deleted').where('id', '>', afterId).orderBy('id').limit(limit).execute();
-  return toRecords(db, rows);
+  return toRecords(db, rows, nowMs);
 }
 
 /** What changed after `rev`. */
-export async function readChanges(db: Db, rev: number): Promise<FeedChanges> {
+export async function readChanges(db: Db, rev: number, nowMs: number): Promise<FeedChanges> {
   const state = await readState(db);
   // The state is read first: what is committed meanwhile is read now and again at the next call, never missed.
   const revisions = state.rev === rev ? [] : await db.selectFrom('auth_revisions').select(['entity', 'entity_id']).distinct().where('rev', '>', rev).execute();
+  // Last: a pruning that came between would have taken what was read for the whole.
+  const { pruned_rev: prunedRev } = await db.selectFrom('auth_state').select('pruned_rev').executeTakeFirstOrThrow();
   const keyIds = revisions.filter(({ entity }) => entity === 'key').map((revision) => revision.entity_id);
   const rows = await inChunks(keyIds, (ids) => db.selectFrom('api_keys').selectAll().where('id', 'in', ids).where('status', '!=', 'deleted').execute());
   const found = new Set(rows.map(({ id }) => id));
   return {
     ...state,
-    keys: await toRecords(db, rows),
+    isComplete: prunedRev <= rev,
+    keys: await toRecords(db, rows, nowMs),
     deletedKeyIds: keyIds.filter((id) => !found.has(id)),
     others: revisions.filter(({ entity }) => entity !== 'key').map(({ entity, entity_id: id }) => ({ entity, id })),
   };
@@ -88,36 +100,21 @@ export async function readDigest(db: Db): Promise<{ state: FeedState; digest: Ta
   return state.rev === before.rev ? { state, digest: { ...keys, numSecrets: secrets.count, numBindings: bindings.count } } : undefined;
 }
 
-/** One use of a key, the latest of its batch. */
-export interface KeyUse {
-  keyId: string;
-  atMs: number;
-  address: string;
-}
-
-/** No change of keys: no revision, and an older use never replaces a newer one. */
-export async function recordUses(db: Db, uses: readonly KeyUse[]): Promise<void> {
-  if (uses.length === 0) return;
-  await db.transaction().execute(async (tx) => {
-    // In one order everywhere: two gateways on PostgreSQL would deadlock otherwise.
-    for (const { keyId, atMs, address } of [...uses].sort((a, b) => (a.keyId < b.keyId ? -1 : 1))) {
-      await tx.updateTable('api_keys').set({ last_used_at: atMs, last_used_ip: address }).where('id', '=', keyId)
-        .where((eb) => eb.or([eb('last_used_at', 'is', null), eb('last_used_at', '<', atMs)])).execute();
-    }
-  });
-}
-
-async function toRecords(db: Db, rows: readonly KeyRow[]): Promise<KeyRecord[]> {
+async function toRecords(db: Db, rows: readonly KeyRow[], nowMs: number): Promise<KeyRecord[]> {
   const ids = rows.map(({ id }) => id);
   const secrets = groupBy(await inChunks(ids, (chunk) => db.selectFrom('api_key_secrets').selectAll().where('key_id', 'in', chunk).orderBy('version', 'desc').execute()));
   const bindings = groupBy(await inChunks(ids, (chunk) => db.selectFrom('key_bindings').select(['key_id', 'deployment_id']).where('key_id', 'in', chunk).execute()));
+  const budgetUses = await readBudgetUses(db, rows, nowMs);
   return rows.map((row) => ({
     id: row.id,
     publicId: row.public_id,
     ownerId: row.owner_id,
     isEnabled: row.status === 'active',
     expiresAt: row.expires_at,
-    limits: row.limit_rpm === null && row.limit_tpm === null && row.limit_parallel === null ? null : { rpm: row.limit_rpm, tpm: row.limit_tpm, parallel: row.limit_parallel },
+    limits: row.limit_rpm === null && row.limit_tpm === null && row.limit_parallel === null ? null : limitsOf(row),
+    allowedCidrs: parseCidrs(row.allowed_cidrs),
+    budget: budgetOf(row),
+    budgetUse: budgetUses.get(row.id) ?? null,
     deployments: row.type === 'user-level' ? null : (bindings.get(row.id) ?? []).map((binding) => binding.deployment_id),
     secrets: (secrets.get(row.id) ?? []).map(({ version, hash, valid_until: validUntil }) => ({ version, hash, validUntil })),
     rev: row.rev,

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { TableDigest } from './feed';
+import type { BudgetUse } from './budget';
+import type { KeyRecord, TableDigest } from './feed';
 import type { AccessStore } from './store';
 import type { KeyTable } from './table';
 
@@ -10,6 +11,10 @@ export interface FollowerOptions {
   compareMs: number;
   monotonicMs: () => number;
   onRead: () => void;
+  /** The table is as the database was; also called where nothing changed. */
+  onApplied: () => void;
+  /** What keys of the database had used of their budgets. */
+  onBudgetUse: (use: BudgetUse) => void;
   onError: (error: unknown) => void;
   /** The sums differed: somebody wrote to the database past the feed. */
   onMismatch: () => void;
@@ -23,6 +28,7 @@ export class Follower {
   readonly #table: KeyTable;
   readonly #options: FollowerOptions;
   readonly #stop = new AbortController();
+  #wake = new AbortController();
   #epoch: string | undefined;
   #appliedRev = 0;
   #confirmedAtMs = -Infinity;
@@ -53,6 +59,11 @@ export class Follower {
     this.#loop = this.#follow();
   }
 
+  /** A push: look now instead of at the next poll. */
+  poke(): void {
+    this.#wake.abort();
+  }
+
   /** The table holds every change that was committed before this call once it resolves. */
   sync(): Promise<void> {
     // A reading under way may have begun before the caller's change: one more is owed, which all who come meanwhile share.
@@ -64,6 +75,7 @@ export class Follower {
 
   async close(): Promise<void> {
     this.#stop.abort();
+    this.#wake.abort();
     await this.#loop;
     await this.#reading?.catch(() => {});
   }
@@ -72,8 +84,9 @@ export class Follower {
     const { signal } = this.#stop;
     while (!signal.aborted) {
       // The timer alone keeps no process alive.
-      await sleep(this.#options.pollMs, undefined, { signal, ref: false }).catch(() => {});
+      await sleep(this.#options.pollMs, undefined, { signal: this.#wake.signal, ref: false }).catch(() => {});
       if (signal.aborted) return;
+      this.#wake = new AbortController();
       await this.sync().then(this.#options.onRead, this.#options.onError);
     }
   }
@@ -85,13 +98,15 @@ export class Follower {
     else if (state.rev > this.#appliedRev) await this.#applyChanges();
     if (startedMs - this.#comparedAtMs >= this.#options.compareMs) await this.#compare(startedMs);
     this.#confirmedAtMs = startedMs;
+    this.#options.onApplied();
   }
 
   async #applyChanges(): Promise<void> {
     const changes = await this.#store.readChanges(this.#appliedRev);
-    if (changes.epoch !== this.#epoch) return this.#reload();
+    // Another database, or one that has forgotten what this table has not seen.
+    if (changes.epoch !== this.#epoch || !changes.isComplete) return this.#reload();
     for (const keyId of changes.deletedKeyIds) this.#table.remove(keyId);
-    for (const key of changes.keys) this.#table.apply(key);
+    for (const key of changes.keys) this.#apply(key);
     this.#appliedRev = changes.rev;
   }
 
@@ -99,13 +114,16 @@ export class Follower {
   async #reload(): Promise<void> {
     const { rev, epoch } = await this.#store.readState();
     const seen = new Set<string>();
-    // Another database's revisions are not comparable.
-    if (epoch !== this.#epoch) this.#table.retain(seen);
+    // Revisions of another database, or of an older copy of this one, say nothing of ours. Until all is read nothing is trusted.
+    if (epoch !== this.#epoch || rev < this.#appliedRev) {
+      this.#table.retain(seen);
+      this.#confirmedAtMs = -Infinity;
+    }
     for (let afterId = ''; ;) {
       const page = await this.#store.readPage(afterId, PAGE_SIZE);
       for (const key of page) {
         seen.add(key.id);
-        this.#table.apply(key);
+        this.#apply(key);
       }
       if (page.length < PAGE_SIZE) break;
       afterId = page[page.length - 1].id;
@@ -114,6 +132,11 @@ export class Follower {
     this.#epoch = epoch;
     this.#appliedRev = rev;
     await this.#applyChanges();
+  }
+
+  #apply(record: KeyRecord): void {
+    this.#table.apply(record);
+    if (record.budgetUse !== null) this.#options.onBudgetUse(record.budgetUse);
   }
 
   async #compare(nowMs: number): Promise<void> {

@@ -1,11 +1,12 @@
 import type { ApiKey, NewKey } from './api-key';
-import { type Change, change } from './change';
+import { type Change, change, type ChangeOptions } from './change';
 import { AccessError } from './errors';
 import { hashSecret } from './hash';
 import { newId } from './ids';
 import { displayKey, generateKey } from './key-format';
 import { describeKey, findKey } from './key-queries';
-import { checkExpiry, checkGrace, checkLimits, checkName, checkType, type KeyLimits, NO_LIMITS } from './key-values';
+import { limitsOf } from './key-rows';
+import { checkBudget, checkCidrs, checkExpiry, checkGrace, checkLimits, checkName, checkType, type KeyBudget, type KeyLimits, NO_LIMITS } from './key-values';
 import { ensureDeployment, ensureOwner, type OwnerName, type OwnerRef } from './owners';
 import type { Db, KeyRow, KeyType } from './schema';
 
@@ -18,46 +19,52 @@ export interface KeySpec {
   /** Null is never. */
   expiresAt?: number | null;
   limits?: Partial<KeyLimits>;
+  /** Networks and addresses; null is everywhere. */
+  allowedCidrs?: readonly string[] | null;
+  /** Null is none. */
+  budget?: KeyBudget | null;
+  /** Default: the user who makes it. */
   createdBy?: string | null;
 }
 
 /** What is absent stays as it is. */
-export type KeyEdit = Partial<Pick<KeySpec, 'name' | 'type' | 'deployments' | 'expiresAt' | 'limits'>>;
+export type KeyEdit = Partial<Pick<KeySpec, 'name' | 'type' | 'deployments' | 'expiresAt' | 'limits' | 'allowedCidrs' | 'budget'>>;
 
-/** `ifRev` refuses the change when somebody else changed the key first. */
-export interface ChangeOptions {
-  ifRev?: number;
-}
-
-export async function createKey(db: Db, spec: KeySpec, nowMs: number): Promise<NewKey> {
+export async function createKey(db: Db, spec: KeySpec, nowMs: number, options: ChangeOptions = {}): Promise<NewKey> {
   const name = checkName(spec.name);
   const type = checkType(spec.type);
   const limits = checkLimits(spec.limits ?? {});
   const expiresAt = checkExpiry(spec.expiresAt ?? null, nowMs);
+  const access = { ...limitColumns(limits), ...cidrColumn(checkCidrs(spec.allowedCidrs ?? null)), ...budgetColumns(checkBudget(spec.budget ?? null)) };
+  const createdBy = spec.createdBy ?? (options.actor?.type === 'user' ? options.actor.id : null);
   const { publicId, secret } = generateKey();
   // Before the transaction: hashing would hold the lock of all writers.
   const hash = await hashSecret(secret);
-  return change(db, nowMs, async (context) => {
+  return change(db, nowMs, options, async (context) => {
     const owner = await ensureOwner(context, spec.owner);
     const row: KeyRow = {
       id: newId('key', nowMs), public_id: publicId, owner_type: owner.type, owner_id: owner.id, name, type, display: displayKey(secret), status: 'active',
-      expires_at: expiresAt, ...limitColumns(limits), created_by: spec.createdBy ?? null, last_used_at: null, last_used_ip: null,
-      created_at: nowMs, updated_at: nowMs, deleted_at: null, rev: context.rev,
+      expires_at: expiresAt, ...access, created_by: createdBy, last_used_at: null, last_used_ip: null,
+      created_at: nowMs, updated_at: nowMs, deleted_at: null, deleted_by: null, rev: context.rev,
     };
     await context.tx.insertInto('api_keys').values(row).execute();
     await context.tx.insertInto('api_key_secrets').values({ key_id: row.id, version: 1, hash, valid_from: nowMs, valid_until: null }).execute();
     await bind(context, row, owner, spec.deployments ?? []);
     await context.touch('key', row.id);
-    return { key: await describeKey(context.tx, row, nowMs), secret, secretVersion: 1 };
+    const key = await describeKey(context.tx, row, nowMs);
+    context.record({ action: 'key.created', owner, target: { type: 'key', id: row.id }, after: auditView(key) });
+    return { key, secret, secretVersion: 1 };
   });
 }
 
 export function editKey(db: Db, reference: string, edit: KeyEdit, nowMs: number, options: ChangeOptions = {}): Promise<ApiKey> {
-  return changeKey(db, reference, nowMs, options, async (context, row) => {
+  return changeKey(db, reference, 'key.updated', nowMs, options, async (context, row) => {
     const type = edit.type === undefined ? row.type : checkType(edit.type);
     if (edit.name !== undefined) row.name = checkName(edit.name);
     if (edit.expiresAt !== undefined) row.expires_at = checkExpiry(edit.expiresAt, nowMs);
-    if (edit.limits !== undefined) Object.assign(row, limitColumns(checkLimits(edit.limits, { rpm: row.limit_rpm, tpm: row.limit_tpm, parallel: row.limit_parallel })));
+    if (edit.limits !== undefined) Object.assign(row, limitColumns(checkLimits(edit.limits, limitsOf(row))));
+    if (edit.allowedCidrs !== undefined) Object.assign(row, cidrColumn(checkCidrs(edit.allowedCidrs)));
+    if (edit.budget !== undefined) Object.assign(row, budgetColumns(checkBudget(edit.budget)));
     if (type !== row.type || edit.deployments !== undefined) {
       row.type = type;
       await context.tx.deleteFrom('key_bindings').where('key_id', '=', row.id).execute();
@@ -67,7 +74,7 @@ export function editKey(db: Db, reference: string, edit: KeyEdit, nowMs: number,
 }
 
 export function setKeyEnabled(db: Db, reference: string, isEnabled: boolean, nowMs: number, options: ChangeOptions = {}): Promise<ApiKey> {
-  return changeKey(db, reference, nowMs, options, (_context, row) => { row.status = isEnabled ? 'active' : 'disabled'; });
+  return changeKey(db, reference, isEnabled ? 'key.enabled' : 'key.disabled', nowMs, options, (_context, row) => { row.status = isEnabled ? 'active' : 'disabled'; });
 }
 
 /** A new secret; the one before passes for `graceMs` more. Without grace every older secret ends at once, whatever an earlier rotation granted. */
@@ -77,7 +84,7 @@ export async function rotateKey(db: Db, reference: string, graceMs: number, nowM
   const { secret } = generateKey(publicId);
   const hash = await hashSecret(secret);
   let secretVersion = 0;
-  const key = await changeKey(db, publicId, nowMs, options, async ({ tx }, row) => {
+  const key = await changeKey(db, publicId, 'key.rotated', nowMs, options, async ({ tx }, row) => {
     const secrets = await tx.selectFrom('api_key_secrets').selectAll().where('key_id', '=', row.id).orderBy('version', 'desc').execute();
     if (graceMs > 0 && secrets.some(({ valid_until: until }) => until !== null && until > nowMs)) {
       throw new AccessError('conflict', 'the key is rotating already: a rotation without grace ends both secrets, or wait until the grace is over');
@@ -96,44 +103,59 @@ export async function rotateKey(db: Db, reference: string, graceMs: number, nowM
 
 /** Cuts the grace of a rotation now. */
 export function finishRotation(db: Db, reference: string, nowMs: number, options: ChangeOptions = {}): Promise<ApiKey> {
-  return changeKey(db, reference, nowMs, options, async ({ tx }, row) => {
+  return changeKey(db, reference, 'key.rotation_finished', nowMs, options, async ({ tx }, row) => {
     await tx.deleteFrom('api_key_secrets').where('key_id', '=', row.id).where('valid_until', 'is not', null).execute();
   });
 }
 
 /** For good: a tombstone of id, name and display form is all that stays. */
 export function deleteKey(db: Db, reference: string, nowMs: number, options: ChangeOptions = {}): Promise<ApiKey> {
-  return changeKey(db, reference, nowMs, options, (context, row) => bury(context, row));
+  return changeKey(db, reference, 'key.deleted', nowMs, options, (context, row) => bury(context, row, options.actor?.id ?? null));
 }
 
 /** Ends a user or an organization and the keys that it owns: a user's personal keys, never those of an organization. */
-export async function deleteOwner(db: Db, { type, id }: OwnerRef, nowMs: number): Promise<void> {
-  await change(db, nowMs, async (context) => {
-    const { tx, rev, touch } = context;
+export async function deleteOwner(db: Db, { type, id }: OwnerRef, nowMs: number, options: ChangeOptions = {}): Promise<void> {
+  await change(db, nowMs, options, async (context) => {
+    const { tx, rev, touch, record } = context;
     const { numUpdatedRows } = await tx.updateTable(type === 'user' ? 'users' : 'organizations').set({ status: 'deleted', updated_at: nowMs, rev })
       .where('id', '=', id).where('status', '=', 'active').executeTakeFirst();
     if (numUpdatedRows === 0n) throw new AccessError('not_found', `owner: there is no ${id}`);
     await tx.deleteFrom('memberships').where(type === 'user' ? 'user_id' : 'org_id', '=', id).execute();
     const rows = await tx.selectFrom('api_keys').selectAll().where('owner_id', '=', id).where('status', '!=', 'deleted').execute();
     for (const row of rows) {
-      await bury(context, row);
+      const before = auditView(await describeKey(tx, row, nowMs));
+      await bury(context, row, options.actor?.id ?? null);
       await write(context, row);
+      record({ action: 'key.deleted', owner: { type, id }, target: { type: 'key', id: row.id }, before });
     }
     await touch('owner', id);
+    record({ action: 'owner.deleted', owner: { type, id }, target: { type, id } });
   });
 }
 
-/** The key as it is inside the change's lock; what `run` makes of its row is written. */
+/** The key as it is inside the change's lock; what `run` makes of its row is written and recorded as `action`. */
 function changeKey(
-  db: Db, reference: string, nowMs: number, { ifRev }: ChangeOptions, run: (context: Change, row: KeyRow) => Promise<void> | void,
+  db: Db, reference: string, action: string, nowMs: number, options: ChangeOptions, run: (context: Change, row: KeyRow) => Promise<void> | void,
 ): Promise<ApiKey> {
-  return change(db, nowMs, async (context) => {
+  const { ifRev } = options;
+  return change(db, nowMs, options, async (context) => {
     const row = await findKey(context.tx, reference);
     if (ifRev !== undefined && ifRev !== row.rev) throw new AccessError('conflict', `the key was changed by somebody else: its revision is ${row.rev}, not ${ifRev}`);
+    const before = auditView(await describeKey(context.tx, row, nowMs));
     await run(context, row);
     await write(context, row);
-    return describeKey(context.tx, row, nowMs);
+    const key = await describeKey(context.tx, row, nowMs);
+    context.record({ action, owner: key.owner, target: { type: 'key', id: key.id }, before, after: auditView(key) });
+    return key;
   });
+}
+
+/** What a change of a key can change. */
+function auditView({ name, type, display, state, expiresAt, rotatingUntil, limits, allowedCidrs, budget, deployments }: ApiKey): object {
+  return {
+    name, type, display, state, expires_at: expiresAt, rotating_until: rotatingUntil, limits, allowed_cidrs: allowedCidrs,
+    budget: budget === null ? null : { tokens: budget.tokens, period: budget.period }, deployments: deployments.map(({ id }) => id),
+  };
 }
 
 async function write({ tx, rev, nowMs, touch }: Change, row: KeyRow): Promise<void> {
@@ -145,11 +167,12 @@ async function write({ tx, rev, nowMs, touch }: Change, row: KeyRow): Promise<vo
   await touch('key', id);
 }
 
-async function bury({ tx, nowMs }: Change, row: KeyRow): Promise<void> {
+async function bury({ tx, nowMs }: Change, row: KeyRow, deletedBy: string | null): Promise<void> {
   await tx.deleteFrom('api_key_secrets').where('key_id', '=', row.id).execute();
   await tx.deleteFrom('key_bindings').where('key_id', '=', row.id).execute();
   row.status = 'deleted';
   row.deleted_at = nowMs;
+  row.deleted_by = deletedBy;
 }
 
 async function bind(context: Change, { id, type }: KeyRow, owner: OwnerRef, deployments: readonly string[]): Promise<void> {
@@ -167,4 +190,12 @@ async function bind(context: Change, { id, type }: KeyRow, owner: OwnerRef, depl
 
 function limitColumns({ rpm, tpm, parallel }: KeyLimits = NO_LIMITS): Pick<KeyRow, 'limit_rpm' | 'limit_tpm' | 'limit_parallel'> {
   return { limit_rpm: rpm, limit_tpm: tpm, limit_parallel: parallel };
+}
+
+function cidrColumn(cidrs: readonly string[] | null): Pick<KeyRow, 'allowed_cidrs'> {
+  return { allowed_cidrs: cidrs === null ? null : JSON.stringify(cidrs) };
+}
+
+function budgetColumns(budget: KeyBudget | null): Pick<KeyRow, 'budget_tokens' | 'budget_period'> {
+  return { budget_tokens: budget?.tokens ?? null, budget_period: budget?.period ?? null };
 }

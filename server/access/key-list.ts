@@ -22,8 +22,12 @@ function reaches({ type, deployments }: ApiKey): string {
   return deployments.length === 0 ? 'nothing' : deployments.map(({ name }) => name).join(', ');
 }
 
-function limits({ limits: { rpm, tpm, parallel } }: ApiKey): string {
-  const parts = [rpm === null ? '' : `${rpm} rpm`, tpm === null ? '' : `${tpm} tpm`, parallel === null ? '' : `${parallel} parallel`].filter((part) => part !== '');
+function limits({ limits: { rpm, tpm, parallel }, allowedCidrs, budget }: ApiKey): string {
+  const parts = [
+    rpm === null ? '' : `${rpm} rpm`, tpm === null ? '' : `${tpm} tpm`, parallel === null ? '' : `${parallel} parallel`,
+    budget === null ? '' : `${budget.used} of ${budget.tokens} tokens${budget.period === 'total' ? '' : `/${budget.period}`}`,
+    allowedCidrs === null ? '' : `from ${allowedCidrs.length > 3 ? `${allowedCidrs.length} networks` : allowedCidrs.join(' ')}`,
+  ].filter((part) => part !== '');
   return parts.length === 0 ? 'none' : parts.join(', ');
 }
 

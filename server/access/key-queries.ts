@@ -1,30 +1,45 @@
+import { type SelectQueryBuilder, sql } from 'kysely';
 import { type ApiKey, keyState } from './api-key';
 import { AccessError } from './errors';
+import { periodEndMs } from './budget';
 import { PUBLIC_ID_PATTERN } from './key-format';
-import type { Db, KeyRow, Tx } from './schema';
+import { budgetOf, groupBy, inChunks, limitsOf, parseCidrs } from './key-rows';
+import type { AccessTables, Db, KeyRow, Tx } from './schema';
+import { readBudgetUses } from './usage';
 
 /** The three places where keys are managed: an account, an organization (both by owner), a deployment. */
 export interface KeyFilter {
   ownerId?: string;
   /** Keys that reach this deployment: those bound to it, and the user-level keys of its owner. */
   deploymentId?: string;
+  /** Keys bound to one of these, by id or name. */
+  boundTo?: readonly string[];
+  /** Part of the name, in any case of ASCII letters. */
+  search?: string;
   /** Tombstones too. */
   includeDeleted?: boolean;
 }
 
-const ID_CHUNK = 500;
+export async function listKeys(db: Db | Tx, filter: KeyFilter, nowMs: number): Promise<ApiKey[]> {
+  return describeKeys(db, await selectKeys(db, filter).orderBy('id').execute(), nowMs);
+}
 
-export async function listKeys(db: Db | Tx, { ownerId, deploymentId, includeDeleted = false }: KeyFilter, nowMs: number): Promise<ApiKey[]> {
-  let query = db.selectFrom('api_keys').selectAll().orderBy('id');
+export function selectKeys(db: Db | Tx, { ownerId, deploymentId, boundTo, search, includeDeleted = false }: KeyFilter): SelectQueryBuilder<AccessTables, 'api_keys', KeyRow> {
+  let query = db.selectFrom('api_keys').selectAll();
   if (!includeDeleted) query = query.where('status', '!=', 'deleted');
   if (ownerId !== undefined) query = query.where('owner_id', '=', ownerId);
+  if (search !== undefined) query = query.where(sql<boolean>`lower(name) like ${`%${search.toLowerCase().replace(/[\\%_]/g, '\\$&')}%`} escape '\\'`);
+  if (boundTo !== undefined) {
+    query = query.where('id', 'in', (eb) => eb.selectFrom('key_bindings').innerJoin('deployments', 'deployments.id', 'key_bindings.deployment_id').select('key_id')
+      .where((binding) => binding.or([binding('deployments.id', 'in', boundTo), binding('deployments.name', 'in', boundTo)])));
+  }
   if (deploymentId !== undefined) {
     query = query.where((eb) => eb.or([
       eb('id', 'in', eb.selectFrom('key_bindings').select('key_id').where('deployment_id', '=', deploymentId)),
       eb.and([eb('type', '=', 'user-level'), eb('owner_id', 'in', eb.selectFrom('deployments').select('owner_id').where('id', '=', deploymentId))]),
     ]));
   }
-  return describeKeys(db, await query.execute(), nowMs);
+  return query;
 }
 
 /** By `key_…`, public id, or a name that only one key has. Deleted keys are not found. */
@@ -44,7 +59,7 @@ export async function describeKey(db: Db | Tx, row: KeyRow, nowMs: number): Prom
   return (await describeKeys(db, [row], nowMs))[0];
 }
 
-async function describeKeys(db: Db | Tx, rows: readonly KeyRow[], nowMs: number): Promise<ApiKey[]> {
+export async function describeKeys(db: Db | Tx, rows: readonly KeyRow[], nowMs: number): Promise<ApiKey[]> {
   const owners = new Map<string, string>();
   for (const table of ['users', 'organizations'] as const) {
     for (const { id, name } of await inChunks(distinct(rows.map((row) => row.owner_id)), (ids) => db.selectFrom(table).select(['id', 'name']).where('id', 'in', ids).execute())) owners.set(id, name);
@@ -53,7 +68,10 @@ async function describeKeys(db: Db | Tx, rows: readonly KeyRow[], nowMs: number)
   const bindings = groupBy(await inChunks(keyIds, (ids) => db.selectFrom('key_bindings').innerJoin('deployments', 'deployments.id', 'key_bindings.deployment_id')
     .select(['key_id', 'deployments.id', 'deployments.name']).where('key_id', 'in', ids).orderBy('deployments.name').execute()));
   const older = groupBy(await inChunks(keyIds, (ids) => db.selectFrom('api_key_secrets').select(['key_id', 'valid_until']).where('key_id', 'in', ids).where('valid_until', '>', nowMs).execute()));
+  const budgetUses = await readBudgetUses(db, rows, nowMs);
   return rows.map((row) => {
+    const budget = budgetOf(row);
+    const used = budgetUses.get(row.id)?.tokens ?? 0;
     const rotatingUntil = older.get(row.id)?.[0].valid_until ?? null;
     return {
       id: row.id,
@@ -63,10 +81,12 @@ async function describeKeys(db: Db | Tx, rows: readonly KeyRow[], nowMs: number)
       type: row.type,
       deployments: (bindings.get(row.id) ?? []).map(({ id, name }) => ({ id, name })),
       display: row.display,
-      state: keyState(row, rotatingUntil, nowMs),
+      state: keyState(row, rotatingUntil, budget !== null && used >= budget.tokens, nowMs),
       expiresAt: row.expires_at,
       rotatingUntil,
-      limits: { rpm: row.limit_rpm, tpm: row.limit_tpm, parallel: row.limit_parallel },
+      limits: limitsOf(row),
+      allowedCidrs: parseCidrs(row.allowed_cidrs),
+      budget: budget === null ? null : { ...budget, used, resetsAt: periodEndMs(budget.period, nowMs) },
       createdBy: row.created_by,
       createdAt: row.created_at,
       updatedAt: row.updated_at,
@@ -75,23 +95,6 @@ async function describeKeys(db: Db | Tx, rows: readonly KeyRow[], nowMs: number)
       rev: row.rev,
     };
   });
-}
-
-/** Databases bound the number of parameters of a statement. */
-export async function inChunks<T>(ids: readonly string[], query: (ids: readonly string[]) => Promise<T[]>): Promise<T[]> {
-  const rows: T[] = [];
-  for (let start = 0; start < ids.length; start += ID_CHUNK) rows.push(...await query(ids.slice(start, start + ID_CHUNK)));
-  return rows;
-}
-
-export function groupBy<T extends { key_id: string }>(rows: readonly T[]): Map<string, T[]> {
-  const groups = new Map<string, T[]>();
-  for (const row of rows) {
-    const group = groups.get(row.key_id);
-    if (group === undefined) groups.set(row.key_id, [row]);
-    else group.push(row);
-  }
-  return groups;
 }
 
 function distinct(values: readonly string[]): string[] {

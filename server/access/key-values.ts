@@ -1,5 +1,6 @@
+import { CidrList } from './cidr';
 import { AccessError } from './errors';
-import type { KeyType } from './schema';
+import type { BudgetPeriod, KeyType } from './schema';
 
 export const KEY_TYPES = ['user-level', 'deployment-level'] as const satisfies readonly KeyType[];
 
@@ -13,11 +14,20 @@ export interface KeyLimits {
   parallel: number | null;
 }
 
+/** Prompt and completion tokens per period of UTC; `total` never begins anew. */
+export interface KeyBudget {
+  tokens: number;
+  period: BudgetPeriod;
+}
+
+export const BUDGET_PERIODS = ['day', 'week', 'month', 'total'] as const satisfies readonly BudgetPeriod[];
+
 export const NO_LIMITS: KeyLimits = { rpm: null, tpm: null, parallel: null };
 
 /** Longest grace of a rotation. */
 export const MAX_GRACE_MS = 30 * 24 * 3_600_000;
 const MAX_NAME_LENGTH = 100;
+const MAX_CIDRS = 100;
 const MAX_LIMIT = 2 ** 31 - 1;
 /** Control characters, line and paragraph separators, lone surrogates, bidirectional overrides: what could forge a line of a list. */
 const UNPRINTABLE = /[\p{Cc}\p{Zl}\p{Zp}\p{Cs}\u202a-\u202e\u2066-\u2069]/u;
@@ -49,6 +59,22 @@ export function checkLimits(value: Partial<KeyLimits>, current: KeyLimits = NO_L
     limits[name] = limit;
   }
   return limits;
+}
+
+/** Null is none. */
+export function checkBudget(value: KeyBudget | null): KeyBudget | null {
+  if (value === null) return null;
+  const { tokens, period } = value;
+  if (!BUDGET_PERIODS.includes(period)) throw wrong('budget', `a period of ${BUDGET_PERIODS.join(', ')}`);
+  if (!(Number.isSafeInteger(tokens) && tokens >= 1)) throw wrong('budget', 'a whole number of tokens, 1 or more');
+  return { tokens, period };
+}
+
+/** Null is everywhere. */
+export function checkCidrs(value: readonly string[] | null): string[] | null {
+  if (value === null) return null;
+  if (!Array.isArray(value) || value.length < 1 || value.length > MAX_CIDRS) throw wrong('allowed_cidrs', `1 to ${MAX_CIDRS} networks such as 10.0.0.0/8, or none at all for everywhere`);
+  return CidrList.parse('allowed_cidrs', value).texts;
 }
 
 /** Null is never. */

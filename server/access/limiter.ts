@@ -2,6 +2,13 @@ import type { KeyLimits } from './key-values';
 
 const WINDOW_MS = 60_000;
 
+/** A limit that is used up: which, how much it allows, and when it is worth trying again. */
+export interface LimitReached {
+  limit: keyof KeyLimits;
+  allowed: number;
+  retryAfterS: number;
+}
+
 /** Counts of the last two windows; the one before counts by the share of it that the last minute still covers. */
 interface Window {
   startMs: number;
@@ -28,25 +35,22 @@ export class KeyLimiter {
     return this.#usages.size;
   }
 
-  /** Counts a request; or says after how many seconds it is worth trying again. */
-  admit(keyId: string, { rpm, tpm, parallel }: KeyLimits): { retryAfterS: number } | { done(tokens: number): void } {
+  /** Counts a request and returns what is to be called at its end; or says which limit is used up. */
+  admit(keyId: string, { rpm, tpm, parallel }: KeyLimits): LimitReached | ((tokens: number) => void) {
     const nowMs = this.#monotonicMs();
     const usage = this.#usage(keyId, nowMs);
-    if (parallel !== null && usage.numOpen >= parallel) return { retryAfterS: 1 };
+    if (parallel !== null && usage.numOpen >= parallel) return { limit: 'parallel', allowed: parallel, retryAfterS: 1 };
     // A request of unknown length is let in while anything is left of the minute's tokens.
-    const waitMs = Math.max(rpm === null ? 0 : waitFor(usage.requests, rpm - 1, nowMs), tpm === null ? 0 : waitFor(usage.tokens, tpm - 1, nowMs));
-    if (waitMs > 0) return { retryAfterS: Math.max(1, Math.ceil(waitMs / 1000)) };
+    const requestsMs = rpm === null ? 0 : waitFor(usage.requests, rpm - 1, nowMs);
+    const tokensMs = tpm === null ? 0 : waitFor(usage.tokens, tpm - 1, nowMs);
+    if (rpm !== null && requestsMs > 0 && requestsMs >= tokensMs) return { limit: 'rpm', allowed: rpm, retryAfterS: seconds(requestsMs) };
+    if (tpm !== null && tokensMs > 0) return { limit: 'tpm', allowed: tpm, retryAfterS: seconds(tokensMs) };
     usage.requests.current++;
     usage.numOpen++;
-    let isOpen = true;
-    return {
-      done: (tokens) => {
-        if (!isOpen) return;
-        isOpen = false;
-        usage.numOpen--;
-        roll(usage.tokens, this.#monotonicMs());
-        usage.tokens.current += tokens;
-      },
+    return (tokens) => {
+      usage.numOpen--;
+      roll(usage.tokens, this.#monotonicMs());
+      usage.tokens.current += tokens;
     };
   }
 
@@ -69,6 +73,10 @@ export class KeyLimiter {
     roll(usage.tokens, nowMs);
     return usage;
   }
+}
+
+function seconds(ms: number): number {
+  return Math.max(1, Math.ceil(ms / 1000));
 }
 
 function roll(window: Window, nowMs: number): void {

@@ -25,12 +25,12 @@ export async function migrate(db: Db): Promise<void> {
   });
 }
 
-function isPostgres(db: Db): boolean {
+export function isPostgres(db: Db | Tx): boolean {
   return db.getExecutor().adapter instanceof PostgresAdapter;
 }
 
 /** Steps are only ever added. */
-const MIGRATIONS: readonly ((tx: Tx) => Promise<void>)[] = [createOwners, createKeys, createFeed];
+const MIGRATIONS: readonly ((tx: Tx) => Promise<void>)[] = [createOwners, createKeys, createFeed, limitKeys, keepAudit, boundFeed];
 
 async function createOwners(tx: Tx): Promise<void> {
   for (const table of ['users', 'organizations'] as const) {
@@ -117,4 +117,72 @@ async function createFeed(tx: Tx): Promise<void> {
     .addColumn('epoch', 'text', (column) => column.notNull())
     .execute();
   await tx.insertInto('auth_state').values({ id: 1, rev: 0, epoch: randomBytes(16).toString('hex') }).execute();
+}
+
+/** Where a key may be used from, how many tokens in a day, a week or a month, and what it used. */
+async function limitKeys(tx: Tx): Promise<void> {
+  for (const name of ['allowed_cidrs', 'deleted_by'] as const) await tx.schema.alterTable('api_keys').addColumn(name, 'text').execute();
+  await tx.schema.alterTable('api_keys').addColumn('budget_tokens', 'bigint', (column) => column.check(sql`budget_tokens > 0`)).execute();
+  await tx.schema.alterTable('api_keys').addColumn('budget_period', 'text', (column) => column.check(sql`budget_period in ('day', 'week', 'month', 'total')`)).execute();
+  await tx.schema.createTable('key_usage')
+    .addColumn('key_id', 'text', (column) => column.notNull().references('api_keys.id').onDelete('cascade'))
+    .addColumn('day', 'integer', (column) => column.notNull())
+    .addColumn('requests', 'bigint', (column) => column.notNull())
+    .addColumn('tokens', 'bigint', (column) => column.notNull())
+    .addPrimaryKeyConstraint('key_usage_pk', ['key_id', 'day'])
+    .execute();
+}
+
+async function keepAudit(tx: Tx): Promise<void> {
+  for (const name of ['event_seq', 'audit_seq'] as const) {
+    await tx.schema.alterTable('auth_state').addColumn(name, 'bigint', (column) => column.notNull().defaultTo(0)).execute();
+  }
+  await tx.schema.alterTable('auth_state').addColumn('audit_hash', 'text', (column) => column.notNull().defaultTo('')).execute();
+  await tx.schema.createTable('events')
+    .addColumn('seq', 'bigint', (column) => column.primaryKey())
+    .addColumn('at', 'bigint', (column) => column.notNull())
+    .addColumn('type', 'text', (column) => column.notNull())
+    .addColumn('owner_id', 'text', (column) => column.notNull())
+    .addColumn('target_type', 'text', (column) => column.notNull())
+    .addColumn('target_id', 'text', (column) => column.notNull())
+    .addColumn('data', 'text', (column) => column.notNull())
+    .execute();
+  await tx.schema.createTable('audit_events')
+    .addColumn('seq', 'bigint', (column) => column.primaryKey())
+    .addColumn('id', 'text', (column) => column.notNull().unique())
+    .addColumn('at', 'bigint', (column) => column.notNull())
+    .addColumn('actor_type', 'text', (column) => column.notNull().check(sql`actor_type in ('user', 'key', 'system')`))
+    .addColumn('actor_id', 'text', (column) => column.notNull())
+    .addColumn('org_id', 'text')
+    .addColumn('action', 'text', (column) => column.notNull())
+    .addColumn('target_type', 'text', (column) => column.notNull())
+    .addColumn('target_id', 'text', (column) => column.notNull())
+    .addColumn('ip', 'text')
+    .addColumn('user_agent', 'text')
+    .addColumn('before', 'text')
+    .addColumn('after', 'text')
+    .addColumn('result', 'text', (column) => column.notNull().check(sql`result in ('ok', 'denied', 'error')`))
+    .addColumn('prev_hash', 'text', (column) => column.notNull())
+    .addColumn('hash', 'text', (column) => column.notNull())
+    .execute();
+  await tx.schema.createIndex('audit_events_target').on('audit_events').columns(['target_id', 'seq']).execute();
+  if (isPostgres(tx)) {
+    await sql`create function audit_events_append_only() returns trigger language plpgsql as $$ begin raise exception 'audit_events is append only'; end $$`.execute(tx);
+    await sql`create trigger audit_events_append_only before update or delete or truncate on audit_events for each statement execute function audit_events_append_only()`.execute(tx);
+  } else {
+    for (const verb of ['update', 'delete']) {
+      await sql`create trigger ${sql.ref(`audit_events_no_${verb}`)} before ${sql.raw(verb)} on audit_events begin select raise(abort, 'audit_events is append only'); end`.execute(tx);
+    }
+  }
+}
+
+/** The feed forgets what every follower has long applied, and followers say what they have. */
+async function boundFeed(tx: Tx): Promise<void> {
+  await tx.schema.alterTable('auth_state').addColumn('pruned_rev', 'bigint', (column) => column.notNull().defaultTo(0)).execute();
+  await tx.schema.createTable('gateway_heartbeats')
+    .addColumn('gateway_id', 'text', (column) => column.primaryKey())
+    .addColumn('applied_rev', 'bigint', (column) => column.notNull())
+    .addColumn('seen_at', 'bigint', (column) => column.notNull())
+    .addColumn('version', 'text', (column) => column.notNull())
+    .execute();
 }

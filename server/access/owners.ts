@@ -1,4 +1,5 @@
-import { type Change, change } from './change';
+import type { ChangeRecord } from './audit';
+import { type Change, change, type ChangeOptions } from './change';
 import { AccessError } from './errors';
 import { newId } from './ids';
 import { checkText } from './key-values';
@@ -43,13 +44,15 @@ export async function findOwner(db: Db | Tx, { type, name }: OwnerName): Promise
   return row === undefined ? undefined : { type, id: row.id };
 }
 
-export async function ensureOwner({ tx, rev, nowMs, touch }: Change, owner: OwnerName): Promise<OwnerRef> {
+export async function ensureOwner({ tx, rev, nowMs, touch, record }: Change, owner: OwnerName): Promise<OwnerRef> {
   const found = await findOwner(tx, owner);
   if (found !== undefined) return found;
   const id = newId(ID_PREFIXES[owner.type], nowMs);
   await tx.insertInto(TABLES[owner.type]).values({ id, name: owner.name, status: 'active', created_at: nowMs, updated_at: nowMs, rev }).execute();
   await touch('owner', id);
-  return { type: owner.type, id };
+  const ref = { type: owner.type, id };
+  record({ action: 'owner.created', owner: ref, target: ref, after: { name: owner.name } });
+  return ref;
 }
 
 /** By id (`dep_…`) or by name among the owner's. */
@@ -59,7 +62,7 @@ export async function findDeployment(db: Db | Tx, ownerId: string, idOrName: str
   return row === undefined ? undefined : toDeploymentRef(row);
 }
 
-export async function ensureDeployment({ tx, rev, nowMs, touch }: Change, owner: OwnerRef, idOrName: string): Promise<DeploymentRef> {
+export async function ensureDeployment({ tx, rev, nowMs, touch, record }: Change, owner: OwnerRef, idOrName: string): Promise<DeploymentRef> {
   const found = await findDeployment(tx, owner.id, idOrName);
   if (found !== undefined) return found;
   // An id is never a name: the caller means a deployment of another owner, or none.
@@ -70,39 +73,52 @@ export async function ensureDeployment({ tx, rev, nowMs, touch }: Change, owner:
   };
   await tx.insertInto('deployments').values(row).execute();
   await touch('deployment', row.id);
+  record({ action: 'deployment.created', owner, target: { type: 'deployment', id: row.id }, after: { name: row.name } });
   return toDeploymentRef(row);
 }
 
 /** The deployment of that owner, made where it is missing. Finding it changes nothing. */
-export async function openDeployment(db: Db, owner: OwnerName, name: string, nowMs: number): Promise<DeploymentRef> {
+export async function openDeployment(db: Db, owner: OwnerName, name: string, nowMs: number, options: ChangeOptions = {}): Promise<DeploymentRef> {
   const ownerRef = await findOwner(db, owner);
   const found = ownerRef === undefined ? undefined : await findDeployment(db, ownerRef.id, name);
-  return found ?? change(db, nowMs, async (context) => ensureDeployment(context, await ensureOwner(context, owner), name));
+  return found ?? change(db, nowMs, options, async (context) => ensureDeployment(context, await ensureOwner(context, owner), name));
 }
 
 /** Requests without a key are refused from the moment that followers have applied it; the key check itself does not look at this. */
-export async function setAccessControl(db: Db, deploymentId: string, isOn: boolean, nowMs: number): Promise<DeploymentRef> {
-  return change(db, nowMs, async ({ tx, rev, touch }) => {
-    const row = await tx.updateTable('deployments').set({ access_control: isOn ? 1 : 0, updated_at: nowMs, rev }).where('id', '=', deploymentId).returningAll().executeTakeFirst();
-    if (row === undefined) throw new AccessError('not_found', `deployment: there is no ${deploymentId}`);
+export async function setAccessControl(db: Db, deploymentId: string, isOn: boolean, nowMs: number, options: ChangeOptions = {}): Promise<DeploymentRef> {
+  return change(db, nowMs, options, async ({ tx, rev, touch, record }) => {
+    const row = await lockedDeployment(tx, deploymentId);
+    await tx.updateTable('deployments').set({ access_control: isOn ? 1 : 0, updated_at: nowMs, rev }).where('id', '=', deploymentId).execute();
     await touch('deployment', row.id);
-    return toDeploymentRef(row);
+    record({ ...recordOf(row), action: 'deployment.access_control', before: { access_control: row.access_control === 1 }, after: { access_control: isOn } });
+    return toDeploymentRef({ ...row, access_control: isOn ? 1 : 0 });
   });
 }
 
 /** Bindings go with it; a deployment-level key that has none left is refused everywhere and stays for its owner to see. */
-export async function deleteDeployment(db: Db, deploymentId: string, nowMs: number): Promise<void> {
-  await change(db, nowMs, async ({ tx, rev, touch }) => {
+export async function deleteDeployment(db: Db, deploymentId: string, nowMs: number, options: ChangeOptions = {}): Promise<void> {
+  await change(db, nowMs, options, async ({ tx, rev, touch, record }) => {
+    const row = await lockedDeployment(tx, deploymentId);
     const bound = await tx.selectFrom('key_bindings').select('key_id').where('deployment_id', '=', deploymentId).execute();
     for (const { key_id: keyId } of bound) {
       await tx.updateTable('api_keys').set({ rev, updated_at: nowMs }).where('id', '=', keyId).execute();
       await touch('key', keyId);
     }
     await tx.deleteFrom('key_bindings').where('deployment_id', '=', deploymentId).execute();
-    const { numDeletedRows } = await tx.deleteFrom('deployments').where('id', '=', deploymentId).executeTakeFirst();
-    if (numDeletedRows === 0n) throw new AccessError('not_found', `deployment: there is no ${deploymentId}`);
+    await tx.deleteFrom('deployments').where('id', '=', deploymentId).execute();
     await touch('deployment', deploymentId);
+    record({ ...recordOf(row), action: 'deployment.deleted', before: { name: row.name, keys: bound.map(({ key_id: keyId }) => keyId) } });
   });
+}
+
+async function lockedDeployment(tx: Tx, deploymentId: string): Promise<DeploymentRow> {
+  const row = await tx.selectFrom('deployments').selectAll().where('id', '=', deploymentId).executeTakeFirst();
+  if (row === undefined) throw new AccessError('not_found', `deployment: there is no ${deploymentId}`);
+  return row;
+}
+
+function recordOf({ id, owner_type: type, owner_id: ownerId }: DeploymentRow): Pick<ChangeRecord, 'owner' | 'target'> {
+  return { owner: { type, id: ownerId }, target: { type: 'deployment', id } };
 }
 
 function toDeploymentRef({ id, owner_type: ownerType, owner_id: ownerId, name, access_control: accessControl }: DeploymentRow): DeploymentRef {

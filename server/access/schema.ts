@@ -1,4 +1,4 @@
-import type { Kysely, Transaction } from 'kysely';
+import type { Generated, Kysely, Transaction } from 'kysely';
 
 /** Times are UTC milliseconds; flags are 0 and 1; `rev` is the revision that last changed the row. */
 export interface AccessTables {
@@ -9,16 +9,35 @@ export interface AccessTables {
   api_keys: KeyRow;
   api_key_secrets: SecretRow;
   key_bindings: { key_id: string; deployment_id: string; created_at: number };
+  /** What each key used, by UTC day: days since 1970. Written in batches, apart from the keys. */
+  key_usage: { key_id: string; day: number; requests: number; tokens: number };
   auth_revisions: { rev: number; entity: RevisionEntity; entity_id: string; at: number };
   /** One row. Every change increments `rev` first, which also makes writers wait for one another. */
-  auth_state: { id: 1; rev: number; epoch: string };
+  auth_state: {
+    id: 1;
+    rev: number;
+    epoch: string;
+    /** Up to here the revisions are gone from the feed. */
+    pruned_rev: Generated<number>;
+    event_seq: Generated<number>;
+    audit_seq: Generated<number>;
+    /** The last link of the audit chain. */
+    audit_hash: Generated<string>;
+  };
+  gateway_heartbeats: { gateway_id: string; applied_rev: number; seen_at: number; version: string };
+  events: EventRow;
+  /** Append only: triggers refuse updates and deletes. */
+  audit_events: AuditRow;
   schema_versions: { component: string; version: number };
 }
 
 export type OwnerType = 'user' | 'org';
 export type MemberRole = 'owner' | 'admin' | 'developer' | 'viewer';
 export type KeyType = 'user-level' | 'deployment-level';
+export type BudgetPeriod = 'day' | 'week' | 'month' | 'total';
 export type RevisionEntity = 'key' | 'deployment' | 'owner';
+export type ActorType = 'user' | 'key' | 'system';
+export type TargetType = 'key' | 'deployment' | 'user' | 'org';
 
 export interface OwnerRow {
   id: string;
@@ -54,12 +73,17 @@ export interface KeyRow {
   limit_rpm: number | null;
   limit_tpm: number | null;
   limit_parallel: number | null;
+  /** A JSON array of networks; null is everywhere. */
+  allowed_cidrs: string | null;
+  budget_tokens: number | null;
+  budget_period: BudgetPeriod | null;
   created_by: string | null;
   last_used_at: number | null;
   last_used_ip: string | null;
   created_at: number;
   updated_at: number;
   deleted_at: number | null;
+  deleted_by: string | null;
   rev: number;
 }
 
@@ -71,6 +95,38 @@ export interface SecretRow {
   valid_from: number;
   /** Set when a rotation gave the key a newer secret. */
   valid_until: number | null;
+}
+
+export interface EventRow {
+  seq: number;
+  at: number;
+  /** `key.created` and the like. */
+  type: string;
+  owner_id: string;
+  target_type: TargetType;
+  target_id: string;
+  /** A JSON object. */
+  data: string;
+}
+
+export interface AuditRow {
+  seq: number;
+  id: string;
+  at: number;
+  actor_type: ActorType;
+  actor_id: string;
+  org_id: string | null;
+  action: string;
+  target_type: TargetType;
+  target_id: string;
+  ip: string | null;
+  user_agent: string | null;
+  /** JSON objects without secrets. */
+  before: string | null;
+  after: string | null;
+  result: 'ok' | 'denied' | 'error';
+  prev_hash: string;
+  hash: string;
 }
 
 export type Db = Kysely<AccessTables>;

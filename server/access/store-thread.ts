@@ -1,6 +1,7 @@
 import { parentPort, workerData } from 'node:worker_threads';
 import { AccessError } from './errors';
 import type { DatabaseLocation } from './location';
+import { listen } from './notifications';
 import { type AccessStore, openStore } from './store';
 
 /** One call of the store, and its answer. */
@@ -8,6 +9,11 @@ export interface StoreCall {
   id: number;
   method: keyof AccessStore;
   args: unknown[];
+}
+
+/** What comes unasked: another process changed something. */
+export interface StorePush {
+  push: true;
 }
 
 export type StoreAnswer = { id: number; value: unknown } | { id: number; error: { code: AccessError['code'] | undefined; message: string } };
@@ -24,7 +30,9 @@ function serveStore(port: NonNullable<typeof parentPort>, location: DatabaseLoca
       return { id, error: { code: error instanceof AccessError ? error.code : undefined, message: (error as Error).message } };
     }
   };
-  port.on('message', (call: StoreCall) => void answer(call).then((reply) => {
+  const listener = listen(location, () => port.postMessage({ push: true } satisfies StorePush));
+  port.on('message', (call: StoreCall) => void answer(call).then(async (reply) => {
+    if (call.method === 'close') await listener?.close();
     port.postMessage(reply);
     if (call.method === 'close') port.close();
   }));

@@ -1,15 +1,22 @@
 import type { ApiKey, NewKey } from './api-key';
+import { type AuditFilter, readAudit, readEvents, verifyAudit } from './audit';
+import { type BudgetUse, dayOf } from './budget';
+import type { ChangeOptions } from './change';
 import { openDatabase } from './database';
-import { type FeedChanges, type FeedState, type KeyRecord, type KeyUse, readChanges, readDigest, readPage, readState, recordUses, type TableDigest } from './feed';
-import { type ChangeOptions, createKey, deleteKey, deleteOwner, editKey, finishRotation, type KeyEdit, type KeySpec, rotateKey, setKeyEnabled } from './key-changes';
+import { type FeedChanges, type FeedState, type KeyRecord, readChanges, readDigest, readPage, readState, type TableDigest } from './feed';
+import { beat, type Heartbeat, leave, type Propagation, readPropagation } from './gateways';
+import { createKey, deleteKey, deleteOwner, editKey, finishRotation, type KeyEdit, type KeySpec, rotateKey, setKeyEnabled } from './key-changes';
+import { type KeyPage, type KeyPaging, pageKeys } from './key-pages';
 import { describeKey, findKey, type KeyFilter, listKeys } from './key-queries';
+import type { KeyUse } from './key-uses';
 import type { DatabaseLocation } from './location';
 import { deleteDeployment, type DeploymentRef, findOwner, openDeployment, type OwnerName, type OwnerRef, setAccessControl } from './owners';
-import type { Db } from './schema';
+import type { AuditRow, Db, EventRow } from './schema';
+import { readUsage, recordUses } from './usage';
 
 /** All that is done with the database, in values that can cross a thread. Every change is on disk when its promise resolves. */
 export interface AccessStore {
-  createKey(spec: KeySpec): Promise<NewKey>;
+  createKey(spec: KeySpec, options?: ChangeOptions): Promise<NewKey>;
   editKey(reference: string, edit: KeyEdit, options?: ChangeOptions): Promise<ApiKey>;
   setKeyEnabled(reference: string, isEnabled: boolean, options?: ChangeOptions): Promise<ApiKey>;
   rotateKey(reference: string, graceMs: number, options?: ChangeOptions): Promise<NewKey>;
@@ -17,16 +24,29 @@ export interface AccessStore {
   deleteKey(reference: string, options?: ChangeOptions): Promise<ApiKey>;
   getKey(reference: string): Promise<ApiKey>;
   listKeys(filter?: KeyFilter): Promise<ApiKey[]>;
+  pageKeys(filter: KeyFilter, paging: KeyPaging): Promise<KeyPage>;
+  /** What a key used by day of UTC, oldest first, from `fromMs` on. */
+  readUsage(reference: string, fromMs: number): Promise<{ day: number; requests: number; tokens: number }[]>;
   findOwner(owner: OwnerName): Promise<OwnerRef | undefined>;
-  deleteOwner(owner: OwnerRef): Promise<void>;
-  openDeployment(owner: OwnerName, name: string): Promise<DeploymentRef>;
-  setAccessControl(deploymentId: string, isOn: boolean): Promise<DeploymentRef>;
-  deleteDeployment(deploymentId: string): Promise<void>;
+  deleteOwner(owner: OwnerRef, options?: ChangeOptions): Promise<void>;
+  openDeployment(owner: OwnerName, name: string, options?: ChangeOptions): Promise<DeploymentRef>;
+  setAccessControl(deploymentId: string, isOn: boolean, options?: ChangeOptions): Promise<DeploymentRef>;
+  deleteDeployment(deploymentId: string, options?: ChangeOptions): Promise<void>;
+  /** Newest first. */
+  readAudit(filter: AuditFilter): Promise<AuditRow[]>;
+  /** The number of the first row that is missing or was changed, else undefined. */
+  verifyAudit(): Promise<number | undefined>;
+  /** After `afterSeq`, oldest first. */
+  readEvents(afterSeq: number, limit?: number): Promise<EventRow[]>;
+  /** Which serving processes have applied a revision. */
+  readPropagation(rev: number): Promise<Propagation>;
   readState(): Promise<FeedState>;
   readPage(afterId: string, limit: number): Promise<KeyRecord[]>;
   readChanges(rev: number): Promise<FeedChanges>;
   readDigest(): Promise<{ state: FeedState; digest: TableDigest } | undefined>;
-  recordUses(uses: readonly KeyUse[]): Promise<void>;
+  recordUses(uses: readonly KeyUse[]): Promise<BudgetUse[]>;
+  beat(heartbeat: Heartbeat): Promise<void>;
+  leave(gatewayId: string): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -37,7 +57,7 @@ export async function openStore(location: DatabaseLocation, now: () => number = 
 
 function createStore(db: Db, now: () => number): AccessStore {
   return {
-    createKey: (spec) => createKey(db, spec, now()),
+    createKey: (spec, options) => createKey(db, spec, now(), options),
     editKey: (reference, edit, options) => editKey(db, reference, edit, now(), options),
     setKeyEnabled: (reference, isEnabled, options) => setKeyEnabled(db, reference, isEnabled, now(), options),
     rotateKey: (reference, graceMs, options) => rotateKey(db, reference, graceMs, now(), options),
@@ -45,16 +65,24 @@ function createStore(db: Db, now: () => number): AccessStore {
     deleteKey: (reference, options) => deleteKey(db, reference, now(), options),
     getKey: async (reference) => describeKey(db, await findKey(db, reference), now()),
     listKeys: (filter = {}) => listKeys(db, filter, now()),
+    pageKeys: (filter, paging) => pageKeys(db, filter, paging, now()),
+    readUsage: async (reference, fromMs) => readUsage(db, (await findKey(db, reference)).id, dayOf(fromMs)),
     findOwner: (owner) => findOwner(db, owner),
-    deleteOwner: (owner) => deleteOwner(db, owner, now()),
-    openDeployment: (owner, name) => openDeployment(db, owner, name, now()),
-    setAccessControl: (deploymentId, isOn) => setAccessControl(db, deploymentId, isOn, now()),
-    deleteDeployment: (deploymentId) => deleteDeployment(db, deploymentId, now()),
+    deleteOwner: (owner, options) => deleteOwner(db, owner, now(), options),
+    openDeployment: (owner, name, options) => openDeployment(db, owner, name, now(), options),
+    setAccessControl: (deploymentId, isOn, options) => setAccessControl(db, deploymentId, isOn, now(), options),
+    deleteDeployment: (deploymentId, options) => deleteDeployment(db, deploymentId, now(), options),
+    readAudit: (filter) => readAudit(db, filter),
+    verifyAudit: () => verifyAudit(db),
+    readEvents: (afterSeq, limit) => readEvents(db, afterSeq, limit),
+    readPropagation: (rev) => readPropagation(db, rev, now()),
     readState: () => readState(db),
-    readPage: (afterId, limit) => readPage(db, afterId, limit),
-    readChanges: (rev) => readChanges(db, rev),
+    readPage: (afterId, limit) => readPage(db, afterId, limit, now()),
+    readChanges: (rev) => readChanges(db, rev, now()),
     readDigest: () => readDigest(db),
-    recordUses: (uses) => recordUses(db, uses),
+    recordUses: (uses) => recordUses(db, uses, now()),
+    beat: (heartbeat) => beat(db, heartbeat, now()),
+    leave: (gatewayId) => leave(db, gatewayId),
     close: () => db.destroy(),
   };
 }

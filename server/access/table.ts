@@ -1,6 +1,7 @@
+import { CidrList } from './cidr';
 import { EXPIRY_MODULUS, type KeyRecord, type TableDigest } from './feed';
 import { FingerprintSlots } from './fingerprint';
-import type { KeyLimits } from './key-values';
+import type { KeyBudget, KeyLimits } from './key-values';
 
 /** One key in memory. Replaced as a whole when the key changes. */
 export interface KeyEntry {
@@ -10,6 +11,9 @@ export interface KeyEntry {
   readonly isEnabled: boolean;
   readonly expiresAt: number | null;
   readonly limits: KeyLimits | null;
+  readonly budget: KeyBudget | null;
+  /** Null: from everywhere. */
+  readonly networks: CidrList | null;
   /** Null: every deployment of the owner. */
   readonly deployments: readonly string[] | null;
   readonly secret: SecretEntry | undefined;
@@ -37,6 +41,8 @@ export class KeyTable {
   readonly #publicIds = new Map<string, string>();
   /** Ids of owners and deployments come again and again. */
   readonly #shared = new Map<string, string>();
+  /** An office has one list and many keys. */
+  readonly #sharedNetworks = new Map<string, CidrList>();
   readonly #slots = new FingerprintSlots();
   readonly #dummySlot = this.#slots.add(Buffer.alloc(32));
   readonly #digest: TableDigest = { numKeys: 0, numEnabled: 0, revSum: 0, expirySum: 0, numSecrets: 0, numBindings: 0 };
@@ -65,6 +71,8 @@ export class KeyTable {
       isEnabled: record.isEnabled,
       expiresAt: record.expiresAt,
       limits: record.limits,
+      budget: record.budget,
+      networks: record.allowedCidrs === null ? null : this.#shareNetworks(record.allowedCidrs),
       deployments: record.deployments?.map((id) => this.#share(id)) ?? null,
       secret: keep(record.secrets[0]),
       olderSecret: keep(record.secrets[1]),
@@ -90,22 +98,20 @@ export class KeyTable {
     for (const keyId of [...this.#publicIds.keys()]) if (!keyIds.has(keyId)) this.remove(keyId);
   }
 
-  /** In constant time for a key whose fingerprints are known. */
-  match(entry: KeyEntry, fingerprint: Buffer, nowMs: number): Match {
-    const first = this.#matchSecret(entry.secret, fingerprint, nowMs);
-    const second = this.#matchSecret(entry.olderSecret, fingerprint, nowMs);
-    if (first === 'match' || second === 'match') return 'match';
-    return first === 'unknown' || second === 'unknown' ? 'unknown' : 'mismatch';
-  }
-
-  /** The same work for a public id that no key has. */
-  matchNothing(fingerprint: Buffer): void {
-    this.#slots.equals(this.#dummySlot, fingerprint);
+  /**
+   * The same two comparisons, each in constant time, whether the id is known (`entry`), the key is rotating, or neither. `unknown`: argon2
+   * has to decide.
+   */
+  match(entry: KeyEntry | undefined, fingerprint: Buffer, nowMs: number): Match {
+    const isFirst = this.#equals(entry?.secret, fingerprint);
+    const isSecond = this.#equals(entry?.olderSecret, fingerprint);
+    if ((isFirst && isKnown(entry?.secret, nowMs)) || (isSecond && isKnown(entry?.olderSecret, nowMs))) return 'match';
+    return isOpen(entry?.secret, nowMs) || isOpen(entry?.olderSecret, nowMs) ? 'unknown' : 'mismatch';
   }
 
   /** What argon2 still has to decide for this key. */
   unknownSecrets(entry: KeyEntry, nowMs: number): SecretEntry[] {
-    return [entry.secret, entry.olderSecret].filter((secret): secret is SecretEntry => secret !== undefined && isLive(secret, nowMs) && secret.slot === NO_SLOT);
+    return [entry.secret, entry.olderSecret].filter((secret): secret is SecretEntry => isOpen(secret, nowMs));
   }
 
   /** Remembers the fingerprint of a secret that was verified, or made here; false when the key no longer has this secret. */
@@ -120,10 +126,9 @@ export class KeyTable {
     return true;
   }
 
-  #matchSecret(secret: SecretEntry | undefined, fingerprint: Buffer, nowMs: number): Match {
-    if (secret === undefined || !isLive(secret, nowMs)) return 'mismatch';
-    if (secret.slot === NO_SLOT) return 'unknown';
-    return this.#slots.equals(secret.slot, fingerprint) ? 'match' : 'mismatch';
+  /** Where there is no fingerprint to compare with, the dummy's is: its answer is never used. */
+  #equals(secret: SecretEntry | undefined, fingerprint: Buffer): boolean {
+    return this.#slots.equals(secret === undefined || secret.slot === NO_SLOT ? this.#dummySlot : secret.slot, fingerprint);
   }
 
   /** A version of a key never gets another secret, so its fingerprint stays. */
@@ -149,6 +154,13 @@ export class KeyTable {
     digest.numBindings += sign * (entry.deployments?.length ?? 0);
   }
 
+  #shareNetworks(cidrs: readonly string[]): CidrList {
+    const text = cidrs.join();
+    const known = this.#sharedNetworks.get(text) ?? CidrList.ofStored(cidrs);
+    this.#sharedNetworks.set(text, known);
+    return known;
+  }
+
   #share(id: string): string {
     const known = this.#shared.get(id);
     if (known !== undefined) return known;
@@ -159,4 +171,13 @@ export class KeyTable {
 
 function isLive({ validUntil }: SecretEntry, nowMs: number): boolean {
   return validUntil === null || validUntil > nowMs;
+}
+
+function isKnown(secret: SecretEntry | undefined, nowMs: number): boolean {
+  return secret !== undefined && secret.slot !== NO_SLOT && isLive(secret, nowMs);
+}
+
+/** Live, and its fingerprint is not known yet. */
+function isOpen(secret: SecretEntry | undefined, nowMs: number): secret is SecretEntry {
+  return secret !== undefined && secret.slot === NO_SLOT && isLive(secret, nowMs);
 }

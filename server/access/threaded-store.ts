@@ -3,27 +3,34 @@ import path from 'node:path';
 import { Worker } from 'node:worker_threads';
 import { AccessError } from './errors';
 import type { DatabaseLocation } from './location';
+import { listen } from './notifications';
 import { type AccessStore, openStore } from './store';
-import type { StoreAnswer, StoreCall } from './store-thread';
+import type { StoreAnswer, StoreCall, StorePush } from './store-thread';
 
 const THREAD_FILE = path.join(__dirname, 'store-thread.js');
 
 export type CreateThread = (location: DatabaseLocation) => Worker;
 
 /**
- * The store of a serving process, in a thread of its own: a slow disk or a lock held by another process never holds up requests. Run
+ * The store of a serving process, with a push when another process changed something and the database can tell; in a thread of its own: a slow disk or a lock held by another process never holds up requests. Run
  * from sources that are not compiled (tests), where the thread has no file, it stays in this thread.
  */
-export async function openServingStore(location: DatabaseLocation, createThread?: CreateThread): Promise<AccessStore> {
+export async function openServingStore(location: DatabaseLocation, onPush: () => void, createThread?: CreateThread): Promise<AccessStore> {
   const isCompiled = fs.existsSync(THREAD_FILE);
-  if (createThread === undefined && !isCompiled) return openStore(location);
-  const thread = new StoreThread(() => (createThread ?? startThread)(location));
+  if (createThread === undefined && !isCompiled) return openHere(location, onPush);
+  const thread = new StoreThread(() => (createThread ?? startThread)(location), onPush);
   const store = new Proxy({} as AccessStore, {
     // Awaiting the store itself must not call it.
     get: (_target, method) => (typeof method === 'string' && method !== 'then' ? (...args: unknown[]) => thread.call(method as keyof AccessStore, args) : undefined),
   });
   await store.readState();
   return store;
+}
+
+async function openHere(location: DatabaseLocation, onPush: () => void): Promise<AccessStore> {
+  const store = await openStore(location);
+  const listener = listen(location, onPush);
+  return { ...store, close: async () => { await listener?.close(); await store.close(); } };
 }
 
 function startThread(location: DatabaseLocation): Worker {
@@ -38,13 +45,15 @@ interface PendingCall {
 /** Calls across the thread boundary. A thread that died fails its open calls and is started again at the next one. */
 class StoreThread {
   readonly #start: () => Worker;
+  readonly #onPush: () => void;
   readonly #pending = new Map<number, PendingCall>();
   #worker: Worker | undefined;
   #isClosed = false;
   #lastId = 0;
 
-  constructor(start: () => Worker) {
+  constructor(start: () => Worker, onPush: () => void) {
     this.#start = start;
+    this.#onPush = onPush;
   }
 
   async call(method: keyof AccessStore, args: unknown[]): Promise<unknown> {
@@ -71,7 +80,10 @@ class StoreThread {
       for (const call of this.#pending.values()) call.reject(error);
       this.#pending.clear();
     };
-    worker.on('message', (answer: StoreAnswer) => this.#settle(worker, answer));
+    worker.on('message', (message: StoreAnswer | StorePush) => {
+      if ('push' in message) this.#onPush();
+      else this.#settle(worker, message);
+    });
     worker.on('error', (error: Error) => fail(new AccessError('database_error', `the thread of the key database failed: ${error.message}`, { cause: error })));
     worker.on('exit', () => fail(new AccessError('database_error', 'the thread of the key database ended')));
     worker.unref();

@@ -5,11 +5,13 @@ import path from 'node:path';
 import readline from 'node:readline';
 import { Worker } from 'node:worker_threads';
 import LibsqlDatabase from 'libsql';
+import pg from 'pg';
 import { Access, type AccessOptions } from '../../../server/access/access';
-import { generateKey } from '../../../server/access/key-format';
+import { displayKey, generateKey } from '../../../server/access/key-format';
 import type { DatabaseLocation } from '../../../server/access/location';
-import { openStore } from '../../../server/access/store';
-import { ACCESS_DIR, ALICE, BACKENDS, bearer, BOB, fakeClock, makeFolder, POSTGRES_URL, REGISTER, removeFolders } from './support';
+import type { Granted } from '../../../server/access/outcome';
+import { type AccessStore, openStore } from '../../../server/access/store';
+import { ACCESS_DIR, ALICE, BACKENDS, bearer, BOB, fakeClock, makeFolder, POSTGRES_URL, REGISTER, removeFolders, runScript } from './support';
 
 const opened: Access[] = [];
 async function open(options: AccessOptions): Promise<Access> {
@@ -43,7 +45,8 @@ describe.each(BACKENDS)('a serving process over $name', ({ isHere, make }) => {
 
   on('applies its own changes before it answers, and those of another process soon', async () => {
     const location = await make();
-    const access = await open({ location, deployment: 'chat' });
+    // In a thread, as a server has it: two stores of one thread would wait for each other's lock in vain.
+    const access = await open({ location, deployment: 'chat', createThread });
     expect(access.stats()).toMatchObject({ numKeys: 0 });
     const own = await access.createKey({ name: 'own', type: 'user-level', owner: ALICE });
     // Known here: no argon2, so the outcome is there at once.
@@ -84,21 +87,124 @@ describe.each(BACKENDS)('a serving process over $name', ({ isHere, make }) => {
     const warnings: string[] = [];
     const access = await open({ location, monotonicMs: monotonic.now, maxStalenessMs: 300_000, log: { info: () => {}, warn: (_fields, message) => void warnings.push(message) } });
     const { secret, key } = await access.createKey({ name: 'k', type: 'user-level', owner: ALICE });
-    if (location.kind === 'file') {
-      const raw = new LibsqlDatabase(location.file);
-      raw.exec(`update api_keys set status = 'disabled' where id = '${key.id}'`);
-      raw.close();
-    } else {
-      const { default: pg } = await import('pg');
-      const client = new pg.Client({ connectionString: location.url });
-      await client.connect();
-      await client.query(`update api_keys set status = 'disabled' where id = '${key.id}'`);
-      await client.end();
-    }
+    await raw(location, `update api_keys set status = 'disabled' where id = '${key.id}'`);
     monotonic.advance(60_000);
     await access.sync();
     expect(await status(access, secret)).toBe(401);
     expect(warnings).toEqual(['the key database was changed past its revision feed; all keys were read again']);
+  });
+
+  on('takes an older copy of the database, put back in its place, for the truth', async () => {
+    const location = await make();
+    const access = await open({ location, pollMs: 1_000_000 });
+    const { secret, key } = await access.createKey({ name: 'k', type: 'user-level', owner: ALICE });
+    const later = await access.createKey({ name: 'later', type: 'user-level', owner: ALICE });
+    await access.editKey('k', { name: 'renamed' });
+    const { rev } = await access.store.readState();
+    await raw(location, `update api_keys set status = 'disabled', rev = 1 where id = '${key.id}'; delete from api_keys where id = '${later.key.id}'; update auth_state set rev = ${rev - 2}`);
+    await access.sync();
+    expect(await status(access, secret)).toBe(401);
+    expect(await status(access, later.secret)).toBe(401);
+    expect(access.stats()).toMatchObject({ numKeys: 1, appliedRev: rev - 2 });
+  });
+});
+
+describe.each(BACKENDS)('several processes over $name', ({ isHere, make }) => {
+  const on = isHere ? test : test.skip;
+
+  on('a follower that was away for longer than the feed goes back reads everything again', async () => {
+    const location = await make();
+    const access = await open({ location, pollMs: 1_000_000, createThread });
+    const keep = await access.createKey({ name: 'keep', type: 'user-level', owner: ALICE });
+    const gone = await access.createKey({ name: 'gone', type: 'user-level', owner: ALICE });
+    for (const { secret } of [keep, gone]) expect(await status(access, secret)).toBe(200);
+    const ahead = await openStore(location, () => Date.now() + 3 * 86_400_000);
+    await ahead.deleteKey('gone');
+    const made = await ahead.createKey({ name: 'made', type: 'user-level', owner: ALICE });
+    // Once in 256 changes the feed is looked over.
+    for (let i = 0; i < 256; i++) await ahead.setKeyEnabled('made', true);
+    await ahead.close();
+    const late = await openStore(location, () => Date.now() + 9 * 86_400_000);
+    for (let i = 0; i < 256; i++) await late.setKeyEnabled('made', true);
+    expect(await late.readChanges(1)).toMatchObject({ isComplete: false });
+    await late.close();
+    // A file pushes nothing.
+    if (location.kind === 'file') expect(await status(access, gone.secret)).toBe(200);
+    await access.sync();
+    expect(await status(access, gone.secret)).toBe(401);
+    expect(await status(access, keep.secret)).toBe(200);
+    expect(await status(access, made.secret)).toBe(200);
+    expect(access.stats().numKeys).toBe(2);
+  });
+
+  on('count one budget, and hear of a revocation while a request runs', async () => {
+    const location = await make();
+    const one = await open({ location, createThread });
+    const { secret } = await one.createKey({ name: 'k', type: 'user-level', owner: ALICE, budget: { tokens: 100, period: 'total' } });
+    const running = await one.check(bearer(secret)) as Granted;
+    expect(running.signal?.aborted).toBe(false);
+    const spent = await one.check(bearer(secret)) as Granted;
+    spent.done(100);
+    expect(await one.check(bearer(secret))).toMatchObject({ status: 429, code: 'budget_exceeded' });
+    // Written when the process ends, and read by the next.
+    const other = await openStore(location);
+    await other.deleteKey('k').then(() => other.close());
+    await once(running.signal as AbortSignal, 'abort');
+    expect(running.signal?.reason).toMatchObject({ denial: { code: 'invalid_api_key' } });
+    running.done(1);
+  });
+
+  on('spend what another process left of a budget', async () => {
+    const location = await make();
+    const first = await open({ location, createThread });
+    const { secret } = await first.createKey({ name: 'k', type: 'user-level', owner: ALICE, budget: { tokens: 100, period: 'month' } });
+    (await first.check(bearer(secret)) as Granted).done(99);
+    await first.close();
+    const second = await open({ location, createThread });
+    const last = await second.check(bearer(secret)) as Granted;
+    expect(last).toMatchObject({ ok: true });
+    last.done(1);
+    expect(second.check(bearer(secret))).toMatchObject({ code: 'budget_exceeded' });
+    expect(await second.store.getKey('k')).toMatchObject({ budget: { used: 99 } });
+  });
+
+  on('the command changes what a running server accepts, and the server is seen to have applied it', async () => {
+    const location = await make();
+    const access = await open({ location, createThread, deployment: 'chat' });
+    const address = location.kind === 'file' ? location.file : location.url;
+    const made = capstanKeys('create', '--name', 'cli', '--deployment', 'chat', '--keys-db', address);
+    await until(async () => await status(access, made) === 200);
+    await access.editKey('cli', { limits: { rpm: 1000 } });
+    const rotated = capstanKeys('rotate', 'cli', '--grace', '1h', '--keys-db', address);
+    await until(async () => await status(access, rotated) === 200);
+    expect(await status(access, made)).toBe(200);
+    const { rev } = await access.store.readState();
+    expect(await access.propagation(rev)).toMatchObject({ rev, applied: 1, total: 1, maxLagMs: 0 });
+    capstanKeys('disable', 'cli', '--keys-db', address);
+    await until(async () => await status(access, rotated) === 401);
+    expect((await access.store.readAudit({ action: 'key.created' }))[0]).toMatchObject({ actor_type: 'system', actor_id: expect.stringMatching(/^cli:/) as string });
+  });
+});
+
+(POSTGRES_URL === '' ? describe.skip : describe)('PostgreSQL', () => {
+  test.each([['in this thread', undefined], ['in the store\'s thread', createThread]])('tells of changes at once, without a poll, %s', async (_name, thread) => {
+    const location = await BACKENDS[1].make();
+    const access = await open({ location, pollMs: 1_000_000, createThread: thread });
+    const other = await openStore(location);
+    const { secret } = await other.createKey({ name: 'k', type: 'user-level', owner: ALICE });
+    await until(async () => await status(access, secret) === 200);
+    await other.deleteKey('k');
+    await until(async () => await status(access, secret) === 401);
+    await other.close();
+  });
+
+  test('kill -9 while keys are written loses nothing that was acknowledged', async () => {
+    const location = await BACKENDS[1].make();
+    const acknowledged = await writeAndKill(location, 5);
+    const store = await openStore(location);
+    expect(await missing(store, acknowledged)).toEqual([]);
+    expect(await store.verifyAudit()).toBeUndefined();
+    await store.close();
   });
 });
 
@@ -173,26 +279,17 @@ describe('two processes', () => {
   test('kill -9 while keys are written loses nothing that was acknowledged', async () => {
     const location = await BACKENDS[0].make();
     const access = await open({ location });
-    const acknowledged: { id: string; secret: string }[] = [];
-    for (let round = 0; round < 3; round++) {
-      const child = startProcess(location, 'for (let i = 0; ; i++) { const { key, secret } = await store.createKey({ name: `k${i}`, type: \'deployment-level\', owner, deployments: [\'chat\'] }); console.log(JSON.stringify({ id: key.id, secret })); }');
-      const target = acknowledged.length + 4 + round * 3;
-      for await (const line of readline.createInterface({ input: child.stdout })) {
-        acknowledged.push(JSON.parse(line) as { id: string; secret: string });
-        if (acknowledged.length >= target) child.kill('SIGKILL');
-      }
-      if (child.exitCode === null && child.signalCode === null) await once(child, 'exit');
-      expect(child.signalCode).toBe('SIGKILL');
-    }
+    const acknowledged: Acknowledged[] = [];
+    for (let round = 0; round < 3; round++) acknowledged.push(...await writeAndKill(location, 4 + round * 3));
     await access.sync();
-    const listed = new Set((await access.store.listKeys()).map(({ id }) => id));
-    expect(acknowledged.filter(({ id }) => !listed.has(id))).toEqual([]);
-    for (const { secret } of acknowledged.slice(-3)) expect(await status(access, secret)).toBe(403);
+    expect(await missing(access.store, acknowledged)).toEqual([]);
+    expect(await access.store.verifyAudit()).toBeUndefined();
+    for (const { secret } of acknowledged.filter(({ id }, _i, all) => all.filter((other) => other.id === id).length === 1).slice(-2)) expect(await status(access, secret)).toBe(403);
     if (location.kind !== 'file') throw new Error('a file');
     const raw = new LibsqlDatabase(location.file);
     expect(raw.pragma('integrity_check')).toEqual([{ integrity_check: 'ok' }]);
     // Whole keys or none: each has its secret and its binding.
-    expect(raw.prepare('select count(*) as n from api_keys where id not in (select key_id from api_key_secrets) or id not in (select key_id from key_bindings)').all()).toEqual([{ n: 0 }]);
+    expect(raw.prepare('select count(*) as n from api_keys where status <> \'deleted\' and (id not in (select key_id from api_key_secrets) or id not in (select key_id from key_bindings))').all()).toEqual([{ n: 0 }]);
     expect(raw.prepare('select (select rev from auth_state) = (select max(rev) from auth_revisions) as same').all()).toEqual([{ same: 1 }]);
     raw.close();
   });
@@ -231,7 +328,9 @@ describe('secrets', () => {
     raw.exec(`vacuum into '${location.file}.backup'`);
     const hashes = raw.prepare('select hash from api_key_secrets').all() as { hash: string }[];
     raw.close();
-    for (const name of fs.readdirSync(path.dirname(location.file))) seen.push(fs.readFileSync(path.join(path.dirname(location.file), name), 'latin1'));
+    const names = fs.readdirSync(path.dirname(location.file));
+    expect(names).toEqual(expect.arrayContaining(['keys.db', 'keys.db-wal', 'keys.db.backup']));
+    for (const name of names) seen.push(fs.readFileSync(path.join(path.dirname(location.file), name), 'latin1'));
     expect(seen.length).toBeGreaterThan(25);
     // The random part, and any half of it.
     for (const secret of secrets) for (const part of [secret.slice(21, 37), secret.slice(37, 53)]) for (const text of seen) expect(text.includes(part)).toBe(false);
@@ -253,6 +352,66 @@ describe('secrets', () => {
     await store.close();
   });
 });
+
+interface Acknowledged {
+  id: string;
+  secret: string;
+  state: 'created' | 'disabled' | 'rotated' | 'deleted';
+}
+
+/** A process that makes, disables, rotates and deletes keys and says so after each; killed after so many words. */
+async function writeAndKill(location: DatabaseLocation, numWords: number): Promise<Acknowledged[]> {
+  const child = startProcess(location, `const say = (id, secret, state) => console.log(JSON.stringify({ id, secret, state }));
+    for (let i = 0; ; i++) {
+      const { key: { id }, secret } = await store.createKey({ name: \`k\${i}\`, type: 'deployment-level', owner, deployments: ['chat'] });
+      say(id, secret, 'created');
+      if (i % 4 === 1) { await store.setKeyEnabled(id, false); say(id, secret, 'disabled'); }
+      if (i % 4 === 2) { const made = await store.rotateKey(id, 0); say(id, made.secret, 'rotated'); }
+      if (i % 4 === 3) { await store.deleteKey(id); say(id, secret, 'deleted'); }
+    }`);
+  const words: Acknowledged[] = [];
+  for await (const line of readline.createInterface({ input: child.stdout })) {
+    words.push(JSON.parse(line) as Acknowledged);
+    if (words.length >= numWords) child.kill('SIGKILL');
+  }
+  if (child.exitCode === null && child.signalCode === null) await once(child, 'exit');
+  expect(child.signalCode).toBe('SIGKILL');
+  return words;
+}
+
+/** Of what a killed process had said, the last word on each key that the database does not keep. A change beyond it is no loss. */
+async function missing(store: AccessStore, acknowledged: readonly Acknowledged[]): Promise<Acknowledged[]> {
+  const keys = new Map((await store.listKeys({ includeDeleted: true })).map((key) => [key.id, key]));
+  return acknowledged.filter(({ id, secret, state }) => {
+    const key = keys.get(id);
+    if (key === undefined) return true;
+    if (state === 'deleted') return key.state !== 'deleted';
+    if (state === 'rotated') return key.display !== displayKey(secret);
+    return state === 'disabled' && key.state !== 'disabled';
+  });
+}
+
+/** `capstan keys …` as a process of its own; what it prints. */
+function capstanKeys(...args: string[]): string {
+  const script = `const { Command } = require('commander'); const { addKeysCommand } = require(${JSON.stringify(path.join(ACCESS_DIR, 'cli.ts'))});
+    const program = new Command('capstan'); addKeysCommand(program); program.parseAsync(['keys', ...process.argv.slice(1)], { from: 'user' }).catch((error) => { console.error(error); process.exit(97); });`;
+  const { status: code, stdout, stderr } = runScript(script, args);
+  expect([code, stderr.includes('Error')]).toEqual([0, false]);
+  return stdout.trim();
+}
+
+/** Past the store. */
+async function raw(location: DatabaseLocation, statements: string): Promise<void> {
+  if (location.kind === 'file') {
+    const database = new LibsqlDatabase(location.file);
+    database.exec(statements);
+    database.close();
+    return;
+  }
+  const client = new pg.Client({ connectionString: location.url });
+  await client.connect();
+  await client.query(statements).finally(() => client.end());
+}
 
 async function until(condition: () => Promise<boolean>): Promise<void> {
   const deadline = Date.now() + 10_000;

@@ -1,7 +1,11 @@
 import type { KeyRecord } from '../../../server/access/feed';
+import { BudgetMeter } from '../../../server/access/budget';
 import { type CheckTarget, KeyCheck } from '../../../server/access/check';
+import { CidrList } from '../../../server/access/cidr';
+import { FingerprintSlots, Fingerprinter } from '../../../server/access/fingerprint';
+import { RevokedError } from '../../../server/access/grants';
 import { generateKey } from '../../../server/access/key-format';
-import { LastUses } from '../../../server/access/last-use';
+import { KeyUses } from '../../../server/access/key-uses';
 import { KeyLimiter } from '../../../server/access/limiter';
 import type { AccessOutcome, Granted } from '../../../server/access/outcome';
 import { KeyTable } from '../../../server/access/table';
@@ -13,15 +17,19 @@ const SEARCH: CheckTarget = { id: 'dep_search', ownerId: 'usr_alice' };
 const LAB_CHAT: CheckTarget = { id: 'dep_lab', ownerId: 'org_lab' };
 
 /** A check over a table filled by hand; the hash of a secret is the secret, and verifying waits until it is let go. */
-function setUp() {
+function setUp({ isCutting = true, trustedProxies }: { isCutting?: boolean; trustedProxies?: CidrList } = {}) {
   const clock = fakeClock();
   const monotonic = fakeClock(0);
   const table = new KeyTable();
-  const lastUses = new LastUses();
+  const uses = new KeyUses();
+  const budgets = new BudgetMeter((keyId, sinceDay) => uses.unwrittenTokens(keyId, sinceDay));
   const state = { isFresh: true, verified: [] as string[], gate: Promise.resolve() };
   const check = new KeyCheck({
     table,
-    lastUses,
+    uses,
+    budgets,
+    isCutting,
+    trustedProxies,
     limiter: new KeyLimiter(monotonic.now),
     verifier: new Verifier({
       maxRunning: 2, maxWaiting: 3, maxFailuresPerMinute: 5, monotonicMs: monotonic.now,
@@ -32,7 +40,7 @@ function setUp() {
   });
   let lastRev = 0;
   const put = (more: Partial<KeyRecord> = {}, key = generateKey()): KeyRecord & { text: string } => {
-    const record = { id: `key_${key.publicId}`, publicId: key.publicId, ownerId: 'usr_alice', isEnabled: true, expiresAt: null, limits: null, deployments: null, secrets: [{ version: 1, hash: key.secret, validUntil: null }], rev: ++lastRev, ...more };
+    const record = { id: `key_${key.publicId}`, publicId: key.publicId, ownerId: 'usr_alice', isEnabled: true, expiresAt: null, limits: null, allowedCidrs: null, budget: null, budgetUse: null, deployments: null, secrets: [{ version: 1, hash: key.secret, validUntil: null }], rev: ++lastRev, ...more };
     table.apply(record);
     return { ...record, text: key.secret };
   };
@@ -42,7 +50,7 @@ function setUp() {
     for (const target of targets) statuses.push(statusOf(await ask(text, target)));
     return statuses;
   };
-  return { clock, monotonic, table, lastUses, state, check, put, ask, askAll };
+  return { clock, monotonic, table, uses, budgets, state, check, put, ask, askAll };
 }
 
 function statusOf(outcome: AccessOutcome): number {
@@ -337,12 +345,12 @@ describe('limits', () => {
     const clock = fakeClock(0);
     const limiter = new KeyLimiter(clock.now);
     limiter.admit('a', { rpm: 1, tpm: null, parallel: null });
-    const open = limiter.admit('b', { rpm: null, tpm: null, parallel: 1 }) as { done: (tokens: number) => void };
+    const open = limiter.admit('b', { rpm: null, tpm: null, parallel: 1 }) as (tokens: number) => void;
     clock.advance(200_000);
-    (limiter.admit('a', { rpm: 9, tpm: null, parallel: null }) as { done: (tokens: number) => void }).done(0);
+    (limiter.admit('a', { rpm: 9, tpm: null, parallel: null }) as (tokens: number) => void)(0);
     limiter.sweep();
     expect(limiter.size).toBe(2);
-    open.done(0);
+    open(0);
     clock.advance(500_000);
     limiter.sweep();
     expect(limiter.size).toBe(1);
@@ -352,9 +360,233 @@ describe('limits', () => {
   });
 });
 
+describe('addresses', () => {
+  const from = (text: string, remoteAddress: string, ...forwarded: string[]) =>
+    ({ headers: [...bearer(text).headers, ...forwarded.map((value) => ['x-forwarded-for', value] as [string, string])], remoteAddress });
+
+  test('a key with a list is refused elsewhere, after its right and before its limits', async () => {
+    const { put, check } = setUp();
+    const { text } = put({ allowedCidrs: ['10.0.0.0/8', '2001:db8::/32'], limits: { rpm: 1, tpm: null, parallel: null } });
+    const ask = (address: string, target = CHAT) => check.check(from(text, address), target);
+    expect(await ask('192.0.2.1')).toMatchObject({ status: 403, code: 'ip_not_allowed' });
+    expect(ask('')).toMatchObject({ code: 'ip_not_allowed' });
+    expect(ask('192.0.2.1', LAB_CHAT)).toMatchObject({ code: 'permission_denied' });
+    expect(ask('::ffff:10.1.2.3')).toMatchObject({ ok: true });
+    expect(ask('2001:db8::9')).toMatchObject({ status: 429 });
+  });
+
+  test('a list that the database has damaged admits nobody', async () => {
+    const { put, ask } = setUp();
+    expect(await ask(put({ allowedCidrs: [] }).text)).toMatchObject({ code: 'ip_not_allowed' });
+    expect(await ask(put({ allowedCidrs: ['anything'] }).text)).toMatchObject({ code: 'ip_not_allowed' });
+  });
+
+  test('a trusted proxy names the caller, another peer does not', async () => {
+    const { put, check, uses } = setUp({ trustedProxies: CidrList.parse('x', ['127.0.0.1', '10.0.0.0/8']) });
+    const { text, id } = put({ allowedCidrs: ['198.51.100.0/24'] });
+    expect(await check.check(from(text, '127.0.0.1', '198.51.100.7'), CHAT)).toMatchObject({ ok: true });
+    expect(check.check(from(text, '192.0.2.1', '198.51.100.7'), CHAT)).toMatchObject({ status: 403 });
+    expect(check.check(from(text, '127.0.0.1'), CHAT)).toMatchObject({ status: 403 });
+    // What a client wrote stands before what our proxies add.
+    expect(check.check(from(text, '127.0.0.1', '198.51.100.7, 203.0.113.5, 10.0.0.2'), CHAT)).toMatchObject({ status: 403 });
+    expect(check.check(from(text, '127.0.0.1', '203.0.113.5', '198.51.100.8, 10.0.0.2'), CHAT)).toMatchObject({ ok: true });
+    await uses.flush(async ([use]) => expect(use).toMatchObject({ keyId: id, address: '198.51.100.8', numRequests: 2 }));
+  });
+});
+
+describe('budgets', () => {
+  const spend = (parts: ReturnType<typeof setUp>, text: string, tokens: number) => (parts.ask(text) as Granted).done(tokens);
+
+  test.each([
+    ['day', '2027-01-16T00:00:00Z'], ['week', '2027-01-18T00:00:00Z'], ['month', '2027-02-01T00:00:00Z'],
+  ] as const)('of a %s is spent by tokens and begins anew', async (period, resets) => {
+    const parts = setUp();
+    const { ask, clock, put } = parts;
+    expect(new Date(clock.now()).toISOString()).toBe('2027-01-15T08:00:00.000Z');
+    const { text } = put({ budget: { tokens: 100, period } });
+    (await ask(text) as Granted).done(60);
+    spend(parts, text, 60);
+    const seconds = (Date.parse(resets) - clock.now()) / 1000;
+    expect(ask(text)).toMatchObject({ status: 429, code: 'budget_exceeded', message: expect.stringContaining(`100 tokens per ${period}`) as string, headers: { 'Retry-After': String(seconds) } });
+    clock.advance(seconds * 1000 - 1);
+    expect(ask(text)).toMatchObject({ code: 'budget_exceeded' });
+    clock.advance(1);
+    spend(parts, text, 1);
+    expect(ask(text)).toMatchObject({ ok: true });
+  });
+
+  test('without a period never begins anew, and can be raised', async () => {
+    const parts = setUp();
+    const record = parts.put({ budget: { tokens: 10, period: 'total' } });
+    (await parts.ask(record.text) as Granted).done(10);
+    parts.clock.advance(400 * 86_400_000);
+    expect(parts.ask(record.text)).toMatchObject({ code: 'budget_exceeded', headers: {} });
+    parts.table.apply({ ...record, budget: { tokens: 11, period: 'total' }, rev: 50 });
+    expect(parts.ask(record.text)).toMatchObject({ ok: true });
+  });
+
+  test('what other processes spent counts once it is known, and what is being written counts once', async () => {
+    const parts = setUp();
+    const { ask, put, budgets, uses, clock } = parts;
+    const { text, id } = put({ budget: { tokens: 100, period: 'day' } });
+    const sinceDay = Math.floor(clock.now() / 86_400_000);
+    budgets.learn({ keyId: id, period: 'day', sinceDay, tokens: 50 });
+    (await ask(text) as Granted).done(40);
+    const used = () => budgets.used(id, { tokens: 100, period: 'day' }, clock.now());
+    await expect(uses.flush(async () => { expect(used()).toBe(90); throw new Error('disk'); })).rejects.toThrow('disk');
+    spend(parts, text, 5);
+    await uses.flush(async (written) => {
+      expect(written).toMatchObject([{ keyId: id, numTokens: 45, numRequests: 2 }]);
+      budgets.learn({ keyId: id, period: 'day', sinceDay, tokens: 99 });
+    });
+    expect(used()).toBe(99);
+    // An overtaken reading, and one of yesterday.
+    budgets.learn({ keyId: id, period: 'day', sinceDay, tokens: 50 });
+    budgets.learn({ keyId: id, period: 'day', sinceDay: sinceDay - 1, tokens: 500 });
+    expect(used()).toBe(99);
+    budgets.learn({ keyId: id, period: 'day', sinceDay, tokens: 100 });
+    expect(ask(text)).toMatchObject({ code: 'budget_exceeded' });
+    clock.advance(86_400_000);
+    budgets.sweep(clock.now());
+    expect(budgets.size).toBe(0);
+  });
+
+  test('tokens of yesterday that are not written yet are not today\'s', async () => {
+    const parts = setUp();
+    const { text, id } = parts.put({ budget: { tokens: 10, period: 'day' } });
+    (await parts.ask(text) as Granted).done(10);
+    parts.clock.advance(86_400_000);
+    spend(parts, text, 3);
+    await parts.uses.flush(async (written) => expect(written.map(({ keyId, numTokens }) => [keyId, numTokens])).toEqual([[id, 10], [id, 3]]));
+  });
+});
+
+describe('a limit that is reached', () => {
+  test('is named, with the headers that clients know', async () => {
+    const { put, ask } = setUp();
+    const { text } = put({ limits: { rpm: 1, tpm: null, parallel: null } });
+    (await ask(text) as Granted).done();
+    expect(ask(text)).toMatchObject({ message: 'This API key allows 1 requests per minute, and they are used up', headers: { 'X-RateLimit-Limit-requests': '1', 'X-RateLimit-Remaining-requests': '0', 'X-RateLimit-Reset-requests': expect.stringMatching(/^\d+s$/) as string } });
+  });
+});
+
+describe('requests that run when their key loses its right', () => {
+  type Parts = ReturnType<typeof setUp>;
+  const cases: [string, (parts: Parts, record: KeyRecord & { text: string }) => void, string][] = [
+    ['deleted', ({ table }, { id }) => table.remove(id), 'invalid_api_key'],
+    ['disabled', ({ table }, record) => table.apply({ ...record, isEnabled: false, rev: 50 }), 'invalid_api_key'],
+    ['expired', ({ table, clock }, record) => { table.apply({ ...record, expiresAt: clock.now() + 10, rev: 50 }); clock.advance(10); }, 'invalid_api_key'],
+    ['rotated away', ({ table }, record) => table.apply({ ...record, secrets: [{ version: 2, hash: 'x', validUntil: null }], rev: 50 }), 'invalid_api_key'],
+    ['at the end of a grace', ({ table, clock }, record) => { table.apply({ ...record, secrets: [{ version: 2, hash: 'x', validUntil: null }, { version: 1, hash: '', validUntil: clock.now() + 10 }], rev: 50 }); clock.advance(10); }, 'invalid_api_key'],
+    ['unbound', ({ table }, record) => table.apply({ ...record, deployments: ['dep_search'], rev: 50 }), 'permission_denied'],
+    ['kept from this address', ({ table }, record) => table.apply({ ...record, allowedCidrs: ['10.0.0.0/8'], rev: 50 }), 'ip_not_allowed'],
+  ];
+
+  test.each(cases)('hear of it: %s', async (_name, revoke, code) => {
+    const parts = setUp();
+    const record = parts.put({ deployments: ['dep_chat'] });
+    const other = parts.put();
+    const grants = [await parts.ask(record.text), parts.ask(record.text), await parts.ask(other.text)] as Granted[];
+    const [first, late, unconcerned] = grants;
+    const signals = [first.signal, unconcerned.signal];
+    parts.check.recheck();
+    expect(signals.map((signal) => signal?.aborted)).toEqual([false, false]);
+    revoke(parts, record);
+    parts.check.recheck();
+    expect(signals.map((signal) => signal?.aborted)).toEqual([true, false]);
+    expect(first.signal?.reason).toBeInstanceOf(RevokedError);
+    expect(first.signal?.reason).toMatchObject({ denial: { code } });
+    // Asked for only now: it is over from the start.
+    expect(late.signal?.aborted).toBe(true);
+    grants.forEach((grant) => grant.done());
+    expect(parts.check.numWatched).toBe(0);
+  });
+
+  test.each([
+    ['renamed', (record: KeyRecord) => ({ ...record, rev: 50 })],
+    ['rotated with grace', (record: KeyRecord) => ({ ...record, secrets: [{ version: 2, hash: 'x', validUntil: null }, { version: 1, hash: '', validUntil: 4e12 }], rev: 50 })],
+    ['limited', (record: KeyRecord) => ({ ...record, limits: { rpm: 1, tpm: 1, parallel: 1 }, budget: { tokens: 1, period: 'day' as const }, rev: 50 })],
+  ])('do not when it was merely %s', async (_name, edit) => {
+    const { put, ask, table, check } = setUp();
+    const record = put();
+    const { signal } = await ask(record.text) as Granted;
+    table.apply(edit(record));
+    check.recheck();
+    expect(signal?.aborted).toBe(false);
+  });
+
+  test('finish where that is wanted, and once they are done nothing is kept of them', async () => {
+    const finishing = setUp({ isCutting: false });
+    expect((await finishing.ask(finishing.put().text) as Granted).signal).toBeUndefined();
+    const { put, ask, check, table } = setUp();
+    const record = put();
+    const grant = await ask(record.text) as Granted;
+    const { signal } = grant;
+    expect(check.numWatched).toBe(1);
+    grant.done();
+    expect(check.numWatched).toBe(0);
+    table.remove(record.id);
+    check.recheck();
+    expect(signal?.aborted).toBe(false);
+    check.addFixed('fixed', 'usr_alice');
+    expect((ask('fixed') as Granted).signal).toBeUndefined();
+  });
+});
+
+describe('what a refusal costs', () => {
+  test('is the same for every way to be a wrong key: one fingerprint, two comparisons, no argon2', async () => {
+    const parts = setUp();
+    const { put, ask, clock, table, state } = parts;
+    const plain = put();
+    const disabled = put({ isEnabled: false });
+    const expired = put({ expiresAt: 5 });
+    const rotating = put();
+    const elsewhere = put({ deployments: [] });
+    for (const { text } of [plain, rotating, elsewhere]) await ask(text);
+    const renewed = generateKey(rotating.publicId).secret;
+    table.apply({ ...rotating, secrets: [{ version: 2, hash: renewed, validUntil: null }, { version: 1, hash: rotating.text, validUntil: clock.now() + 1e9 }], rev: 99 });
+    await ask(renewed);
+    const numVerified = state.verified.length;
+    const fingerprints = jest.spyOn(Fingerprinter.prototype, 'of');
+    const comparisons = jest.spyOn(FingerprintSlots.prototype, 'equals');
+    const wrong: Record<string, () => string> = {
+      'an unknown id': () => generateKey().secret,
+      'a wrong secret': () => generateKey(plain.publicId).secret,
+      'a wrong secret of a rotating key': () => generateKey(rotating.publicId).secret,
+      'a wrong secret of a disabled key': () => generateKey(disabled.publicId).secret,
+      'a disabled key': () => disabled.text,
+      'an expired key': () => expired.text,
+    };
+    const costs = new Map<string, string>();
+    for (let i = 0; i < 600; i++) {
+      const names = Object.keys(wrong);
+      const name = names[(i * 7919) % names.length];
+      fingerprints.mockClear();
+      comparisons.mockClear();
+      const outcome = ask(wrong[name]());
+      expect(outcome).toMatchObject({ status: 401 });
+      const cost = `${fingerprints.mock.calls.length} fingerprints, ${comparisons.mock.calls.length} comparisons`;
+      expect([name, costs.get(name) ?? cost]).toEqual([name, cost]);
+      costs.set(name, cost);
+    }
+    expect(costs.size).toBe(Object.keys(wrong).length);
+    expect(new Set(costs.values())).toEqual(new Set(['1 fingerprints, 2 comparisons']));
+    expect(state.verified).toHaveLength(numVerified);
+    // What has no shape of a key is told apart by everybody, without any look-up.
+    for (const shapeless of ['', 'nonsense', `${plain.text.slice(0, -1)}!`]) {
+      fingerprints.mockClear();
+      comparisons.mockClear();
+      expect(ask(shapeless)).toMatchObject({ status: 401 });
+      expect([fingerprints.mock.calls.length, comparisons.mock.calls.length]).toEqual([0, 0]);
+    }
+    fingerprints.mockRestore();
+    comparisons.mockRestore();
+  });
+});
+
 describe('last use', () => {
   test('is the latest, is written in batches, and survives a failed write', async () => {
-    const { put, ask, lastUses, clock } = setUp();
+    const { put, ask, uses, clock } = setUp();
     const a = put();
     const b = put();
     await ask(a.text);
@@ -362,13 +594,16 @@ describe('last use', () => {
     clock.advance(5);
     void ask(a.text);
     void ask(generateKey().secret);
-    await expect(lastUses.flush(() => Promise.reject(new Error('disk')))).rejects.toThrow('disk');
+    await expect(uses.flush(() => Promise.reject(new Error('disk')))).rejects.toThrow('disk');
     clock.advance(5);
     void ask(b.text);
     const written: unknown[] = [];
-    await lastUses.flush(async (uses) => void written.push(...uses));
+    await uses.flush(async (uses) => void written.push(...uses));
     expect(written).toHaveLength(2);
-    expect(written).toEqual(expect.arrayContaining([{ keyId: a.id, atMs: clock.now() - 5, address: '192.0.2.7' }, { keyId: b.id, atMs: clock.now(), address: '192.0.2.7' }]));
-    await lastUses.flush(async () => { throw new Error('nothing to write'); });
+    const day = Math.floor(clock.now() / 86_400_000);
+    expect(written).toEqual(expect.arrayContaining([
+      { keyId: a.id, atMs: clock.now() - 5, address: '192.0.2.7', day, numRequests: 2, numTokens: 0 }, { keyId: b.id, atMs: clock.now(), address: '192.0.2.7', day, numRequests: 2, numTokens: 0 },
+    ]));
+    await uses.flush(async () => { throw new Error('nothing to write'); });
   });
 });

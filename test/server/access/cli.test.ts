@@ -15,7 +15,7 @@ async function keys(...args: string[]): Promise<{ code: number; out: string; err
   const program = new Command('capstan').exitOverride().configureOutput({ writeErr: err, writeOut: (text) => { result.out += text; } });
   addKeysCommand(program, { env: { CAPSTAN: '1', HOME: '/nowhere' }, now: () => NOW_MS, out: (text) => { result.out += text; }, err });
   try {
-    await program.parseAsync(['keys', ...args, ...(args.includes('--data-dir') || args.length === 0 ? [] : ['--keys-db', keysDb])], { from: 'user' });
+    await program.parseAsync(['keys', ...args, ...(args.includes('--data-dir') || args.includes('--help') || args.length === 0 ? [] : ['--keys-db', keysDb])], { from: 'user' });
   } catch (error) {
     if (!(error instanceof CommanderError)) err(`error: ${(error as Error).message}\n`);
     result.code = error instanceof CommanderError ? error.exitCode : 1;
@@ -39,7 +39,8 @@ test('a key\'s life', async () => {
 
   const { data: [listed] } = await json('list');
   expect(Object.keys(listed)).toEqual([
-    'id', 'public_id', 'name', 'type', 'owner', 'deployments', 'display', 'state', 'expires_at', 'rotating_until', 'limits', 'created_by', 'created_at', 'updated_at', 'last_used_at', 'last_used_ip', 'rev',
+    'id', 'public_id', 'name', 'type', 'owner', 'deployments', 'display', 'state', 'expires_at', 'rotating_until', 'limits', 'allowed_cidrs', 'budget',
+    'created_by', 'created_at', 'updated_at', 'last_used_at', 'last_used_ip', 'rev',
   ]);
   expect(listed).toMatchObject({
     public_id: publicId, name: 'ci', type: 'deployment-level', owner: { type: 'user', name: 'local' }, state: 'active', expires_at: '2030-01-31T00:00:00.000Z',
@@ -74,6 +75,39 @@ test('owners and deployments narrow the list', async () => {
   expect(await names('--deployment', 'chat')).toEqual(['b']);
 });
 
+test('where from, how much, and the end of a grace', async () => {
+  await keys('create', '--name', 'k', '--allow-from', '10.0.0.0/8', '--allow-from', '::1', '--budget', '1000/month');
+  expect(await json('list')).toMatchObject({ data: [{ allowed_cidrs: ['10.0.0.0/8', '::1'], budget: { tokens: 1000, period: 'month', used: 0, resets_at: '2030-02-01T00:00:00.000Z' } }] });
+  expect((await keys('list')).out).toContain('0 of 1000 tokens/month, from 10.0.0.0/8 ::1');
+  expect(await json('edit', 'k', '--allow-from', '192.0.2.1')).toMatchObject({ allowed_cidrs: ['192.0.2.1'], budget: { tokens: 1000 } });
+  expect(await json('edit', 'k', '--allow-from', 'anywhere', '--budget', 'none')).toMatchObject({ allowed_cidrs: null, budget: null });
+  await keys('rotate', 'k', '--grace', '1d');
+  expect(await json('rotate', 'k', '--finish')).toMatchObject({ state: 'active', rotating_until: null });
+  const finished = await keys('rotate', 'k', '--finish');
+  expect(finished).toMatchObject({ code: 0, out: expect.stringMatching(/^ended the old secret of "k"/) as string });
+});
+
+test('lists are sorted, searched, and come in pages', async () => {
+  for (const name of ['delta', 'alpha', 'charlie', 'bravo']) await keys('create', '--name', name);
+  const names = ({ data }: { data: { name: string }[] }) => data.map(({ name }) => name);
+  expect(names(await json('list', '--sort', 'name'))).toEqual(['alpha', 'bravo', 'charlie', 'delta']);
+  const first = await json('list', '--sort', 'name', '--desc', '--limit', '3');
+  expect(names(first)).toEqual(['delta', 'charlie', 'bravo']);
+  expect(await json('list', '--sort', 'name', '--desc', '--limit', '3', '--after', first.next as string)).toMatchObject({ data: [{ name: 'alpha' }], next: null });
+  expect(await keys('list', '--limit', '3')).toMatchObject({ err: expect.stringMatching(/^more: --after \S+\n$/) as string });
+  expect(names(await json('list', '--search', 'LPH'))).toEqual(['alpha']);
+});
+
+test('every command says what it does and what its values are', async () => {
+  expect((await keys('--help')).out).toMatch(/create[\s\S]*list[\s\S]*edit[\s\S]*disable[\s\S]*enable[\s\S]*rotate[\s\S]*delete[\s\S]*Examples:/);
+  for (const command of ['create', 'list', 'edit', 'disable', 'enable', 'rotate', 'delete']) {
+    const { out, code } = await keys(command, '--help');
+    expect([command, code]).toEqual([command, 0]);
+    expect(out).toMatch(new RegExp(`Usage: capstan keys ${command}[\\s\\S]*--keys-db <file>[\\s\\S]*--json`));
+  }
+  expect((await keys('create', '--help')).out).toMatch(/--allow-from <network>[\s\S]*--budget <tokens\/period>[\s\S]*1000000\/day/);
+});
+
 test('the data directory is another way to say where', async () => {
   const folder = makeFolder();
   await keys('create', '--name', 'a', '--data-dir', folder);
@@ -92,6 +126,14 @@ test('what is wrong is a usage error that says what was expected', async () => {
     [['create', '--name', 'x', '--rpm', '0'], /rpm: expected an integer from 1/],
     [['create', '--name', 'x', '--tpm', '-5'], /--tpm: expected a number/],
     [['create', '--name', 'x', '--owner', 'me'], /owner: expected user:NAME or org:NAME/],
+    [['create', '--name', 'x', '--allow-from', '10.0.0.1/8'], /allowed_cidrs: 10.0.0.1\/8 has bits beyond its prefix/],
+    [['create', '--name', 'x', '--allow-from', 'home'], /expected networks such as 10.0.0.0\/8/],
+    [['create', '--name', 'x', '--budget', '100'], /--budget: expected tokens per period, such as 1000000\/day/],
+    [['create', '--name', 'x', '--budget', '0/day'], /a whole number of tokens, 1 or more/],
+    [['list', '--sort', 'size'], /--sort: expected created, name, last-used, expires/],
+    [['list', '--limit', '1000'], /limit: expected an integer from 1 to 100/],
+    [['list', '--after', 'x'], /after: expected the next of a page/],
+    [['rotate', 'x', '--finish', '--grace', '1d'], /--finish: expected without --grace/],
     [['edit', 'x'], /nothing to change/],
     [['rotate', 'x', '--grace', '31d'], /grace: expected 0 to 30 days/],
     [['rotate', 'x', '--grace', '5'], /--grace: expected a duration/],

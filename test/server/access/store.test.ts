@@ -1,26 +1,55 @@
 import fs from 'node:fs';
+import path from 'node:path';
 import LibsqlDatabase from 'libsql';
+import pg from 'pg';
+import type { KeyUse } from '../../../server/access/key-uses';
 import type { KeySpec } from '../../../server/access/key-changes';
 import { verifySecret } from '../../../server/access/hash';
 import { parseKey } from '../../../server/access/key-format';
-import { describeLocation, resolveLocation, resolveServeLocation } from '../../../server/access/location';
+import type { KeyPage, KeyPaging } from '../../../server/access/key-pages';
+import { type DatabaseLocation, describeLocation, resolveLocation, resolveServeLocation } from '../../../server/access/location';
 import { parseOwner } from '../../../server/access/owners';
 import { type AccessStore, openStore } from '../../../server/access/store';
 import { ALICE, BACKENDS, BOB, fakeClock, LAB } from './support';
 
 const DAY_MS = 86_400_000;
 
+/** Written by the migrations of that time. */
+const FIXTURE = fs.readFileSync(path.join(__dirname, 'fixtures', 'version-3.sql'), 'utf8');
+
+function use(keyId: string, more: Partial<KeyUse> = {}): KeyUse {
+  return { keyId, atMs: 1, address: '192.0.2.1', day: 0, numRequests: 1, numTokens: 0, ...more };
+}
+
 describe.each(BACKENDS)('the store over $name', ({ isHere, make, dispose }) => {
   const on = isHere ? test : test.skip;
   let store: AccessStore;
+  let location: DatabaseLocation;
   let clock: ReturnType<typeof fakeClock>;
+  const isFile = () => location.kind === 'file';
+  /** Past the store, as an administrator with a client of the database. */
+  const raw = async (statement: string): Promise<void> => {
+    if (location.kind === 'file') {
+      const database = new LibsqlDatabase(location.file);
+      try {
+        database.exec(statement);
+      } finally {
+        database.close();
+      }
+      return;
+    }
+    const client = new pg.Client({ connectionString: location.url });
+    await client.connect();
+    await client.query(statement).finally(() => client.end());
+  };
   const user = (name: string, more: Partial<KeySpec> = {}): KeySpec => ({ name, type: 'user-level', owner: ALICE, ...more });
   const bound = (name: string, deployments: string[], more: Partial<KeySpec> = {}): KeySpec => ({ name, type: 'deployment-level', owner: ALICE, deployments, ...more });
 
   beforeEach(async () => {
     if (!isHere) return;
     clock = fakeClock();
-    store = await openStore(await make(), clock.now);
+    location = await make();
+    store = await openStore(location, clock.now);
   });
   afterEach(() => (isHere ? store.close() : undefined));
   afterAll(() => (isHere ? dispose() : undefined));
@@ -38,7 +67,7 @@ describe.each(BACKENDS)('the store over $name', ({ isHere, make, dispose }) => {
     const [record] = await store.readPage('', 10);
     expect(record.secrets[0].hash).toMatch(/^\$argon2id\$v=19\$m=19456,t=2,p=1\$/);
     await expect(verifySecret(record.secrets[0].hash, secret)).resolves.toBe(true);
-    await expect(verifySecret(record.secrets[0].hash, `${secret.slice(0, -1)}0`)).resolves.toBe(false);
+    await expect(verifySecret(record.secrets[0].hash, `${secret.slice(0, -1)}${secret.endsWith('0') ? '1' : '0'}`)).resolves.toBe(false);
   });
 
   on('finds a key by id, public id and unique name', async () => {
@@ -157,7 +186,7 @@ describe.each(BACKENDS)('the store over $name', ({ isHere, make, dispose }) => {
     await store.deleteKey('b');
     const changes = await store.readChanges(start);
     expect(changes).toMatchObject({ rev: 4, keys: [{ id: a.key.id, isEnabled: false, rev: 3 }], deletedKeyIds: [b.key.id] });
-    expect(await store.readChanges(changes.rev)).toEqual({ ...await store.readState(), keys: [], deletedKeyIds: [], others: [] });
+    expect(await store.readChanges(changes.rev)).toEqual({ ...await store.readState(), isComplete: true, keys: [], deletedKeyIds: [], others: [] });
   });
 
   on('20 concurrent writers get 20 revisions, in order', async () => {
@@ -169,8 +198,8 @@ describe.each(BACKENDS)('the store over $name', ({ isHere, make, dispose }) => {
 
   on('uses are no changes, and an older one never wins', async () => {
     const { key } = await store.createKey(user('k'));
-    await store.recordUses([{ keyId: key.id, atMs: 2000, address: '192.0.2.1' }, { keyId: 'key_gone', atMs: 1, address: 'x' }]);
-    await store.recordUses([{ keyId: key.id, atMs: 1000, address: '192.0.2.9' }]);
+    await store.recordUses([use(key.id, { atMs: 2000, address: '192.0.2.1' }), use('key_gone', { atMs: 1 })]);
+    await store.recordUses([use(key.id, { atMs: 1000, address: '192.0.2.9' })]);
     await store.editKey(key.id, { name: 'n' });
     expect(await store.getKey(key.id)).toMatchObject({ lastUsedAt: 2000, lastUsedIp: '192.0.2.1' });
     expect(await store.readState()).toMatchObject({ rev: 2 });
@@ -189,10 +218,164 @@ describe.each(BACKENDS)('the store over $name', ({ isHere, make, dispose }) => {
     expect(seen).toEqual(ids);
   });
 
+  on('keeps what a key may be used from and for, and lists what it used', async () => {
+    const { key } = await store.createKey(user('k', { allowedCidrs: ['10.0.0.0/8', '::1'], budget: { tokens: 100, period: 'day' } }));
+    const today = Math.floor(clock.now() / DAY_MS);
+    expect(key).toMatchObject({ state: 'active', allowedCidrs: ['10.0.0.0/8', '::1'], budget: { tokens: 100, period: 'day', used: 0, resetsAt: (today + 1) * DAY_MS } });
+    clock.advance(1);
+    const other = (await store.createKey(user('other'))).key;
+    const written = await store.recordUses([
+      use(key.id, { atMs: clock.now(), day: today, numRequests: 2, numTokens: 60 }), use(key.id, { day: today - 1, numTokens: 1000 }), use(other.id, { day: today, numTokens: 5 }),
+    ]);
+    expect(written).toEqual([{ keyId: key.id, period: 'day', sinceDay: today, tokens: 60 }]);
+    expect(await store.recordUses([use(key.id, { atMs: clock.now(), day: today, numTokens: 40 })])).toMatchObject([{ tokens: 100 }]);
+    expect(await store.getKey('k')).toMatchObject({ state: 'exhausted', budget: { used: 100 } });
+    expect(await store.readPage('', 10)).toMatchObject([{ allowedCidrs: ['10.0.0.0/8', '::1'], budget: { tokens: 100, period: 'day' }, budgetUse: { tokens: 100 } }, { allowedCidrs: null, budget: null, budgetUse: null }]);
+    expect(await store.readUsage('k', clock.now() - DAY_MS)).toEqual([{ day: today - 1, requests: 1, tokens: 1000 }, { day: today, requests: 3, tokens: 100 }]);
+    expect(await store.editKey('k', { budget: { tokens: 2000, period: 'total' } })).toMatchObject({ state: 'active', budget: { used: 1100, resetsAt: null } });
+    clock.advance(DAY_MS);
+    expect(await store.editKey('k', { budget: { tokens: 50, period: 'day' } })).toMatchObject({ state: 'active', budget: { used: 0 } });
+    expect(await store.editKey('k', { budget: null, allowedCidrs: null })).toMatchObject({ budget: null, allowedCidrs: null });
+  });
+
+  on('every change leaves an audit row and an event; the chain shows what was tampered with', async () => {
+    const actor = { type: 'user', id: 'usr_admin', ip: '192.0.2.1', userAgent: 'test' } as const;
+    const { key, secret } = await store.createKey({ ...bound('k', ['chat']), owner: LAB }, { actor });
+    await store.editKey('k', { name: 'robots', deployments: ['search'] }, { actor });
+    await store.setKeyEnabled('robots', false);
+    await store.setKeyEnabled('robots', true);
+    await store.rotateKey('robots', 1000);
+    await store.finishRotation('robots');
+    await store.recordUses([use(key.id), use('key_gone')]);
+    await store.recordUses([use(key.id, { atMs: 5 })]);
+    const deploymentId = key.deployments[0].id;
+    await store.setAccessControl(deploymentId, true, { actor });
+    await store.deleteDeployment(deploymentId);
+    await store.deleteKey('robots', { actor });
+    await store.deleteOwner({ type: 'org', id: key.owner.id });
+    await expect(store.editKey('nobody', { name: 'x' }, { actor })).rejects.toMatchObject({ code: 'not_found' });
+    const actions = [
+      'owner.created', 'deployment.created', 'key.created', 'deployment.created', 'key.updated', 'key.disabled', 'key.enabled', 'key.rotated', 'key.rotation_finished',
+      'deployment.access_control', 'deployment.deleted', 'key.deleted', 'owner.deleted',
+    ];
+    const audit = (await store.readAudit({})).reverse();
+    expect(audit.map(({ action }) => action)).toEqual(actions);
+    expect(audit[4]).toMatchObject({ seq: 5, actor_type: 'user', actor_id: 'usr_admin', ip: '192.0.2.1', user_agent: 'test', org_id: key.owner.id, target_type: 'key', target_id: key.id, result: 'ok', prev_hash: audit[3].hash });
+    expect(JSON.parse(audit[4].before ?? '')).toMatchObject({ name: 'k', deployments: [deploymentId] });
+    expect(JSON.parse(audit[4].after ?? '')).toMatchObject({ name: 'robots', state: 'active' });
+    expect(audit[5]).toMatchObject({ actor_type: 'system', actor_id: 'capstan' });
+    expect(key.createdBy).toBe('usr_admin');
+    expect(JSON.stringify(audit)).not.toContain(secret.slice(21, 53));
+    expect(await store.readAudit({ targetId: key.id, actorId: 'usr_admin', limit: 2 })).toMatchObject([{ action: 'key.deleted' }, { action: 'key.updated' }]);
+    expect(await store.readAudit({ beforeSeq: 3, action: 'deployment.created' })).toMatchObject([{ seq: 2 }]);
+    const events = await store.readEvents(0);
+    // The first use is among them where it was told.
+    expect(events.map(({ type }) => type)).toEqual([...actions.slice(0, 9), 'key.first_used', ...actions.slice(9)]);
+    expect(events.map(({ seq }) => seq)).toEqual(events.map((_, i) => i + 1));
+    expect(await store.readEvents(events.length - 1)).toMatchObject([{ type: 'owner.deleted' }]);
+    expect(await store.verifyAudit()).toBeUndefined();
+    await expect(raw('update audit_events set actor_id = \'x\' where seq = 3')).rejects.toThrow('append only');
+    await expect(raw('delete from audit_events where seq = 3')).rejects.toThrow('append only');
+    await raw(isFile() ? 'drop trigger audit_events_no_update' : 'alter table audit_events disable trigger audit_events_append_only');
+    await raw('update audit_events set actor_id = \'x\' where seq = 3');
+    expect(await store.verifyAudit()).toBe(3);
+  });
+
+  on('forgets old revisions, and tells followers that missed them', async () => {
+    const { key } = await store.createKey(user('k'));
+    await store.editKey('k', { name: 'a' });
+    clock.advance(2 * DAY_MS);
+    await raw('update auth_state set rev = 254');
+    await store.editKey('a', { name: 'b' });
+    expect(await store.readChanges(0)).toMatchObject({ rev: 255, isComplete: true });
+    await store.editKey('b', { name: 'c' });
+    expect(await store.readChanges(1)).toMatchObject({ rev: 256, isComplete: false });
+    expect(await store.readChanges(2)).toMatchObject({ rev: 256, isComplete: true, keys: [{ id: key.id, rev: 256 }] });
+    expect(await store.readChanges(256)).toMatchObject({ isComplete: true, keys: [] });
+  });
+
+  on('pages in every order, also while keys come and go', async () => {
+    const specs: [string, number | null][] = [['delta', null], ['alpha', 3], ['charlie', 1], ['bravo', 2], ['echo 100%_x', null]];
+    for (const [name, days] of specs) {
+      clock.advance(1000);
+      const { key } = await store.createKey(user(name, { expiresAt: days === null ? null : clock.now() + days * DAY_MS }));
+      if (days !== null) await store.recordUses([use(key.id, { atMs: 10 - days })]);
+    }
+    const walk = async (paging: KeyPaging) => {
+      const names: string[] = [];
+      for (let after: string | null | undefined; after !== null;) {
+        const page: KeyPage = await store.pageKeys({}, { ...paging, limit: 2, after });
+        names.push(...page.data.map(({ name }) => name.split(' ')[0]));
+        after = page.next;
+      }
+      return names.join(' ');
+    };
+    expect(await walk({})).toBe('delta alpha charlie bravo echo');
+    expect(await walk({ descending: true })).toBe('echo bravo charlie alpha delta');
+    expect(await walk({ sort: 'name' })).toBe('alpha bravo charlie delta echo');
+    expect(await walk({ sort: 'expires' })).toBe('charlie bravo alpha delta echo');
+    expect(await walk({ sort: 'last-used', descending: true })).toBe('charlie bravo alpha echo delta');
+    const { data, next } = await store.pageKeys({}, { sort: 'name', limit: 2 });
+    await store.deleteKey(data[1].id);
+    await store.createKey(user('aaa'));
+    expect((await store.pageKeys({}, { sort: 'name', limit: 2, after: next ?? '' })).data.map(({ name }) => name)).toEqual(['charlie', 'delta']);
+    expect((await store.pageKeys({ search: '0%_X' }, {})).data.map(({ name }) => name)).toEqual(['echo 100%_x']);
+    expect((await store.pageKeys({ search: '%' }, { limit: 1 })).next).toBeNull();
+    for (const paging of [{ limit: 0 }, { limit: 101 }, { limit: 1.5 }, { sort: 'owner' }, { after: 'x' }, { after: next ?? '' }, { after: Buffer.from('["created+","x","y"]').toString('base64url') }]) {
+      await expect(store.pageKeys({}, paging as KeyPaging)).rejects.toMatchObject({ code: 'invalid_argument' });
+    }
+  });
+
+  on('knows which processes have applied a revision', async () => {
+    expect(await store.readPropagation(1)).toEqual({ rev: 1, applied: 0, total: 0, maxLagMs: 0 });
+    await store.beat({ gatewayId: 'gtw_a', appliedRev: 5, version: '1' });
+    clock.advance(2000);
+    await store.beat({ gatewayId: 'gtw_b', appliedRev: 7, version: '1' });
+    expect(await store.readPropagation(5)).toEqual({ rev: 5, applied: 2, total: 2, maxLagMs: 0 });
+    expect(await store.readPropagation(6)).toEqual({ rev: 6, applied: 1, total: 2, maxLagMs: 2000 });
+    await store.beat({ gatewayId: 'gtw_a', appliedRev: 7, version: '1' });
+    expect(await store.readPropagation(6)).toMatchObject({ applied: 2 });
+    await store.leave('gtw_b');
+    expect(await store.readPropagation(8)).toMatchObject({ applied: 0, total: 1 });
+    // It accepts no keys by itself by then.
+    clock.advance(300_001);
+    expect(await store.readPropagation(8)).toMatchObject({ applied: 0, total: 0 });
+  });
+
+  on('opens a database of schema version 3 with all that is in it', async () => {
+    await store.close();
+    location = await make();
+    for (const statement of FIXTURE.replace(/^--.*\n/gm, '').split(/;\n/)) if (statement.trim() !== '') await raw(statement);
+    const nowMs = Date.UTC(2026, 10, 20, 1);
+    store = await openStore(location, () => nowMs);
+    const keys = new Map((await store.listKeys({ includeDeleted: true })).map((key) => [key.name, key]));
+    expect([...keys].map(([name, { state, type, owner }]) => [name, state, type, owner.name])).toEqual([
+      ['everywhere', 'active', 'user-level', 'local'], ['chat only', 'active', 'deployment-level', 'local'], ['rotated', 'rotating', 'user-level', 'lab'],
+      ['off', 'disabled', 'user-level', 'local'], ['gone', 'deleted', 'user-level', 'local'],
+    ]);
+    expect(keys.get('chat only')).toMatchObject({ limits: { rpm: 60, tpm: 1000, parallel: 2 }, allowedCidrs: null, budget: null, expiresAt: Date.UTC(2100, 0, 1), createdBy: 'usr_someone' });
+    expect(keys.get('chat only')?.deployments.map(({ name }) => name)).toEqual(['chat', 'default']);
+    expect(keys.get('everywhere')).toMatchObject({ lastUsedIp: '192.0.2.1' });
+    const records = await store.readPage('', 10);
+    const secretOf = (name: string) => new RegExp(`^--   ${name}: (\\S+)$`, 'm').exec(FIXTURE)?.[1] ?? '';
+    const rotated = records.find(({ id }) => id === keys.get('rotated')?.id);
+    for (const [i, name] of ['rotated twice', 'rotated'].entries()) expect(await verifySecret(rotated?.secrets[i].hash ?? '', secretOf(name))).toBe(true);
+    // It goes on from where it was.
+    expect(await store.readChanges(2)).toMatchObject({ rev: 8, isComplete: true });
+    await store.editKey('off', { budget: { tokens: 1, period: 'day' }, allowedCidrs: ['::1'] });
+    expect(await store.readState()).toMatchObject({ rev: 9 });
+    expect(await store.readAudit({})).toMatchObject([{ seq: 1, action: 'key.updated' }]);
+    await store.close();
+    store = await openStore(location, () => nowMs);
+    expect(await store.listKeys()).toHaveLength(4);
+  });
+
   const wrongSpecs: [string, object][] = [
     ['no name', { name: ' ' }], ['a long name', { name: 'x'.repeat(101) }], ['a name of two lines', { name: 'a\nb' }], ['NUL in a name', { name: 'a\0b' }],
     ['half a character', { name: 'a\ud800' }], ['a name that turns text around', { name: 'a\u202eb' }], ['another type', { type: 'admin' }], ['a limit of 0', { limits: { rpm: 0 } }],
     ['half a request', { limits: { parallel: 0.5 } }], ['a huge limit', { limits: { tpm: 2 ** 31 } }], ['a time gone by', { expiresAt: 1 }], ['no time', { expiresAt: NaN }],
+    ['a host for a network', { allowedCidrs: ['10.0.0.1/8'] }], ['no network at all', { allowedCidrs: [] }], ['a text for networks', { allowedCidrs: '::1' }], ['a budget of nothing', { budget: { tokens: 0, period: 'day' } }],
+    ['a budget of a year', { budget: { tokens: 1, period: 'year' } }],
     ['a deployment-level key without one', { type: 'deployment-level' }], ['a user-level key with one', { deployments: ['chat'] }], ['a deployment without a name', { type: 'deployment-level', deployments: [''] }],
   ];
   on('refuses what is wrong and keeps nothing', async () => {

@@ -1,0 +1,107 @@
+import { createHash } from 'node:crypto';
+import { newId } from './ids';
+import type { ActorType, AuditRow, Db, EventRow, TargetType } from './schema';
+
+/** Who makes a change, for the audit. */
+export interface Actor {
+  type: ActorType;
+  id: string;
+  ip?: string | null;
+  userAgent?: string | null;
+}
+
+/** Where nobody is named: a process by itself. */
+export const SYSTEM_ACTOR: Actor = { type: 'system', id: 'capstan' };
+
+/** What a change did to whom. `before` and `after` hold no secret. */
+export interface ChangeRecord {
+  action: string;
+  owner: { type: 'user' | 'org'; id: string };
+  target: { type: TargetType; id: string };
+  before?: object;
+  after?: object;
+}
+
+/** Where the records stand; kept in the row that every change locks, so that numbers have no gaps and links no forks. */
+export interface AuditHead {
+  event_seq: number;
+  audit_seq: number;
+  audit_hash: string;
+}
+
+/** The rows of one change, and the head after it. Each audit row carries the hash of the one before. */
+export function auditRows(head: AuditHead, records: readonly ChangeRecord[], actor: Actor, nowMs: number): { head: AuditHead; audit: AuditRow[]; events: EventRow[] } {
+  const next = { ...head };
+  const audit = records.map(({ action, owner, target, before, after }) => {
+    const row = {
+      seq: ++next.audit_seq, id: newId('aud', nowMs), at: nowMs, actor_type: actor.type, actor_id: actor.id, org_id: owner.type === 'org' ? owner.id : null, action,
+      target_type: target.type, target_id: target.id, ip: actor.ip ?? null, user_agent: actor.userAgent ?? null,
+      before: json(before), after: json(after), result: 'ok' as const, prev_hash: next.audit_hash,
+    };
+    next.audit_hash = linkHash(row);
+    return { ...row, hash: next.audit_hash };
+  });
+  const events = records.map((record) => newEvent(++next.event_seq, record, nowMs));
+  return { head: next, audit, events };
+}
+
+export function newEvent(seq: number, { action, owner, target, after }: ChangeRecord, nowMs: number): EventRow {
+  return { seq, at: nowMs, type: action, owner_id: owner.id, target_type: target.type, target_id: target.id, data: JSON.stringify(after ?? {}) };
+}
+
+/** Every column but the hash itself, in the order of the table. */
+export function linkHash(row: Omit<AuditRow, 'hash'>): string {
+  const { seq, id, at, actor_type, actor_id, org_id, action, target_type, target_id, ip, user_agent, before, after, result, prev_hash } = row;
+  return createHash('sha256').update(JSON.stringify([seq, id, at, actor_type, actor_id, org_id, action, target_type, target_id, ip, user_agent, before, after, result, prev_hash])).digest('hex');
+}
+
+export interface AuditFilter {
+  targetId?: string;
+  actorId?: string;
+  action?: string;
+  fromMs?: number;
+  /** Rows before this one; the newest come first. */
+  beforeSeq?: number;
+  /** Default 100. */
+  limit?: number;
+}
+
+const DEFAULT_LIMIT = 100;
+const VERIFY_PAGE = 1_000;
+
+export async function readAudit(db: Db, { targetId, actorId, action, fromMs, beforeSeq, limit = DEFAULT_LIMIT }: AuditFilter): Promise<AuditRow[]> {
+  let query = db.selectFrom('audit_events').selectAll().orderBy('seq', 'desc').limit(limit);
+  if (targetId !== undefined) query = query.where('target_id', '=', targetId);
+  if (actorId !== undefined) query = query.where('actor_id', '=', actorId);
+  if (action !== undefined) query = query.where('action', '=', action);
+  if (fromMs !== undefined) query = query.where('at', '>=', fromMs);
+  if (beforeSeq !== undefined) query = query.where('seq', '<', beforeSeq);
+  return query.execute();
+}
+
+/** Events after `afterSeq`, oldest first. */
+export function readEvents(db: Db, afterSeq: number, limit = DEFAULT_LIMIT): Promise<EventRow[]> {
+  return db.selectFrom('events').selectAll().where('seq', '>', afterSeq).orderBy('seq').limit(limit).execute();
+}
+
+/** Follows the chain from its first row to the head; the number of the first row that is missing or was changed, else undefined. */
+export async function verifyAudit(db: Db): Promise<number | undefined> {
+  // What is appended meanwhile lies beyond this head.
+  const head = await db.selectFrom('auth_state').select(['audit_seq', 'audit_hash']).executeTakeFirstOrThrow();
+  let seq = 0;
+  let hash = '';
+  while (seq < head.audit_seq) {
+    const rows = await db.selectFrom('audit_events').selectAll().where('seq', '>', seq).where('seq', '<=', head.audit_seq).orderBy('seq').limit(VERIFY_PAGE).execute();
+    for (const row of rows) {
+      if (row.seq !== seq + 1 || row.prev_hash !== hash || linkHash(row) !== row.hash) return seq + 1;
+      seq++;
+      hash = row.hash;
+    }
+    if (rows.length === 0) return seq + 1;
+  }
+  return hash === head.audit_hash ? undefined : seq;
+}
+
+function json(value: object | undefined): string | null {
+  return value === undefined ? null : JSON.stringify(value);
+}
