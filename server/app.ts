@@ -11,6 +11,7 @@ import type { Log } from './log';
 import { ServedModel } from './openai/models';
 import { OPENAI_ROUTES, type OpenAiContext } from './openai/routes';
 import { type CallContext, type CallIdentity, NOBODY, type RequestRecord, type Route, RouteTable } from './routes';
+import { DEFAULT_SETTINGS, type ServerSettings } from './settings';
 import { packageVersion } from './version';
 
 export interface AppOptions {
@@ -29,6 +30,8 @@ export interface AppOptions {
   prefixCacheScope?: 'owner' | 'server';
   /** What a proxy puts before our paths; taken off where it is still there. */
   rootPath?: string;
+  /** Default: {@link DEFAULT_SETTINGS}. */
+  settings?: ServerSettings;
   /** Routes that need no model. */
   routes?: readonly Route[];
   /** Hears of every request that has ended. */
@@ -187,8 +190,8 @@ export class App {
       handle: (context, request, reply) => {
         if (this.#isDraining) throw new ApiError('shutting_down', 'The server is shutting down');
         if (this.#service === undefined) throw new ApiError('model_loading', 'The model is still loading');
-        const { sse, log } = this.#options;
-        return route.handle({ ...context, ...this.#service, sse, log }, request, reply);
+        const { sse, log, settings = DEFAULT_SETTINGS } = this.#options;
+        return route.handle({ ...context, ...this.#service, sse, log, settings }, request, reply);
       },
     };
   }
@@ -223,6 +226,7 @@ function toRecord({ startedMs, requestId, answer, identity, route, tokens }: Wal
   const contentLength = header(request, 'content-length');
   return {
     method: request.method,
+    path: request.path,
     route: route?.path,
     status: answer.status ?? CLIENT_GONE,
     durationMs: performance.now() - startedMs,

@@ -1,9 +1,41 @@
+import { writeSync } from 'node:fs';
 import { pino } from 'pino';
+import { redactKeys } from './access/key-format';
 import type { LOG_LEVELS } from './log-levels';
+import type { RequestRecord } from './routes';
 
 /** Structured lines on standard error. Prompts, answers and secrets are never given to it. */
 export type Log = Pick<pino.Logger, 'debug' | 'info' | 'warn' | 'error'>;
 
-export function createLog(level: (typeof LOG_LEVELS)[number]): Log {
-  return pino({ level, base: undefined, timestamp: pino.stdTimeFunctions.isoTime }, pino.destination({ dest: 2, sync: true }));
+/** A shorter secret would stand in too many words. */
+const MIN_SECRET_LENGTH = 8;
+const STDERR = 2;
+
+/** @param secrets Fixed keys and the like: taken out of every line, as access keys are by their form, should one ever come that far. */
+export function createLog(level: (typeof LOG_LEVELS)[number], secrets: readonly string[] = []): Log {
+  const hidden = secrets.filter(({ length }) => length >= MIN_SECRET_LENGTH).map((secret) => JSON.stringify(secret).slice(1, -1));
+  const write = (line: string): void => writeLine(hidden.reduce((text, secret) => text.replaceAll(secret, '…'), redactKeys(line)));
+  return pino({ level, base: undefined, timestamp: pino.stdTimeFunctions.isoTime }, { write });
+}
+
+/** A full pipe must not end the server. */
+function writeLine(line: string): void {
+  try {
+    writeSync(STDERR, line);
+  } catch {
+    // Nobody reads, and there is nowhere to say so.
+  }
+}
+
+const MAX_PATH_LENGTH = 200;
+
+/** One line per request, at level info or debug; nothing of its contents and its headers. */
+export function requestLogger(log: Log, options: { logsRequests: boolean; unloggedPaths: readonly string[] }): (record: RequestRecord) => void {
+  const unlogged = new Set(options.unloggedPaths);
+  return ({ method, path, status, durationMs, requestId, keyId, tokens }) => {
+    if (unlogged.has(path)) return;
+    const line = { method, path: path.slice(0, MAX_PATH_LENGTH), status, ms: Math.round(durationMs * 10) / 10, requestId, ...(keyId === undefined ? {} : { key: keyId }), ...(tokens === 0 ? {} : { tokens }) };
+    if (options.logsRequests) log.info(line, 'request');
+    else log.debug(line, 'request');
+  };
 }

@@ -40,6 +40,8 @@ export interface Route<in Context = CallContext> {
 /** What is known of a request once it has ended; for the access log and the metrics. */
 export interface RequestRecord {
   readonly method: string;
+  /** As sent, without the query. No label of a metric: there is no end of them. */
+  readonly path: string;
   /** The route's path; undefined where no route was found. */
   readonly route: string | undefined;
   /** 499 when the client left before an answer began. */

@@ -1,27 +1,41 @@
 import type { EngineInfo } from '../ts';
 
-interface Address {
+/** Where a server listens and what a client needs. */
+export interface Address {
   host: string;
   port: number;
+  /** In place of both. */
+  socketPath?: string | undefined;
+  isTls?: boolean;
+  needsKey?: boolean;
+  admin?: { host: string; port: number };
   transport: string;
   /** The name that clients send. */
   model: string;
 }
 
 /** What a start prints: what runs, how it samples by default, where it listens, and a request to try. */
-export function startupText(info: EngineInfo, { host, port, transport, model }: Address): string {
-  const url = `http://${urlHost(host)}:${port}`;
+export function startupText(info: EngineInfo, address: Address): string {
+  const { transport, model, needsKey = false, admin, socketPath, isTls = false } = address;
+  const scheme = isTls ? 'https' : 'http';
+  const url = socketPath === undefined ? `${scheme}://${urlHost(address.host)}:${address.port}` : `${scheme}://localhost`;
   const numRanks = info.tensorParallelSize === 1 ? '' : `, ${info.tensorParallelSize} ranks`;
   const body = JSON.stringify({ model, messages: [{ role: 'user', content: 'What is Capstan?' }] });
   return [
     `Capstan ${info.version} serves ${model} (${info.architecture}, ${count(info.numParameters)} parameters, ${info.weightDtype}): `
     + `${info.backend} ${info.isa}, ${info.threads} threads${numRanks}, context length ${grouped(info.maxModelLen)}, `
-    + `KV cache ${bytes(info.kvCacheBytes)} (${grouped(info.numBlocks * info.blockSize)} tokens), ${url} (${transport})`,
+    + `KV cache ${bytes(info.kvCacheBytes)} (${grouped(info.numBlocks * info.blockSize)} tokens), ${socketPath === undefined ? url : `unix:${socketPath}${isTls ? ' with TLS' : ''}`} (${transport})`,
     `Sampling by default: ${samplingText(info)}`,
+    ...(admin === undefined ? [] : [`Health and metrics without a key: http://${urlHost(admin.host)}:${admin.port}`]),
     'Try:',
-    `  curl ${url}/v1/chat/completions -H 'Content-Type: application/json' -d '${body.replaceAll("'", "'\\''")}'`,
+    `  curl ${socketPath === undefined ? '' : `--unix-socket ${quoted(socketPath)} `}${url}/v1/chat/completions ${needsKey ? '-H "Authorization: Bearer $API_KEY" ' : ''}-H 'Content-Type: application/json' -d ${quoted(body)}`,
     '',
   ].join('\n');
+}
+
+/** For a shell. */
+function quoted(text: string): string {
+  return `'${text.replaceAll("'", "'\\''")}'`;
 }
 
 function samplingText({ samplingDefaults }: EngineInfo): string {

@@ -1,4 +1,4 @@
-import { UsageError } from '../flags';
+import { UsageError } from '../flag-values';
 
 /** Values of the benchmark's flags; each throws a UsageError that names the flag, what was expected and what came. */
 

@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { UsageError } from '../flags';
+import { UsageError } from '../flag-values';
 import { parseBaseUrl, parseBounds, parseJsonObject, parseNumber, parseOneOf, parsePairs, parsePercentiles, parseRate, parseWhole } from './flag-values';
 import { BACKENDS, DATASETS, LATENCIES, type ServeBenchOptions } from './options';
 

@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { UsageError } from '../flags';
+import { UsageError } from '../flag-values';
 import type { ServeBenchOptions } from './options';
 import type { Random } from './random';
 

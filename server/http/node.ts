@@ -1,7 +1,10 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 import { ApiError, renderError } from '../errors';
 import { bodyTimeout, checkFraming, type Framing, tooLarge } from './framing';
+import { checkTls } from './tls';
+import { clearSocketPath, withSocketMode } from './unix-socket';
 import type { HttpReply, HttpRequest, ReplyStream, Transport, TransportOptions } from './transport';
 
 /** The transport of platforms without a binary of uWebSockets.js. */
@@ -10,7 +13,9 @@ export class NodeTransport implements Transport {
   readonly #server: Server;
 
   constructor(options: TransportOptions) {
-    this.#server = createServer({ keepAliveTimeout: 10_000, headersTimeout: 15_000, requestTimeout: 0 }, (message, response) => answer(message, response, options));
+    const times = { keepAliveTimeout: 10_000, headersTimeout: 15_000, requestTimeout: 0 };
+    const listener = (message: IncomingMessage, response: ServerResponse) => answer(message, response, options);
+    this.#server = options.tls === undefined ? createServer(times, listener) : createTlsServer({ ...times, ...checkTls(options.tls), handshakeTimeout: 15_000 }, listener);
     this.#server.on('clientError', (error: NodeJS.ErrnoException, socket: Socket) => refuse(error, socket));
   }
 
@@ -18,6 +23,14 @@ export class NodeTransport implements Transport {
     return new Promise((resolve, reject) => {
       this.#server.once('error', reject);
       this.#server.listen({ host, port, exclusive: true }, () => resolve((this.#server.address() as AddressInfo).port));
+    });
+  }
+
+  async listenUnix(path: string): Promise<void> {
+    await clearSocketPath(path);
+    await new Promise<void>((resolve, reject) => {
+      this.#server.once('error', reject);
+      withSocketMode(path, () => this.#server.listen({ path }, resolve));
     });
   }
 
@@ -57,7 +70,6 @@ function toRequest(message: IncomingMessage, signal: AbortSignal, options: Trans
   const headers: [string, string][] = [];
   for (let i = 0; i < message.rawHeaders.length; i += 2) headers.push([message.rawHeaders[i].toLowerCase(), message.rawHeaders[i + 1].trim()]);
   const framing = checkFraming(headers);
-  if ((framing.contentLength ?? 0) > options.maxBodyBytes) throw tooLarge(options.maxBodyBytes);
   let body: Promise<Buffer> | undefined;
   return {
     method: message.method ?? '',
@@ -71,6 +83,7 @@ function toRequest(message: IncomingMessage, signal: AbortSignal, options: Trans
 }
 
 function readBody(message: IncomingMessage, framing: Framing, { maxBodyBytes, bodyTimeoutMs }: TransportOptions): Promise<Buffer> {
+  if ((framing.contentLength ?? 0) > maxBodyBytes) return Promise.reject(tooLarge(maxBodyBytes));
   if (framing.contentLength === 0) return Promise.resolve(Buffer.alloc(0));
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];

@@ -40,6 +40,16 @@ export interface TransportOptions {
   maxBodyBytes: number;
   /** For the whole body, from the end of the headers. */
   bodyTimeoutMs: number;
+  /** Absent: plain HTTP. */
+  tls?: TlsFiles;
+}
+
+/** PEM files; checked by `checkTls`. */
+export interface TlsFiles {
+  keyFile: string;
+  certFile: string;
+  /** What the key is encrypted with. */
+  passphrase?: string;
 }
 
 /** One HTTP/1.1 server; the only thing that knows sockets. */
@@ -47,6 +57,8 @@ export interface Transport {
   readonly name: 'uws' | 'node';
   /** Resolves with the port once connections are accepted; rejects with an Error that has `code` (`EADDRINUSE`). */
   listen(host: string, port: number): Promise<number>;
+  /** The same at a path that is free; the file is made readable and writable for its user and group, and goes when the transport closes. */
+  listenUnix(path: string): Promise<void>;
   /** Takes no new connections; running answers go on. */
   stopListening(): void;
   /** Cuts what is still open. */

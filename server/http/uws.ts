@@ -2,7 +2,9 @@ import { STATUS_CODES } from 'node:http';
 import type { HttpRequest as UwsRequest, HttpResponse as UwsResponse, TemplatedApp, us_listen_socket } from 'uWebSockets.js';
 import { ApiError, renderError } from '../errors';
 import { bodyTimeout, checkFraming, type Framing, tooLarge } from './framing';
-import type { HttpReply, HttpRequest, ReplyStream, Transport, TransportOptions } from './transport';
+import { checkTls } from './tls';
+import { clearSocketPath, removeSocket, withSocketMode } from './unix-socket';
+import type { HttpReply, HttpRequest, ReplyStream, TlsFiles, Transport, TransportOptions } from './transport';
 import type { UwsModule } from './uws-module';
 
 // `close` is missing from the package's types.
@@ -17,11 +19,12 @@ export class UwsTransport implements Transport {
   readonly #app: App;
   readonly #options: TransportOptions;
   #listenSocket: us_listen_socket | undefined;
+  #socketPath: string | undefined;
 
   constructor(uws: UwsModule, options: TransportOptions) {
     this.#uws = uws;
     this.#options = options;
-    this.#app = uws.App() as App;
+    this.#app = (options.tls === undefined ? uws.App() : createTlsApp(uws, options.tls)) as App;
     this.#app.any('/*', (response, request) => answer(response, request, this.#options));
   }
 
@@ -37,7 +40,20 @@ export class UwsTransport implements Transport {
     });
   }
 
+  async listenUnix(path: string): Promise<void> {
+    await clearSocketPath(path);
+    this.#listenSocket = await new Promise<us_listen_socket>((resolve, reject) => {
+      withSocketMode(path, () => this.#app.listen_unix((socket) => {
+        if (socket) resolve(socket);
+        else reject(Object.assign(new Error(`cannot listen on ${path}`), { code: 'EACCES' }));
+      }, path));
+    });
+    this.#socketPath = path;
+  }
+
   stopListening(): void {
+    if (this.#socketPath !== undefined) removeSocket(this.#socketPath);
+    this.#socketPath = undefined;
     if (this.#listenSocket === undefined) return;
     this.#uws.us_listen_socket_close(this.#listenSocket);
     this.#listenSocket = undefined;
@@ -48,6 +64,12 @@ export class UwsTransport implements Transport {
     this.#app.close();
     return Promise.resolve();
   }
+}
+
+function createTlsApp(uws: UwsModule, files: TlsFiles): ReturnType<UwsModule['SSLApp']> {
+  checkTls(files);
+  const { keyFile, certFile, passphrase } = files;
+  return uws.SSLApp({ key_file_name: keyFile, cert_file_name: certFile, ...(passphrase === undefined ? {} : { passphrase }) });
 }
 
 function answer(response: UwsResponse, request: UwsRequest, options: TransportOptions): void {
@@ -68,7 +90,6 @@ function toRequest(request: UwsRequest, exchange: Exchange, options: TransportOp
   request.forEach((name, value) => headers.push([name, value.trim()]));
   const framing = checkFraming(headers);
   exchange.isChunked = framing.isChunked;
-  if ((framing.contentLength ?? 0) > options.maxBodyBytes) throw tooLarge(options.maxBodyBytes);
   const body = exchange.receiveBody(framing, options);
   return {
     method: request.getCaseSensitiveMethod(),
@@ -113,6 +134,7 @@ class Exchange implements HttpReply {
   receiveBody(framing: Framing, { maxBodyBytes, bodyTimeoutMs }: TransportOptions): Promise<Buffer> {
     if (framing.contentLength === 0) return Promise.resolve(Buffer.alloc(0));
     this.#isBodyComplete = false;
+    if ((framing.contentLength ?? 0) > maxBodyBytes) return handled(Promise.reject<Buffer>(tooLarge(maxBodyBytes)));
     const body = new Promise<Buffer>((resolve, reject) => {
       let chunks: Buffer[] = [];
       let numBytes = 0;
@@ -135,9 +157,7 @@ class Exchange implements HttpReply {
         resolve(Buffer.concat(chunks));
       });
     });
-    // Not every handler reads it.
-    body.catch(() => {});
-    return body;
+    return handled(body);
   }
 
   send(status: number, headers: Readonly<Record<string, string>>, body: string): void {
@@ -222,6 +242,12 @@ class Exchange implements HttpReply {
   #notifyGone(): void {
     this.#onGone.splice(0).forEach((run) => run());
   }
+}
+
+/** Not every handler reads the body. */
+function handled(body: Promise<Buffer>): Promise<Buffer> {
+  body.catch(() => {});
+  return body;
 }
 
 /**

@@ -2,6 +2,7 @@ import type { Engine } from '../../ts';
 import type { SseOptions } from '../http/sse';
 import type { Log } from '../log';
 import type { CallContext, Route } from '../routes';
+import type { ServerSettings } from '../settings';
 import { chatCompletions } from './chat';
 import { getModel, listModels, MODELS_PATH, type ServedModel } from './models';
 
@@ -11,6 +12,7 @@ export interface OpenAiContext extends CallContext {
   readonly model: ServedModel;
   readonly sse: SseOptions;
   readonly log: Log;
+  readonly settings: ServerSettings;
 }
 
 export const OPENAI_ROUTES: readonly Route<OpenAiContext>[] = [

@@ -1,7 +1,8 @@
 /** The command as a user meets it: processes, exit codes, signals. */
 import { execFileSync } from 'node:child_process';
 import { createServer } from 'node:net';
-import { defaultServeOptions, SERVE_FLAGS } from '../../server/flags';
+import { fromEnvironment } from '../../server/environment';
+import { FLAG_NAMES, Given, resolveServeOptions } from '../../server/given';
 import { killAll, prepare, type Running, start, startServer } from '../fakes/server-process';
 import { tinyModel } from '../fakes/tiny-model';
 
@@ -76,7 +77,7 @@ describe('flags', () => {
     const { stdout, stderr } = server.output();
     expect(stdout).toContain('serves a (');
     expect(stdout).toContain('3 threads, 2 ranks');
-    expect(stderr.match(/"flag":"--[a-z-]+"/g)).toEqual(['"flag":"--trust-remote-code"', '"flag":"--gpu-memory-utilization"', '"flag":"--disable-log-requests"']);
+    expect(stderr.match(/"flag":"--[a-z-]+"/g)).toEqual(['"flag":"--trust-remote-code"', '"flag":"--gpu-memory-utilization"']);
     server.process.kill('SIGTERM');
     expect(await server.exited).toEqual([0, null]);
   });
@@ -88,8 +89,9 @@ describe('address', () => {
     [{ PLATFORM_SERVING_PRODUCTION: '1', PLATFORM_SERVING_HOST: '127.0.0.2', PLATFORM_SERVING_PORT: '9' }, [], '127.0.0.2', 9],
     [{ PLATFORM_SERVING_PRODUCTION: '1', PLATFORM_SERVING_PORT: '9' }, ['--port', '10', '--host', '127.0.0.3'], '127.0.0.3', 10],
   ])('%j %j', (variables, args, host, port) => {
-    const options = defaultServeOptions(variables);
-    for (let i = 0; i < args.length; i += 2) SERVE_FLAGS.find(({ spelling }) => spelling.startsWith(`${args[i]} `))!.apply!(options, args[i + 1], args[i]);
+    const commandLine = new Given();
+    for (let i = 0; i < args.length; i += 2) commandLine.add(FLAG_NAMES.get(args[i])!, args[i + 1], args[i]);
+    const options = resolveServeOptions([fromEnvironment(variables), commandLine], variables);
     expect([options.host, options.port]).toEqual([host, port]);
   });
 

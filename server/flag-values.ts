@@ -1,0 +1,100 @@
+import { readFileSync, statSync } from 'node:fs';
+import type { EngineOptions } from '../ts';
+
+/** A command line, environment or configuration file that is wrong; shown without a stack, exit code 2. */
+export class UsageError extends Error {}
+
+const DTYPES: Readonly<Record<string, EngineOptions['dtype']>> = {
+  auto: 'auto', f32: 'f32', float32: 'f32', float: 'f32', f16: 'f16', float16: 'f16', half: 'f16', bf16: 'bf16', bfloat16: 'bf16',
+};
+
+export function parseChoice<const T extends string>(value: string, source: string, choices: readonly T[]): T {
+  const found = choices.find((choice) => choice === value);
+  if (found === undefined) throw new UsageError(`${source}: expected ${choices.join(', ')}, got '${value}'`);
+  return found;
+}
+
+export function parseDtype(value: string, source: string): NonNullable<EngineOptions['dtype']> {
+  const dtype = Object.hasOwn(DTYPES, value) ? DTYPES[value] : undefined;
+  if (dtype === undefined) throw new UsageError(`${source}: expected ${Object.keys(DTYPES).join(', ')}, got '${value}'`);
+  return dtype;
+}
+
+export function parsePort(value: string, source: string): number {
+  const port = /^\d{1,5}$/.test(value) ? Number(value) : NaN;
+  if (!(port <= 65535)) throw new UsageError(`${source}: expected a port from 0 to 65535, got '${value}'`);
+  return port;
+}
+
+export function parseSeconds(value: string, source: string, min: number): number {
+  const seconds = /^\d+(\.\d+)?$/.test(value) ? Number(value) : NaN;
+  if (!(seconds >= min && seconds <= 86_400)) throw new UsageError(`${source}: expected seconds from ${min} to 86400, got '${value}'`);
+  return seconds * 1000;
+}
+
+/** vLLM's rule: a small letter counts in thousands, a capital one in powers of 1,024. */
+const COUNT_UNITS: Readonly<Record<string, number>> = { '': 1, k: 1e3, m: 1e6, g: 1e9, K: 2 ** 10, M: 2 ** 20, G: 2 ** 30 };
+
+export function parseCount(value: string, source: string): number {
+  const [, digits, unit] = /^(\d+(?:\.\d+)?)([kmgKMG]?)$/.exec(value) ?? [];
+  const count = digits === undefined ? NaN : Number(digits) * COUNT_UNITS[unit];
+  if (!Number.isSafeInteger(count) || count < 1) throw new UsageError(`${source}: expected a whole number of 1 or more, such as 8192 or 8K, got '${value}'`);
+  return count;
+}
+
+const BYTE_UNITS: Readonly<Record<string, number>> = { '': 1, k: 2 ** 10, m: 2 ** 20, g: 2 ** 30, t: 2 ** 40 };
+
+/** Memory comes in powers of 1,024, however the unit is written: 2G, 2g, 2GB, 2GiB. */
+export function parseBytes(value: string, source: string): number {
+  const [, digits, unit] = /^(\d+(?:\.\d+)?)([kmgt]?)(?:i?b)?$/i.exec(value) ?? [];
+  const bytes = digits === undefined ? NaN : Math.round(Number(digits) * BYTE_UNITS[unit.toLowerCase()]);
+  if (!Number.isSafeInteger(bytes) || bytes < 1) throw new UsageError(`${source}: expected a number of bytes, such as 512M or 2G, got '${value}'`);
+  return bytes;
+}
+
+export function parseBoolean(value: string, source: string): boolean {
+  if (/^(1|true|yes|on)$/i.test(value)) return true;
+  if (/^(0|false|no|off)$/i.test(value)) return false;
+  throw new UsageError(`${source}: expected true or false, got '${value}'`);
+}
+
+/** A whole number from `min`. */
+export function parseInteger(value: string, source: string, min: number): number {
+  const number = /^-?\d{1,15}$/.test(value) ? Number(value) : NaN;
+  if (!(number >= min)) throw new UsageError(`${source}: expected a whole number of ${min} or more, got '${value}'`);
+  return number;
+}
+
+export function parseJsonObject(value: string, source: string): Record<string, unknown> {
+  try {
+    const parsed = JSON.parse(value) as unknown;
+    if (typeof parsed === 'object' && parsed !== null && !Array.isArray(parsed)) return parsed as Record<string, unknown>;
+  } catch {
+    // Said below.
+  }
+  throw new UsageError(`${source}: expected a JSON object, such as {"temperature": 0.7}, got '${value}'`);
+}
+
+/** One name, or several as JSON (`["a", "b"]`), as vLLM wants some lists. */
+export function parseNames(value: string, source: string): string[] {
+  if (!value.startsWith('[')) return [value];
+  try {
+    const parsed = JSON.parse(value) as unknown;
+    if (Array.isArray(parsed) && parsed.every((item) => typeof item === 'string')) return parsed;
+  } catch {
+    // Said below.
+  }
+  throw new UsageError(`${source}: expected names, or a JSON list of strings, got '${value}'`);
+}
+
+export function readTextFile(path: string, source: string): string {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (error) {
+    throw new UsageError(`${source}: expected a file that can be read, got '${path}' (${(error as NodeJS.ErrnoException).code ?? 'unreadable'})`);
+  }
+}
+
+export function isFile(path: string): boolean {
+  return statSync(path, { throwIfNoEntry: false })?.isFile() === true;
+}

@@ -1,0 +1,124 @@
+/**
+ * The flags of vLLM 0.32 that are not ours: what runs there shall start here, unless its answers or its capacity would differ. Collected
+ * from its front-end and engine arguments; names that earlier versions had stay for ever.
+ */
+export interface ForeignFlag {
+  /** Without dashes in front. */
+  name: string;
+  aliases?: readonly string[];
+  /** A switch takes nothing, and has a `--no-` form. */
+  takes: 'nothing' | 'value' | 'values';
+  /** Absent: it has no effect here. Else why it is refused. */
+  refusal?: string;
+  /** Values that mean what happens here anyway; a refused flag passes with them. */
+  harmless?: readonly string[];
+}
+
+const PYTHON = 'no Python is run here';
+const NO_LORA = 'LoRA adapters are not supported';
+const ONE_MACHINE = 'one process on one machine serves the model';
+const TEXT_ONLY = 'only text generation is served';
+const AS_TRAINED = 'the model is run as its configuration says';
+
+/** Nothing here depends on them. */
+const SWITCHES_WITHOUT_EFFECT = `
+  trust-remote-code enforce-eager disable-log-stats disable-frontend-multiprocessing enable-tokenizer-info-endpoint enable-server-load-tracking
+  enable-log-outputs enable-log-deltas log-error-stack enable-offline-docs enable-flash-late-interaction cohere-is-reasoning-model aggregate-engine-logging enable-ssl-refresh
+  enable-per-request-metrics use-tqdm-on-load enable-chunked-prefill disable-cascade-attn disable-async-output-proc use-async-output-proc use-v2-block-manager enable-sleep-mode
+  disable-custom-all-reduce ray-workers-use-nsight enable-expert-parallel enable-dbo enable-eplb eplb-log-balancedness enable-elastic-ep
+  disable-nccl-for-dp-synchronization data-parallel-hybrid-lb data-parallel-external-lb enable-multimodal-encoder-data-parallel calculate-kv-scales
+  kv-sharing-fast-prefill disable-hybrid-kv-cache-manager async-scheduling disable-chunked-mm-input scheduler-reserve-full-isl multi-step-stream-outputs
+  guided-decoding-disable-fallback guided-decoding-disable-any-whitespace guided-decoding-disable-additional-properties disable-mm-preprocessor-cache
+  enable-mm-embeds interleave-mm-strings skip-mm-profiling mm-encoder-only language-model-only enable-lora-bias fully-sharded-loras specialize-active-lora
+  kv-cache-metrics cudagraph-metrics enable-layerwise-nvtx-tracing enable-mfu-metrics enable-logging-iteration-details enable-flashinfer-autotune
+`;
+
+const VALUES_WITHOUT_EFFECT = `
+  api-server-count max-log-len log-config-file fingerprint-mode fingerprint-value cohere-format h11-max-incomplete-event-size h11-max-header-count
+  gpu-memory-utilization swap-space cpu-offload-gb cpu-offload-params offload-backend seed revision code-revision tokenizer-revision download-dir hf-config-path hf-token
+  safetensors-load-strategy model-loader-extra-config ignore-patterns pt-load-map-location config-format model-impl max-seq-len-to-capture
+  allowed-local-media-path allowed-media-domains structured-outputs-config guided-decoding-backend
+  distributed-executor-backend master-addr master-port data-parallel-rank data-parallel-start-rank data-parallel-size-local data-parallel-address
+  data-parallel-rpc-port data-parallel-backend data-parallel-supervisor-port dp-supervisor-probe-interval-s dp-supervisor-probe-timeout-s dp-supervisor-probe-failure-threshold
+  all2all-backend ubatch-size dbo-decode-token-threshold dbo-prefill-token-threshold eplb-config num-redundant-experts eplb-window-size eplb-step-interval expert-placement-strategy
+  max-parallel-loading-workers dcp-kv-cache-interleave-size cp-kv-cache-interleave-size prefix-caching-hash-algo kv-cache-dtype-skip-layers mamba-cache-dtype mamba-ssm-cache-dtype
+  mamba-block-size mamba-cache-mode kv-offloading-backend limit-mm-per-prompt media-io-kwargs mm-processor-kwargs mm-processor-cache-gb mm-processor-cache-type
+  mm-shm-cache-max-object-size-mb mm-encoder-tp-mode mm-encoder-attn-backend video-pruning-rate max-loras max-lora-rank lora-extra-vocab-size lora-dtype max-cpu-loras
+  long-lora-scaling-factors default-mm-loras show-hidden-metrics-for-version otlp-traces-endpoint collect-detailed-traces kv-cache-metrics-sample max-num-partial-prefills
+  max-long-partial-prefills long-prefill-token-threshold num-lookahead-slots scheduler-delay-factor preemption-mode num-scheduler-steps cuda-graph-sizes stream-interval
+  kv-events-config compilation-config cudagraph-capture-sizes max-cudagraph-capture-size optimization-level additional-config attention-config attention-backend kernel-config
+  profiler-config performance-mode moe-backend renderer-num-workers tokenizer-pool-size tokenizer-pool-type tokenizer-pool-extra-config
+`;
+
+const ALIASES: Readonly<Record<string, readonly string[]>> = {
+  'api-server-count': ['-asc'], 'compilation-config': ['-cc'], 'optimization-level': ['-O'], 'attention-config': ['-ac'], quantization: ['-q'], 'pipeline-parallel-size': ['-pp'],
+  'data-parallel-size': ['-dp'], 'data-parallel-rank': ['-dpn'], 'data-parallel-start-rank': ['-dpr'], 'data-parallel-size-local': ['-dpl'], 'data-parallel-address': ['-dpa'],
+  'data-parallel-rpc-port': ['-dpp'], 'data-parallel-backend': ['-dpb'], 'data-parallel-hybrid-lb': ['-dph'], 'data-parallel-external-lb': ['-dpe'], 'enable-expert-parallel': ['-ep'],
+  'decode-context-parallel-size': ['-dcp'], 'prefill-context-parallel-size': ['-pcp'], 'speculative-config': ['-sc'], nnodes: ['-n'], 'node-rank': ['-r'],
+};
+
+/** Silence about these would be a lie: other answers, less room, or an open door. */
+const REFUSED: readonly ForeignFlag[] = [
+  { name: 'tokenizer', takes: 'value', refusal: 'the tokenizer is the model directory\'s' },
+  { name: 'tokenizer-mode', takes: 'value', refusal: 'the tokenizer is read from tokenizer.json', harmless: ['auto', 'hf', 'fast', 'slow'] },
+  { name: 'skip-tokenizer-init', takes: 'nothing', refusal: 'texts cannot be served without a tokenizer' },
+  { name: 'task', takes: 'value', refusal: TEXT_ONLY, harmless: ['auto', 'generate'] },
+  { name: 'runner', takes: 'value', refusal: TEXT_ONLY, harmless: ['auto', 'generate'] },
+  { name: 'convert', takes: 'value', refusal: TEXT_ONLY, harmless: ['auto', 'none'] },
+  { name: 'pooler-config', takes: 'value', refusal: TEXT_ONLY },
+  { name: 'override-pooler-config', takes: 'value', refusal: TEXT_ONLY },
+  { name: 'load-format', takes: 'value', refusal: 'weights are read from safetensors', harmless: ['auto', 'safetensors', 'hf', 'fastsafetensors', 'runai_streamer', 'mistral'] },
+  { name: 'quantization', takes: 'value', refusal: 'quantized weights are not supported', harmless: ['none', 'None', 'auto'] },
+  { name: 'rope-scaling', takes: 'value', refusal: AS_TRAINED, harmless: ['{}'] },
+  { name: 'rope-theta', takes: 'value', refusal: AS_TRAINED },
+  { name: 'hf-overrides', takes: 'value', refusal: AS_TRAINED, harmless: ['{}'] },
+  { name: 'override-attention-dtype', takes: 'value', refusal: AS_TRAINED },
+  { name: 'override-neuron-config', takes: 'value', refusal: AS_TRAINED, harmless: ['{}'] },
+  { name: 'disable-sliding-window', takes: 'nothing', refusal: AS_TRAINED },
+  { name: 'logprobs-mode', takes: 'value', refusal: 'log-probabilities are those of the raw logits', harmless: ['raw_logprobs'] },
+  { name: 'enable-prompt-embeds', takes: 'nothing', refusal: 'prompts are text or token ids' },
+  { name: 'chat-template-content-format', takes: 'value', refusal: 'contents reach the template as text', harmless: ['auto', 'string'] },
+  { name: 'num-gpu-blocks-override', takes: 'value', refusal: 'give the size of the KV cache by --kv-cache-memory' },
+  { name: 'kv-offloading-size', takes: 'value', refusal: 'the KV cache is in memory alone', harmless: ['0'] },
+  { name: 'kv-transfer-config', takes: 'value', refusal: ONE_MACHINE },
+  { name: 'ec-transfer-config', takes: 'value', refusal: ONE_MACHINE },
+  { name: 'weight-transfer-config', takes: 'value', refusal: ONE_MACHINE },
+  { name: 'pipeline-parallel-size', takes: 'value', refusal: ONE_MACHINE, harmless: ['1'] },
+  { name: 'data-parallel-size', takes: 'value', refusal: ONE_MACHINE, harmless: ['1'] },
+  { name: 'decode-context-parallel-size', takes: 'value', refusal: ONE_MACHINE, harmless: ['1'] },
+  { name: 'prefill-context-parallel-size', takes: 'value', refusal: ONE_MACHINE, harmless: ['1'] },
+  { name: 'nnodes', takes: 'value', refusal: ONE_MACHINE, harmless: ['1'] },
+  { name: 'node-rank', takes: 'value', refusal: ONE_MACHINE, harmless: ['0'] },
+  { name: 'headless', takes: 'nothing', refusal: ONE_MACHINE },
+  { name: 'grpc', takes: 'nothing', refusal: 'HTTP alone is served' },
+  { name: 'tokens-only', takes: 'nothing', refusal: 'texts are served' },
+  { name: 'scheduling-policy', takes: 'value', refusal: 'requests are served in the order they come', harmless: ['fcfs'] },
+  { name: 'speculative-config', takes: 'value', refusal: 'speculative decoding is not supported' },
+  { name: 'speculative-model', takes: 'value', refusal: 'speculative decoding is not supported' },
+  { name: 'num-speculative-tokens', takes: 'value', refusal: 'speculative decoding is not supported', harmless: ['0'] },
+  { name: 'enable-lora', takes: 'nothing', refusal: NO_LORA },
+  { name: 'lora-modules', takes: 'values', refusal: NO_LORA },
+  { name: 'enable-prompt-adapter', takes: 'nothing', refusal: 'prompt adapters are not supported' },
+  { name: 'middleware', takes: 'value', refusal: PYTHON },
+  { name: 'tool-parser-plugin', takes: 'value', refusal: PYTHON },
+  { name: 'reasoning-parser-plugin', takes: 'value', refusal: PYTHON },
+  { name: 'reasoning-config', takes: 'value', refusal: 'reasoning is read as --reasoning-parser says' },
+  { name: 'logits-processors', takes: 'values', refusal: PYTHON },
+  { name: 'logits-processor-pattern', takes: 'value', refusal: PYTHON },
+  { name: 'io-processor-plugin', takes: 'value', refusal: PYTHON },
+  { name: 'scheduler-cls', takes: 'value', refusal: PYTHON },
+  { name: 'worker-cls', takes: 'value', refusal: PYTHON, harmless: ['auto'] },
+  { name: 'worker-extension-cls', takes: 'value', refusal: PYTHON },
+  { name: 'tool-server', takes: 'value', refusal: 'the server calls no tools itself' },
+  { name: 'ssl-ca-certs', takes: 'value', refusal: 'client certificates are not checked here: use access keys' },
+  { name: 'ssl-cert-reqs', takes: 'value', refusal: 'client certificates are not checked here: use access keys', harmless: ['0'] },
+  { name: 'ssl-ciphers', takes: 'value', refusal: 'the cipher suites are OpenSSL\'s defaults' },
+];
+
+function named(names: string, takes: ForeignFlag['takes']): ForeignFlag[] {
+  return names.trim().split(/\s+/).map((name) => ({ name, takes }));
+}
+
+export const VLLM_FLAGS: readonly ForeignFlag[] = [
+  ...named(SWITCHES_WITHOUT_EFFECT, 'nothing'), ...named(VALUES_WITHOUT_EFFECT, 'value'), ...REFUSED,
+].map((flag) => (Object.hasOwn(ALIASES, flag.name) ? { ...flag, aliases: ALIASES[flag.name] } : flag));
