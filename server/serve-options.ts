@@ -28,7 +28,7 @@ export interface ServeOptions {
   dataDir: string | undefined;
   openPaths: string[];
   prefixCacheScope: 'owner' | 'server';
-  engine: EngineOptions & { chatTemplate?: string; toolCallFormat?: string; reasoningFormat?: string; maxQueuedTokens?: number; generationConfigOverrides?: EngineInfo['samplingDefaults'] };
+  engine: EngineOptions;
   /** Sampling defaults in place of the model's, and those that go before either. */
   generationConfig: EngineInfo['samplingDefaults'];
   samplingOverrides: EngineInfo['samplingDefaults'];
