@@ -59,6 +59,11 @@ export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIte
     };
   }
 
+  /** Those of the result, from the first event on. */
+  get promptLogprobs(): readonly (TokenLogprob | null)[] | undefined {
+    return this.#promptLogprobs;
+  }
+
   get hasEnded(): boolean {
     return this.#isEnded;
   }

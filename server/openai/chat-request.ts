@@ -1,7 +1,14 @@
 import type { ChatMessage, ChatOptions } from '../../ts';
 import { ApiError } from '../errors';
-import { CHAT_COMPLETION_REQUEST, type ChatCompletionRequest, type WireMessage } from './schema';
-import { refuseUnsupported, unsupported } from './unsupported';
+import type { ServerSettings } from '../settings';
+import { checkConversation, conversationOptions, toMessage } from './conversation';
+import type { JsonText } from './json-text';
+import { CONVERSATION_NULLS, GENERATION_NULLS, withoutNulls } from './nulls';
+import type { ChatCompletionRequest, WireTool } from './requests';
+import { checkGenerationFields, CLIENT_NAMES, numAlternatives, type StreamUsage, streamUsage, toSamplingParams, withoutUndefined } from './sampling-request';
+import { CHAT_COMPLETION_REQUEST } from './schema';
+import { type RequestedOutput, requestedOutput } from './structured-output';
+import { CHAT_UNSUPPORTED, refuseUnsupported, unsupported } from './unsupported';
 import { show, validate } from './validate';
 
 /** A request in the library's terms. */
@@ -9,123 +16,106 @@ export interface ChatCall {
   model: string | undefined;
   messages: ChatMessage[];
   options: ChatOptions;
+  structured: RequestedOutput | undefined;
   isStream: boolean;
-  includeUsage: boolean;
-  continuousUsage: boolean;
-  hasLogprobs: boolean;
+  usage: StreamUsage;
+  showsReasoning: boolean;
+  /** Reasoning comes in one piece. */
+  holdsReasoning: boolean;
+  returnsTokenIds: boolean;
+  returnsPromptText: boolean;
+  tokensAsIds: boolean;
   cacheSalt: string | undefined;
   requestId: string | undefined;
-  /** The client's name for the length limit, for errors. */
-  maxTokensParam: 'max_tokens' | 'max_completion_tokens';
+  /** The client's names of what the library calls otherwise, for errors. */
+  names: Readonly<Record<string, string>>;
 }
 
-/** Where null means "not given"; elsewhere (schemas of tools, template variables) it is a value. */
-const NULLS: NullMap = {
-  messages: { each: { tool_calls: { each: { function: {} } }, content: { each: {} } } },
-  tools: { each: { function: {} } },
-  stream_options: {},
-  response_format: {},
-};
-
-interface NullMap { [field: string]: NullMap }
+const NULLS = { ...CONVERSATION_NULLS, ...GENERATION_NULLS, functions: { each: {} } };
 
 /** @throws ApiError naming the first field that is wrong. */
-export async function parseChatRequest(body: unknown): Promise<ChatCall> {
-  const request = await validate<ChatCompletionRequest>(CHAT_COMPLETION_REQUEST, withoutNulls(body, NULLS));
-  refuseUnsupported(body as Record<string, unknown>);
-  request.messages.forEach(checkContent);
-  checkTools(request);
-  checkStreamOptions(request);
-  if (request.response_format !== undefined && request.response_format.type !== 'text') throw unsupported('response_format', request.response_format.type);
-  if (request.add_generation_prompt === true && request.continue_final_message === true) {
-    throw new ApiError('invalid_value', 'continue_final_message: expected false beside add_generation_prompt, got true', { param: 'continue_final_message' });
+export async function parseChatRequest({ value, seed }: JsonText, settings: ServerSettings, vocabSize: number): Promise<ChatCall> {
+  const request = withTools(await validate<ChatCompletionRequest>(CHAT_COMPLETION_REQUEST, withoutNulls(value, NULLS)));
+  refuseUnsupported(value, CHAT_UNSUPPORTED);
+  checkConversation(request);
+  checkToolChoice(request);
+  checkGenerationFields(request);
+  const structured = requestedOutput(request);
+  const { tools = [], tool_choice: choice, max_completion_tokens: maxCompletionTokens } = request;
+  // A text cannot be held to a form and be free to be a call.
+  if (structured !== undefined && tools.length > 0 && choice !== 'none') {
+    throw new ApiError('invalid_value', `${structured.param}: expected none beside tools, unless tool_choice is none`, { param: structured.param });
   }
   return {
     model: request.model === '' ? undefined : request.model,
     messages: request.messages.map(toMessage),
-    options: toOptions(request),
+    options: {
+      ...toSamplingParams(request, seed),
+      ...conversationOptions(request),
+      ...ownOptions(request, { maxLogprobs: settings.maxLogprobs, vocabSize }),
+      templateKwargs: templateKwargs(request, settings),
+      ...(structured === undefined ? {} : { structuredOutput: structured.output }),
+    },
+    structured,
     isStream: request.stream === true,
-    includeUsage: request.stream_options?.include_usage === true,
-    continuousUsage: request.stream_options?.include_usage === true && request.stream_options.continuous_usage_stats === true,
-    hasLogprobs: request.logprobs === true,
+    usage: streamUsage(request, settings.forceIncludeUsage),
+    showsReasoning: request.include_reasoning !== false,
+    holdsReasoning: request.stream_reasoning === false,
+    returnsTokenIds: request.return_token_ids === true,
+    returnsPromptText: request.return_prompt_text === true,
+    tokensAsIds: request.return_tokens_as_token_ids ?? settings.tokensAsTokenIds,
     cacheSalt: request.cache_salt,
     requestId: request.request_id,
-    maxTokensParam: request.max_completion_tokens === undefined ? 'max_tokens' : 'max_completion_tokens',
+    names: {
+      ...CLIENT_NAMES,
+      prompt: 'messages',
+      logprobs: 'top_logprobs',
+      structured_output: structured?.param ?? 'response_format',
+      ...(maxCompletionTokens === undefined ? {} : { max_tokens: 'max_completion_tokens' }),
+      ...(request.functions === undefined ? {} : { tools: 'functions', tool_choice: 'function_call' }),
+    },
   };
 }
 
-function withoutNulls(value: unknown, map: NullMap): unknown {
-  if (Array.isArray(value)) return map.each === undefined ? value : value.map((item) => withoutNulls(item, map.each));
-  if (typeof value !== 'object' || value === null) return value;
-  const kept = Object.entries(value).filter(([, field]) => field !== null);
-  return Object.fromEntries(kept.map(([name, field]) => [name, Object.hasOwn(map, name) ? withoutNulls(field, map[name]) : field as unknown]));
+/** `functions` and `function_call` of older clients, as tools. */
+function withTools(request: ChatCompletionRequest): ChatCompletionRequest {
+  const { functions, function_call: call, tools, tool_choice: choice, ...rest } = request;
+  if (tools !== undefined) return request.functions === undefined ? request : { ...rest, tools, ...(choice === undefined ? {} : { tool_choice: choice }) };
+  const asTools = functions?.map((definition): WireTool => ({ type: 'function', function: definition }));
+  const asChoice = choice ?? (typeof call === 'object' ? { type: 'function', function: call } : call);
+  return { ...rest, ...(asTools === undefined ? {} : { tools: asTools, functions }), ...(asChoice === undefined ? {} : { tool_choice: asChoice }) };
 }
 
-function checkContent({ role, content }: WireMessage, index: number): void {
-  const param = `messages[${index}].content`;
-  if (content === undefined && role !== 'assistant') throw new ApiError('missing_required_parameter', `${param}: expected a value, but it is missing`, { param });
-  if (!Array.isArray(content)) return;
-  content.forEach((part, i) => {
-    if (part.type !== 'text') throw new ApiError('unsupported_value', `${param}[${i}].type: expected text, which is all that this model reads, got ${show(part.type)}`, { param: `${param}[${i}].type` });
-    if (part.text === undefined) throw new ApiError('missing_required_parameter', `${param}[${i}].text: expected a value, but it is missing`, { param: `${param}[${i}].text` });
-  });
+function checkToolChoice({ tools = [], tool_choice: choice, functions }: ChatCompletionRequest): void {
+  const param = functions === undefined ? 'tool_choice' : 'function_call';
+  const wrong = (expected: string, received: unknown) => new ApiError('invalid_value', `${param}: expected ${expected}, got ${show(received)}`, { param });
+  if (choice === undefined) return;
+  if (typeof choice === 'string' && !['none', 'auto', 'required'].includes(choice)) throw wrong('none, auto, required or a function', choice);
+  if (typeof choice === 'object' && choice.type !== 'function') throw choice.type === 'allowed_tools' || choice.type === 'custom' ? unsupported(param, choice.type) : wrong('the type function', choice.type);
+  if (choice !== 'none' && tools.length === 0) throw wrong('none, as there are no tools', choice);
+  if (typeof choice !== 'object') return;
+  const name = choice.function?.name;
+  if (name === undefined) throw new ApiError('missing_required_parameter', `${param}.function.name: expected a value, but it is missing`, { param: `${param}.function.name` });
+  if (!tools.some((tool) => tool.function.name === name)) throw wrong('the name of one of the tools', name);
 }
 
-function checkTools({ tools = [], tool_choice: choice, parallel_tool_calls: isParallel }: ChatCompletionRequest): void {
-  const param = 'tool_choice';
-  if (choice !== undefined && choice !== 'none' && tools.length === 0) throw new ApiError('invalid_value', 'tool_choice: expected none, as there are no tools', { param });
-  if (typeof choice === 'string' && !['none', 'auto', 'required'].includes(choice)) throw new ApiError('invalid_value', `tool_choice: expected none, auto, required or a function, got ${show(choice)}`, { param });
-  if (choice === 'required' || typeof choice === 'object') throw unsupported(param, typeof choice === 'object' ? choice.type : choice);
-  if (isParallel === false && tools.length > 0 && choice !== 'none') throw unsupported('parallel_tool_calls', false);
-}
-
-function checkStreamOptions({ stream, stream_options: options }: ChatCompletionRequest): void {
-  if (options !== undefined && stream !== true) throw new ApiError('invalid_value', 'stream_options: expected only beside "stream": true', { param: 'stream_options' });
-}
-
-function toMessage({ role, content, name, tool_calls: toolCalls, tool_call_id: toolCallId, reasoning, reasoning_content: older }: WireMessage): ChatMessage {
-  return {
-    role,
-    content: typeof content === 'string' ? content : content?.map((part) => ({ type: 'text' as const, text: part.text ?? '' })),
-    name,
-    toolCalls: toolCalls?.map((call) => ({ id: call.id, name: call.function.name, arguments: call.function.arguments })),
-    toolCallId,
-    reasoning: reasoning ?? older,
-  };
-}
-
-function toOptions(request: ChatCompletionRequest): ChatOptions {
-  const effort = request.reasoning_effort;
-  if ((request.top_logprobs ?? 0) > 0 && request.logprobs !== true) throw new ApiError('invalid_value', 'top_logprobs: expected only beside "logprobs": true', { param: 'top_logprobs' });
-  return withoutUndefined({
-    temperature: request.temperature,
-    topP: request.top_p,
-    topK: request.top_k,
-    minP: request.min_p,
-    presencePenalty: request.presence_penalty,
-    frequencyPenalty: request.frequency_penalty,
-    repetitionPenalty: request.repetition_penalty,
-    // Beyond 2^53 a number of JSON has lost its last digits already; the nearest 64-bit seed is used.
-    seed: request.seed === undefined || request.seed === -1 ? undefined : BigInt(request.seed),
+/** What completions without a conversation do not have. */
+function ownOptions(request: ChatCompletionRequest, limits: { maxLogprobs: number; vocabSize: number }): ChatOptions {
+  const { logprobs, top_logprobs: topLogprobs = 0, prompt_logprobs: promptLogprobs, tool_choice: choice, thinking_token_budget: budget } = request;
+  if (topLogprobs !== 0 && logprobs !== true) throw new ApiError('invalid_value', 'top_logprobs: expected only beside "logprobs": true', { param: 'top_logprobs' });
+  return withoutUndefined<ChatOptions>({
     maxTokens: request.max_completion_tokens ?? request.max_tokens,
-    minTokens: request.min_tokens,
-    stop: request.stop,
-    stopTokenIds: request.stop_token_ids,
-    ignoreEos: request.ignore_eos,
-    includeStopInOutput: request.include_stop_str_in_output,
-    skipSpecialTokens: request.skip_special_tokens,
-    logitBias: request.logit_bias,
-    allowedTokenIds: request.allowed_token_ids,
-    logprobs: request.logprobs === true ? request.top_logprobs ?? 0 : undefined,
-    n: request.n,
-    tools: request.tools,
-    toolChoice: request.tool_choice === 'none' ? 'none' : undefined,
-    templateKwargs: effort === undefined ? request.chat_template_kwargs : { enable_thinking: effort !== 'none', ...request.chat_template_kwargs },
-    addGenerationPrompt: request.add_generation_prompt,
-    continueFinalMessage: request.continue_final_message,
+    logprobs: logprobs === true ? numAlternatives('top_logprobs', topLogprobs, limits) : undefined,
+    promptLogprobs: promptLogprobs === undefined || request.stream === true ? undefined : numAlternatives('prompt_logprobs', promptLogprobs, limits),
+    toolChoice: typeof choice === 'object' ? { name: choice.function!.name } : choice as 'none' | 'auto' | 'required' | undefined,
+    parallelToolCalls: request.parallel_tool_calls,
+    separateReasoning: request.separate_reasoning === false || request.reasoning_format === 'none' ? false : undefined,
+    thinkingBudget: budget === -1 ? undefined : budget,
+    addSpecialTokens: request.add_special_tokens,
   });
 }
 
-function withoutUndefined<T extends object>(value: T): T {
-  return Object.fromEntries(Object.entries(value).filter(([, field]) => field !== undefined)) as T;
+/** The client's own variables go before what its effort says of them, and both before the server's. */
+function templateKwargs({ reasoning_effort: effort, chat_template_kwargs: own }: ChatCompletionRequest, settings: ServerSettings): Record<string, unknown> {
+  return { ...settings.templateKwargs, ...(effort === undefined ? {} : { enable_thinking: effort !== 'none', reasoning_effort: effort }), ...own };
 }

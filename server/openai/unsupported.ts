@@ -1,51 +1,66 @@
 import { ApiError } from '../errors';
 import { show } from './validate';
 
-const always = (): boolean => true;
-const unlessEmpty = (value: unknown): boolean => !(Array.isArray(value) && value.length === 0);
-const is = (wanted: unknown) => (value: unknown): boolean => value === wanted;
-const not = (...usual: unknown[]) => (value: unknown): boolean => !usual.includes(value);
+type ChangesAnswer = (value: unknown) => boolean;
 
-/** Fields that would change the answer and are not done yet, with the values that would; any other value passes. */
-const UNSUPPORTED: Readonly<Record<string, (value: unknown) => boolean>> = {
-  prompt_logprobs: always,
-  bad_words: unlessEmpty,
-  truncate_prompt_tokens: always,
-  return_token_ids: is(true),
-  return_tokens_as_token_ids: is(true),
-  return_prompt_text: is(true),
-  echo: is(true),
-  add_special_tokens: is(true),
-  spaces_between_special_tokens: is(false),
-  chat_template: always,
-  documents: unlessEmpty,
-  structured_outputs: always,
-  guided_json: always,
-  guided_regex: always,
-  guided_choice: always,
-  guided_grammar: always,
+const always: ChangesAnswer = () => true;
+const unlessEmpty: ChangesAnswer = (value) => !(Array.isArray(value) && value.length === 0);
+const is = (wanted: unknown): ChangesAnswer => (value) => value === wanted;
+const not = (...usual: unknown[]): ChangesAnswer => (value) => !usual.includes(value);
+
+/** Fields that other servers know and this one does not, with the values that would change an answer; any other value passes. */
+export type UnsupportedFields = Readonly<Record<string, ChangesAnswer>>;
+
+const OF_BOTH: UnsupportedFields = {
   grammar: always,
   json_schema: always,
   regex: always,
   ebnf: always,
+  stop_regex: unlessEmpty,
+  no_stop_trim: is(true),
+  guided_whitespace_pattern: always,
   priority: not(0),
-  thinking_token_budget: always,
-  include_reasoning: is(false),
-  separate_reasoning: is(false),
   use_beam_search: is(true),
   length_penalty: not(1),
-  best_of: not(1),
-  functions: unlessEmpty,
-  function_call: not('none', 'auto'),
+  lora_path: always,
+  dynatemp_range: not(0),
+  typical_p: not(1),
+  mirostat: not(0),
+  dry_multiplier: not(0),
+  xtc_probability: not(0),
+  top_n_sigma: not(-1, 0),
+  samplers: always,
+  n_probs: not(0),
+  repeat_last_n: always,
+  t_max_predict_ms: not(-1, 0),
+  timings_per_token: is(true),
+  return_progress: is(true),
+  logits_processors: unlessEmpty,
+};
+
+export const CHAT_UNSUPPORTED: UnsupportedFields = {
+  ...OF_BOTH,
+  echo: is(true),
+  chat_template: always,
+  documents: unlessEmpty,
+  input_ids: always,
   modalities: (value) => !Array.isArray(value) || value.some(not('text')),
   audio: always,
   web_search_options: always,
 };
 
+export const COMPLETION_UNSUPPORTED: UnsupportedFields = {
+  ...OF_BOTH,
+  suffix: not(''),
+  prompt_embeds: always,
+};
+
+export const TOKENIZE_UNSUPPORTED: UnsupportedFields = { chat_template: always };
+
 /** @throws ApiError `unsupported_value` that names the first such field. */
-export function refuseUnsupported(body: Readonly<Record<string, unknown>>): void {
-  for (const [field, changesAnswer] of Object.entries(UNSUPPORTED)) {
-    const value = body[field];
+export function refuseUnsupported(body: unknown, fields: UnsupportedFields): void {
+  for (const [field, changesAnswer] of Object.entries(fields)) {
+    const value = (body as Readonly<Record<string, unknown>>)[field];
     if (value !== undefined && value !== null && changesAnswer(value)) throw unsupported(field, value);
   }
 }

@@ -12,7 +12,7 @@ interface Violation {
 }
 
 /** Fields whose items have fields of their own; elsewhere the top field is the parameter. */
-const NESTED = new Set(['messages', 'tools', 'tool_choice', 'stream_options', 'response_format']);
+const NESTED = new Set(['messages', 'tools', 'functions', 'tool_choice', 'stream_options']);
 
 /** @throws ApiError for the first violation: types before ranges, then in the schema's order. */
 export async function validate<T>(schema: Schema, value: unknown): Promise<T> {
@@ -55,6 +55,7 @@ function describe(schema: Schema): string {
   const { minimum, maximum, exclusiveMinimum } = schema;
   if (exclusiveMinimum !== undefined) return `${types} above ${exclusiveMinimum}${maximum === undefined ? '' : ` and up to ${maximum}`}`;
   if (minimum !== undefined) return maximum === undefined ? `${types} of ${minimum} or more` : `${types} from ${minimum} to ${maximum}`;
+  if (schema.maxItems !== undefined) return `${types} of ${schema.minItems ?? 0} to ${schema.maxItems} items`;
   if (schema.minItems !== undefined) return `${types} of at least ${schema.minItems}`;
   if (schema.minLength !== undefined) return `${types} of at least ${schema.minLength}`;
   return types;
@@ -66,6 +67,6 @@ const MAX_SHOWN = 100;
 export function show(value: unknown): string {
   if (Array.isArray(value)) return `an array of ${value.length}`;
   if (typeof value === 'object' && value !== null) return 'an object';
-  const text = JSON.stringify(value) ?? 'nothing';
+  const text = typeof value === 'number' ? String(value) : JSON.stringify(value) ?? 'nothing';
   return text.length > MAX_SHOWN ? `${text.slice(0, MAX_SHOWN)}…` : text;
 }

@@ -83,7 +83,7 @@ class FakeEngine implements NativeEngine {
     fake.grammars.push(source);
     await Promise.resolve();
     if (source.kind === 'gbnf' && !/^\s*root\s*::=/m.test(source.text)) throw makeError('invalid_argument', 'GBNF: no rule root');
-    if (source.kind === 'regex') checkPattern(source.pattern);
+    for (const pattern of patternsIn(source)) checkPattern(pattern);
     return { source, matcher: () => { throw new Error('the fake engine matches nothing'); } };
   }
 
@@ -173,6 +173,12 @@ class FakeEngine implements NativeEngine {
 
 export interface FakeGrammar extends NativeGrammar {
   source: NativeGrammarSource;
+}
+
+function patternsIn(source: unknown): string[] {
+  if (typeof source !== 'object' || source === null) return [];
+  const { kind, pattern } = source as { kind?: unknown; pattern?: unknown };
+  return kind === 'regex' && typeof pattern === 'string' ? [pattern] : Object.values(source).flatMap(patternsIn);
 }
 
 function checkPattern(pattern: string): void {

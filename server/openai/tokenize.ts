@@ -1,0 +1,56 @@
+import type { HttpReply, HttpRequest } from '../http/transport';
+import { ApiError } from '../errors';
+import type { ServerSettings } from '../settings';
+import { inClientsWords, sendJson } from './call';
+import type { OpenAiContext } from './context';
+import { checkConversation, conversationOptions, toMessage } from './conversation';
+import { readJson } from './json-body';
+import { TokenWords } from './logprobs';
+import { CONVERSATION_NULLS, withoutNulls } from './nulls';
+import type { ConversationFields, DetokenizeRequest, TokenizeRequest } from './requests';
+import { CLIENT_NAMES } from './sampling-request';
+import { DETOKENIZE_REQUEST, TOKENIZE_REQUEST } from './schema';
+import { refuseUnsupported, TOKENIZE_UNSUPPORTED } from './unsupported';
+import { validate } from './validate';
+
+/** POST /tokenize: a text, or a conversation as a chat would render it. */
+export async function tokenize({ engine, model, settings }: OpenAiContext, request: HttpRequest, reply: HttpReply): Promise<void> {
+  const { value } = await readJson(request);
+  const body = await validate<TokenizeRequest>(TOKENIZE_REQUEST, withoutNulls(value, CONVERSATION_NULLS));
+  refuseUnsupported(value, TOKENIZE_UNSUPPORTED);
+  const { messages, prompt } = body;
+  if (messages !== undefined && prompt !== undefined) throw new ApiError('invalid_value', 'prompt: expected none beside messages', { param: 'prompt' });
+  if (messages === undefined && prompt === undefined) throw new ApiError('missing_required_parameter', 'prompt: expected a value, or messages, but both are missing', { param: 'prompt' });
+  model.answerName(body.model === '' ? undefined : body.model);
+  try {
+    const text = prompt ?? await render(engine, body as ConversationFields, settings);
+    // Templates write the tokens that the tokenizer would add.
+    const tokenIds = await engine.tokenize(text, { addSpecialTokens: body.add_special_tokens ?? prompt !== undefined });
+    const words = new TokenWords(engine);
+    sendJson(reply, {
+      count: tokenIds.length,
+      max_model_len: engine.info.maxModelLen,
+      tokens: [...tokenIds],
+      token_strs: body.return_token_strs === true ? Array.from(tokenIds, (tokenId) => words.text(tokenId)) : null,
+    });
+  } catch (error) {
+    throw inClientsWords(error, CLIENT_NAMES);
+  }
+}
+
+function render(engine: OpenAiContext['engine'], request: ConversationFields, settings: ServerSettings): Promise<string> {
+  checkConversation(request);
+  return engine.renderChat(request.messages.map(toMessage), { ...conversationOptions(request), templateKwargs: { ...settings.templateKwargs, ...request.chat_template_kwargs } });
+}
+
+/** POST /detokenize: the text of token ids, special tokens included. */
+export async function detokenize({ engine, model }: OpenAiContext, request: HttpRequest, reply: HttpReply): Promise<void> {
+  const { value } = await readJson(request);
+  const { model: name, tokens } = await validate<DetokenizeRequest>(DETOKENIZE_REQUEST, withoutNulls(value, {}));
+  model.answerName(name === '' ? undefined : name);
+  try {
+    sendJson(reply, { prompt: engine.detokenize(tokens, { skipSpecialTokens: false }) });
+  } catch (error) {
+    throw inClientsWords(error, { token_ids: 'tokens' });
+  }
+}

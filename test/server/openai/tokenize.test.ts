@@ -1,0 +1,99 @@
+/** POST /tokenize and /detokenize, and the routes that are known by name alone. */
+import type { Engine } from '../../../ts';
+import type { App } from '../../../server/app';
+import { OPENAI_ROUTES } from '../../../server/openai/routes';
+import { fake } from '../../fakes/fake-addon';
+import { tinyTokenizer } from '../../fakes/tiny-model';
+import { errorOf, keysOf, loadEngine, makeApp, MESSAGES, post, TOOLS } from './support';
+
+let engine: Engine;
+let app: App;
+
+beforeAll(async () => {
+  // Begins texts with <|endoftext|>, as tokenizers with a BOS do.
+  const single = [{ SpecialToken: { id: '<|endoftext|>', type_id: 0 } }, { Sequence: { id: 'A', type_id: 0 } }];
+  const postProcessor = { type: 'TemplateProcessing', single, pair: [...single, { Sequence: { id: 'B', type_id: 1 } }], special_tokens: { '<|endoftext|>': { id: '<|endoftext|>', ids: [256], tokens: ['<|endoftext|>'] } } };
+  engine = await loadEngine({ 'tokenizer.json': { ...tinyTokenizer(), post_processor: postProcessor } });
+  app = makeApp(engine);
+});
+beforeEach(() => fake.reset());
+afterAll(() => engine.close());
+
+describe('/tokenize', () => {
+  test('of a text adds special tokens, unless told not to', async () => {
+    const { json } = await post(app, '/tokenize', { model: 'tiny', prompt: 'aé' });
+    expect(keysOf(json)).toBe('count max_model_len tokens token_strs');
+    expect(json).toEqual({ count: 4, max_model_len: 4096, tokens: [256, 97, 195, 169], token_strs: null });
+    expect((await post(app, '/tokenize', { prompt: 'a', add_special_tokens: false })).json.tokens).toEqual([97]);
+    expect((await post(app, '/tokenize', { prompt: '', add_special_tokens: false })).json).toMatchObject({ count: 0, tokens: [] });
+  });
+
+  test('shows the tokens\' texts when asked for', async () => {
+    expect((await post(app, '/tokenize', { prompt: 'ab', return_token_strs: true })).json.token_strs).toEqual(['<|endoftext|>', 'a', 'b']);
+  });
+
+  test('of messages is what a chat would be given', async () => {
+    for (const body of [{ messages: MESSAGES }, { messages: MESSAGES, tools: TOOLS }, { messages: [...MESSAGES, { role: 'assistant', content: 'I' }], continue_final_message: true, add_generation_prompt: false }, { messages: MESSAGES, add_generation_prompt: false }]) {
+      fake.reset();
+      const { json } = await post(app, '/tokenize', body);
+      await post(app, '/v1/chat/completions', body);
+      expect(json.tokens).toEqual([...fake.requests[0].promptTokenIds]);
+    }
+  });
+
+  test('the engine is given the same for a completion', async () => {
+    await post(app, '/v1/completions', { prompt: 'ab', echo: true, logprobs: 0, max_tokens: 1 }).then(({ json }) => {
+      // The added token is none of the text: the others keep their places.
+      expect(json.choices[0].logprobs.text_offset).toEqual([0, 0, 1, 2]);
+    });
+    expect([...fake.requests[0].promptTokenIds]).toEqual((await post(app, '/tokenize', { prompt: 'ab' })).json.tokens);
+  });
+
+  test.each<[body: unknown, code: string, param: string | null]>([
+    [{}, 'missing_required_parameter', 'prompt'], [{ prompt: 5 }, 'invalid_type', 'prompt'], [{ prompt: 'a', messages: MESSAGES }, 'invalid_value', 'prompt'], [{ messages: [] }, 'invalid_value', 'messages'], [{ messages: [{ role: 'x' }] }, 'invalid_value', 'messages[0].role'],
+    [{ messages: [{ role: 'user' }] }, 'missing_required_parameter', 'messages[0].content'], [{ prompt: 'a', add_special_tokens: 1 }, 'invalid_type', 'add_special_tokens'], [{ prompt: 'a', chat_template: 'x' }, 'unsupported_value', 'chat_template'], ['[', 'invalid_json', null],
+    [{ messages: MESSAGES, add_generation_prompt: true, continue_final_message: true }, 'invalid_value', 'continue_final_message'],
+  ])('%j is refused', async (body, code, param) => {
+    expect(errorOf(await post(app, '/tokenize', body))).toEqual({ status: 400, type: 'invalid_request_error', code, param });
+  });
+
+  test('an unknown model is 404', async () => {
+    expect((await post(app, '/tokenize', { model: 'x', prompt: 'a' })).status).toBe(404);
+    expect((await post(app, '/detokenize', { model: 'x', tokens: [] })).status).toBe(404);
+  });
+});
+
+describe('/detokenize', () => {
+  test('is the text, special tokens included', async () => {
+    expect((await post(app, '/detokenize', { tokens: [256, 97, 195, 169, 195] })).text).toBe(JSON.stringify({ prompt: '<|endoftext|>aé\ufffd' }));
+    expect((await post(app, '/detokenize', { model: 'alias', tokens: [] })).json).toEqual({ prompt: '' });
+  });
+
+  test.each<[body: unknown, code: string, param: string]>([
+    [{}, 'missing_required_parameter', 'tokens'], [{ tokens: 'a' }, 'invalid_type', 'tokens'], [{ tokens: [1.5] }, 'invalid_type', 'tokens'], [{ tokens: [-1] }, 'invalid_value', 'tokens'], [{ tokens: [99999] }, 'invalid_value', 'tokens'], [{ tokens: ['1'] }, 'invalid_type', 'tokens'],
+  ])('%j is refused', async (body, code, param) => {
+    expect(errorOf(await post(app, '/detokenize', body))).toEqual({ status: 400, type: 'invalid_request_error', code, param });
+  });
+});
+
+describe('routes', () => {
+  const known = OPENAI_ROUTES.filter(({ isNotImplemented }) => isNotImplemented);
+
+  test.each(known.map(({ method, path }) => [method, path]))('%s %s is 501 for now', async (method, path) => {
+    expect(errorOf(await post(app, path, {}, { method }))).toEqual({ status: 501, type: 'server_error', code: 'not_implemented', param: null });
+  });
+
+  test('every one has a summary, and those with a body its schema', () => {
+    for (const { method, summary, requestSchema, isNotImplemented } of OPENAI_ROUTES) {
+      expect(summary).toMatch(/^[A-Z]/);
+      expect(requestSchema !== undefined).toBe(method === 'POST' && isNotImplemented !== true);
+    }
+  });
+
+  test.each(['/v1/completions', '/tokenize', '/detokenize'])('%s takes JSON alone, by POST alone', async (path) => {
+    expect((await post(app, path, {}, { method: 'GET' })).headers.Allow).toBe('POST');
+    expect(errorOf(await post(app, path, '{}', { headers: [['content-type', 'text/plain']] }))).toMatchObject({ status: 415, code: 'unsupported_media_type' });
+    expect(errorOf(await post(app, path, '{"a"'))).toMatchObject({ status: 400, code: 'invalid_json' });
+    expect(errorOf(await post(app, path, '[]'))).toMatchObject({ status: 400, code: 'invalid_type', param: null });
+  });
+});
