@@ -50,8 +50,8 @@ export interface PreparedChat {
 export async function prepareChat(model: Model, messages: readonly ChatMessage[], options: ChatOptions): Promise<PreparedChat> {
   const checked = checkMessages(messages);
   const { tools, toolChoice, sampling, ...rest } = checkChatOptions(options);
-  const knowsDeveloper = model.chatTemplate.mentions('developer');
-  const written = checked.map((message) => toTemplateMessage(message, knowsDeveloper, model.toolCallFormat?.toPromptId));
+  const { traits } = model.chatTemplate;
+  const written = checked.map((message) => toTemplateMessage(message, traits, model.toolCallFormat?.toPromptId));
   const prompt = await model.chatTemplate.render(written, {
     ...(tools === undefined ? {} : { tools }),
     ...(rest.addGenerationPrompt === undefined ? {} : { addGenerationPrompt: rest.addGenerationPrompt }),

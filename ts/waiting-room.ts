@@ -34,7 +34,7 @@ export class WaitingRoom {
     const { maxRequests, maxTokens } = this.#queue;
     const { numWaiting, queuedPromptTokens } = this.#queue.waiting();
     const numCalls = numWaiting + this.#numCalls;
-    if (numCalls >= maxRequests) throw queueFull(numCalls, maxRequests, 'requests');
+    if (numCalls >= maxRequests) throw queueFull(numCalls, maxRequests, 'sequences');
     const numTokens = queuedPromptTokens + this.#numTokens;
     if (numTokens >= maxTokens) throw queueFull(numTokens, maxTokens, 'prompt tokens');
   }
@@ -70,6 +70,6 @@ export class WaitingRoom {
   }
 }
 
-function queueFull(numWaiting: number, max: number, noun: string): CapstanError {
+function queueFull(numWaiting: number, max: number, noun: 'sequences' | 'prompt tokens'): CapstanError {
   return new CapstanError('queue_full', `The queue is full: ${numWaiting} of at most ${max} ${noun} wait`, { expected: `at most ${max} ${noun}`, received: String(numWaiting) });
 }

@@ -3,6 +3,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <optional>
 
 #include "native/binding/records.h"
 
@@ -99,7 +100,19 @@ std::function<grammar::Grammar()> to_source(const Napi::Value& value) {
   if (!value.IsObject()) refuse_source(value.Env(), "a source");
   const auto object = value.As<Napi::Object>();
   const std::string kind = text_of(object, "kind");
-  if (kind == "gbnf") return [text = text_of(object, "text")] { return grammar::parse_gbnf(text); };
+  if (kind == "gbnf") {
+    const Napi::Value prefix = object.Get("prefix");
+    std::optional<Expr> first;
+    if (!prefix.IsUndefined()) first = to_expr(prefix, 0);
+    return [text = text_of(object, "text"), first = std::move(first)] {
+      grammar::Grammar grammar = grammar::parse_gbnf(text);
+      if (!first) return grammar;
+      // No name of a GBNF text has a blank.
+      grammar.rules.push_back({"prefix root", grammar::sequence({*first, grammar::rule_ref(grammar.root)})});
+      grammar.root = "prefix root";
+      return grammar;
+    };
+  }
   grammar::Grammar grammar;
   if (kind == "regex") {
     grammar.rules.push_back({"root", grammar::regex(text_of(object, "pattern"), {}), true});

@@ -5,44 +5,13 @@ import { loadAddon } from '../../ts/addon';
 import type { NativeGrammar } from '../../ts/addon-types';
 import type { Grammar } from '../../ts/text/grammar';
 import { jsonObjectGrammar, schemaToGrammar } from '../../ts/text/json-schema';
+import { accepts, randomText } from './grammar-texts';
 import { SCHEMAS } from './json-schema-cases';
 
 const ajv = new Ajv2020({ strict: false, allowUnionTypes: true });
 addFormats(ajv);
 
 const compile = (grammar: Grammar): Promise<NativeGrammar> => loadAddon().compileGrammar({ kind: 'rules', ...grammar });
-
-function accepts(grammar: NativeGrammar, text: string): boolean {
-  const matcher = grammar.matcher();
-  return matcher.accept(Buffer.from(text)) && matcher.canEnd();
-}
-
-/** A small generator whose seeds name their texts. */
-function randomFrom(seed: number): (below: number) => number {
-  let state = seed;
-  return (below) => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return Math.floor((state / 2 ** 32) * below);
-  };
-}
-
-/** A text of the grammar: any byte that may come next, now and then one on the shortest way out, and only those after `maxBytes`. */
-function randomText(grammar: NativeGrammar, seed: number, maxBytes = 80): string {
-  const random = randomFrom(seed * 7919 + 17);
-  const matcher = grammar.matcher();
-  const bytes: number[] = [];
-  while (!(matcher.canEnd() && (bytes.length >= maxBytes || random(3) === 0 || matcher.nextBytes().length === 0))) {
-    const isClosing = bytes.length >= maxBytes || random(5) === 0;
-    const next = isClosing ? matcher.closingBytes() : matcher.nextBytes();
-    // Printable bytes make texts that go further than those that begin a character of four bytes.
-    const plain = next.filter((byte) => byte < 0x80);
-    const from = plain.length > 0 && random(4) > 0 ? plain : next;
-    const byte = from[random(from.length)];
-    expect(matcher.accept(Uint8Array.of(byte))).toBe(true);
-    bytes.push(byte);
-  }
-  return new TextDecoder('utf-8', { fatal: true }).decode(Uint8Array.from(bytes));
-}
 
 test('there are enough schemas', () => {
   expect(SCHEMAS.length).toBeGreaterThanOrEqual(50);

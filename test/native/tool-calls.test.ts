@@ -1,11 +1,15 @@
 /** Grammars of tool calls, the automaton and the reader of calls together: what the automaton lets through is read as calls whose arguments validate. */
 import Ajv2020 from 'ajv/dist/2020';
 import addFormats from 'ajv-formats';
+import { readdirSync } from 'node:fs';
+import { join } from 'node:path';
 import { loadAddon } from '../../ts/addon';
 import type { NativeGrammar } from '../../ts/addon-types';
-import type { Tool } from '../../ts/text/messages';
-import { TOOL_CALL_FORMATS, type ToolCallFormat, toolCallGrammar, type ToolCallGrammarOptions, ToolCallMachine } from '../../ts/text/tool-calls';
+import { ChatTemplate } from '../../ts/text/chat-template';
+import { type ChatMessage, type Tool, toTemplateMessage } from '../../ts/text/messages';
+import { findToolCallFormat, TOOL_CALL_FORMATS, type ToolCallFormat, toolCallGrammar, type ToolCallGrammarOptions, ToolCallMachine } from '../../ts/text/tool-calls';
 
+const TEMPLATES = join(__dirname, '../oracle/fixtures/templates');
 const ajv = new Ajv2020({ strict: false, allowUnionTypes: true });
 addFormats(ajv);
 
@@ -182,6 +186,20 @@ test('JSON formats write any object where the schema says no more', async () => 
     const texts = Array.from({ length: 30 }, (_, seed) => read(format, randomText(grammar, seed), [FREE], false).calls[0].arguments);
     expect(Math.max(...texts.map((text) => Object.keys(JSON.parse(text) as object).length))).toBeGreaterThan(0);
   }
+});
+
+test.each(readdirSync(TEMPLATES))('calls as the template of %s writes them are in the grammar', async (family) => {
+  const template = await ChatTemplate.load(join(TEMPLATES, family));
+  const format = findToolCallFormat('auto', (text) => template.mentions(text));
+  if (format === undefined) return;
+  const calls = [{ name: 'get_weather', arguments: { city: 'Zürich', days: 2 } }, { name: 'ping', arguments: {} }].slice(0, family === 'llama3.1' ? 1 : 2).map((call, i) => ({ ...call, id: `abcdefgh${i}` }));
+  const messages: ChatMessage[] = [{ role: 'user', content: 'Hm?' }, { role: 'assistant', content: null, toolCalls: calls }];
+  const whole = await template.render(messages.map((message) => toTemplateMessage(message, template.traits)), { tools: TOOLS, addGenerationPrompt: false });
+  const begin = format.written.bare === undefined ? format.written.open : '{"name": "get_weather"';
+  const start = whole.indexOf(begin, whole.indexOf('Hm?'));
+  const text = whole.slice(start).replace(/(?:<\|im_end\|>\n|<\|eot_id\|>|<\/s>|<｜end▁of▁sentence｜>)$/, '');
+  const grammar = await compile(format, TOOLS, { mode: 'required', parallel: true });
+  expect([text, accepts(grammar, text)]).toEqual([text, true]);
 });
 
 describe('what cannot be held to is refused by place', () => {

@@ -100,6 +100,10 @@ CHATML = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 MISTRAL = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[TOOL_CALLS]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"]
 
 
+DEEPSEEK = ["<｜User｜>", "<｜Assistant｜>", "<think>", "</think>", *(f"<｜tool▁{words}｜>" for words in (
+    "calls▁begin", "calls▁end", "call▁begin", "call▁end", "sep", "outputs▁begin", "outputs▁end", "output▁begin", "output▁end"))]
+
+
 def qwen(plain):
     return byte_level(QWEN_REGEX, CHATML, plain=plain, normalizer=normalizers.NFC())
 
@@ -109,6 +113,8 @@ FAMILIES = {
     "qwen2.5": lambda: (qwen(["<tool_call>", "</tool_call>"]), config("Qwen2Tokenizer", None, "<|im_end|>", "<|endoftext|>", add_bos_token=False), "config"),
     "qwen3": lambda: (qwen(["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"]),
                       config("Qwen2Tokenizer", None, "<|im_end|>", "<|endoftext|>", add_bos_token=False), "jinja"),
+    "qwen3.5": lambda: (qwen(["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"]),
+                        config("Qwen2Tokenizer", None, "<|im_end|>", "<|endoftext|>", add_bos_token=False), "jinja"),
     "llama3.1": lambda: (with_bos(byte_level(LLAMA3_REGEX, ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>", "<|eot_id|>", "<|python_tag|>"],
                                              # Whole words that no merges reach: found only because merges are ignored for them.
                                              ignore_merges=True, extra_words=["Ġcapstan", "Ġlighthouse", "Hello"]), "<|begin_of_text|>", byte_level_first=True),
@@ -116,6 +122,8 @@ FAMILIES = {
     "mistral-nemo": lambda: (with_bos(byte_level(TEKKEN_REGEX, [], first_specials=MISTRAL), "<s>", byte_level_first=True),
                              config("PreTrainedTokenizerFast", "<s>", "</s>", None, unk_token="<unk>"), "jinja"),
     "mistral-v3": lambda: (metaspace(MISTRAL, prepend_normalizer=False), config("PreTrainedTokenizerFast", "<s>", "</s>", None, unk_token="<unk>"), "config"),
+    "deepseek-v3": lambda: (with_bos(byte_level(LLAMA3_REGEX, ["<｜end▁of▁sentence｜>"], first_specials=["<｜begin▁of▁sentence｜>"], plain=DEEPSEEK), "<｜begin▁of▁sentence｜>", byte_level_first=True),
+                            config("PreTrainedTokenizerFast", "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜end▁of▁sentence｜>"), "config"),
     "llama2": lambda: (metaspace(["<unk>", "<s>", "</s>"], prepend_normalizer=True), config("PreTrainedTokenizerFast", "<s>", "</s>", None, unk_token="<unk>"), None),
     "smollm2": lambda: (byte_level(None, [], first_specials=["<|endoftext|>", "<|im_start|>", "<|im_end|>"], digits=True),
                         config("PreTrainedTokenizerFast", "<|im_start|>", "<|im_end|>", "<|im_end|>"), "config"),

@@ -9,6 +9,7 @@ golden.json of a family:
 """
 
 import argparse
+import copy
 import json
 import os
 import random
@@ -24,6 +25,8 @@ from transformers import AutoTokenizer
 from conversations import CONVERSATIONS, TEXTS
 from family_tokenizers import FAMILIES
 
+# Their templates put the arguments into the prompt as they are: text.
+ARGUMENTS_AS_TEXT = {"deepseek-v3"}
 TEMPLATES = Path(__file__).parent / "templates"
 transformers.logging.set_verbosity_error()
 
@@ -38,6 +41,14 @@ def write_family(name, directory):
         (directory / "chat_template.jinja").write_text(template.read_text())
     (directory / "tokenizer.json").write_text(tokenizer.to_str(pretty=False) + "\n")
     (directory / "tokenizer_config.json").write_text(json.dumps(tokenizer_config, indent=1, ensure_ascii=False) + "\n")
+
+
+def with_text_arguments(conversation):
+    """The same conversation with the arguments of calls as JSON text, as JSON.stringify writes it."""
+    messages = copy.deepcopy(conversation["messages"])
+    for call in (call for message in messages for call in message.get("tool_calls", [])):
+        call["function"]["arguments"] = json.dumps(call["function"]["arguments"], ensure_ascii=False, separators=(",", ":"))
+    return {**conversation, "messages": messages}
 
 
 def render(tokenizer, conversation):
@@ -68,6 +79,8 @@ def make_golden(name, directory):
     golden = {"family": name, "conversations": [], "encode": [], "decode": []}
     if tokenizer.chat_template:
         chosen = [c for c in CONVERSATIONS if name in c.get("only", [name]) and name not in c.get("without", [])]
+        if name in ARGUMENTS_AS_TEXT:
+            chosen = [with_text_arguments(c) for c in chosen]
         golden["conversations"] = [render(tokenizer, c) for c in chosen]
     for text in texts:
         ids, with_special = (tokenizer.encode(text, add_special_tokens=add) for add in (False, True))

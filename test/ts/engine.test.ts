@@ -191,7 +191,7 @@ describe('generate', () => {
     const engine = await loadEngine({ maxQueuedRequests: 2 });
     const calls = [engine.generate('a'), engine.chat([{ role: 'user', content: 'b' }])];
     expect(() => engine.checkRoom()).toThrow(expect.objectContaining({ code: 'queue_full' }) as Error);
-    await expect(engine.generate('c').result()).rejects.toMatchObject({ code: 'queue_full', message: 'The queue is full: 2 of at most 2 requests wait' });
+    await expect(engine.generate('c').result()).rejects.toMatchObject({ code: 'queue_full', message: 'The queue is full: 2 of at most 2 sequences wait' });
     await Promise.all(calls.map((call) => call.result()));
     expect(() => engine.checkRoom()).not.toThrow();
   });

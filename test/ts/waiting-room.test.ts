@@ -15,8 +15,8 @@ test('calls on their way count like those that the engine holds', () => {
   state.numWaiting = 1;
   const first = waiting.enter();
   waiting.enter();
-  expect(() => waiting.check()).toThrow(full('The queue is full: 3 of at most 3 requests wait') as Error);
-  expect(() => waiting.enter()).toThrow(full('The queue is full: 3 of at most 3 requests wait') as Error);
+  expect(() => waiting.check()).toThrow(full('The queue is full: 3 of at most 3 sequences wait') as Error);
+  expect(() => waiting.enter()).toThrow(full('The queue is full: 3 of at most 3 sequences wait') as Error);
   first.leave();
   first.leave();
   expect(() => waiting.check()).not.toThrow();

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { CapstanError } from '../errors';
 import { type JsonObject, parseJsonObject, readTextFile } from '../model/json-file';
 import { JinjaTemplate } from './jinja';
-import type { TemplateMessage } from './messages';
+import type { TemplateMessage, TemplateTraits } from './messages';
 
 /** What a template is rendered with, beside the messages. */
 export interface RenderOptions {
@@ -19,6 +19,8 @@ export interface RenderOptions {
 const CONFIG_FILE = 'tokenizer_config.json';
 const TEMPLATE_FILE = 'chat_template.jinja';
 const NAMED_TEMPLATES_FOLDER = 'additional_chat_templates';
+/** `+ tool['function']['arguments'] +`, without a filter. */
+const JOINED_ARGUMENTS = /\+\s*[\w.'"[\]]*\barguments['"]?\]?\s*\+/;
 /** Marks where the last message's content ends in the rendered text. */
 const CONTINUE_MARK = 'CONTINUE_FINAL_MESSAGE_MARK ';
 
@@ -46,6 +48,14 @@ export class ChatTemplate {
   /** Whether any of the templates has this text, for example a marker that the model was trained on. */
   mentions(text: string): boolean {
     return [...this.#sources.values()].some((source) => source.includes(text));
+  }
+
+  get traits(): TemplateTraits {
+    return {
+      knowsDeveloper: this.mentions('developer'),
+      joinsArguments: [...this.#sources.values()].some((source) => JOINED_ARGUMENTS.test(source)),
+      knowsNoContent: this.mentions("['content'] is none") || this.mentions("['content'] is not none"),
+    };
   }
 
   /** @throws CapstanError `template_error` without a template, or when it throws. */

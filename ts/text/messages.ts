@@ -94,15 +94,26 @@ export function checkTools(tools: unknown): readonly Tool[] {
 /** A message as Hugging Face's templates read it. */
 export type TemplateMessage = Record<string, unknown>;
 
-/** The spelling that templates were written for; arguments become objects, which templates print by `tojson`, and ids what the model's calls have. */
-export function toTemplateMessage(message: ChatMessage, knowsDeveloper: boolean, toPromptId = (id: string): string => id): TemplateMessage {
-  const { role, name, toolCalls, toolCallId, reasoning } = message;
+/** In what templates differ. */
+export interface TemplateTraits {
+  /** The role `developer` is one of its own. */
+  knowsDeveloper: boolean;
+  /** Arguments of calls are put into the text as they are, so that they must be text. */
+  joinsArguments: boolean;
+  /** A message that is calls only has null as its content. */
+  knowsNoContent: boolean;
+}
+
+/** The spelling that templates were written for; arguments become objects, which most templates print by `tojson`, and ids what the model's calls have. */
+export function toTemplateMessage(message: ChatMessage, { knowsDeveloper, joinsArguments, knowsNoContent }: TemplateTraits, toPromptId = (id: string): string => id): TemplateMessage {
+  const { role, name, toolCalls = [], toolCallId, reasoning } = message;
+  const hasCalls = toolCalls.length > 0;
   return {
     role: role === 'developer' && !knowsDeveloper ? 'system' : role,
-    content: joinContent(message.content),
+    content: knowsNoContent && hasCalls && (message.content ?? null) === null ? null : joinContent(message.content),
     ...(name === undefined ? {} : { name }),
     ...(reasoning === undefined ? {} : { reasoning_content: reasoning }),
-    ...(toolCalls === undefined || toolCalls.length === 0 ? {} : { tool_calls: toolCalls.map((call) => toTemplateToolCall(call, toPromptId)) }),
+    ...(hasCalls ? { tool_calls: toolCalls.map((call) => toTemplateToolCall(call, joinsArguments, toPromptId)) } : {}),
     ...(toolCallId === undefined ? {} : { tool_call_id: toPromptId(toolCallId) }),
   };
 }
@@ -111,8 +122,13 @@ function joinContent(content: ChatMessage['content']): string {
   return typeof content === 'string' ? content : (content ?? []).map((part) => part.text).join('\n');
 }
 
-function toTemplateToolCall({ id, name, arguments: args }: ToolCallInput, toPromptId: (id: string) => string): unknown {
-  return { ...(id === undefined ? {} : { id: toPromptId(id) }), type: 'function', function: { name, arguments: typeof args === 'string' ? parseArguments(args) : args } };
+function toTemplateToolCall({ id, name, arguments: args }: ToolCallInput, asText: boolean, toPromptId: (id: string) => string): unknown {
+  const written = asText ? toArgumentText(args) : typeof args === 'string' ? parseArguments(args) : args;
+  return { ...(id === undefined ? {} : { id: toPromptId(id) }), type: 'function', function: { name, arguments: written } };
+}
+
+function toArgumentText(args: ToolCallInput['arguments']): string {
+  return typeof args === 'string' ? args : JSON.stringify(args);
 }
 
 /** Text that is no JSON object goes to the template as it is. */

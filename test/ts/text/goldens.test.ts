@@ -8,7 +8,7 @@ import { Tokenizer } from '../../../ts/text/tokenizer';
 interface Golden {
   conversations: {
     name: string;
-    messages: (TemplateMessage & { tool_calls?: { id: string; function: { name: string; arguments: Record<string, unknown> } }[] })[];
+    messages: (TemplateMessage & { tool_calls?: { id: string; function: { name: string; arguments: string | Record<string, unknown> } }[] })[];
     tools: unknown[] | null;
     addGenerationPrompt: boolean;
     chatTemplateKwargs: Record<string, unknown>;
@@ -35,7 +35,7 @@ describe.each(readdirSync(root))('%s', (family) => {
 
   for (const { name, messages, tools, addGenerationPrompt, chatTemplateKwargs, text, tokenIds, error } of golden.conversations) {
     test(`renders and tokenizes: ${name}`, async () => {
-      const rendering = template.render(messages.map((message) => toTemplateMessage(fromWire(message), false)), {
+      const rendering = template.render(messages.map((message) => toTemplateMessage(fromWire(message), template.traits)), {
         ...(tools === null ? {} : { tools }), addGenerationPrompt, templateKwargs: chatTemplateKwargs,
       });
       if (error !== undefined) return expect(rendering).rejects.toMatchObject({ code: 'template_error', message: `chat template: ${error}` });
@@ -73,6 +73,6 @@ function fromWire(message: Golden['conversations'][0]['messages'][0]): ChatMessa
   const { role, content, reasoning_content: reasoning, tool_call_id: toolCallId, tool_calls: toolCalls } = message;
   return {
     role, content, reasoning, toolCallId,
-    toolCalls: toolCalls?.map(({ id, function: { name, arguments: args } }) => ({ id, name, arguments: JSON.stringify(args) })),
+    toolCalls: toolCalls?.map(({ id, function: { name, arguments: args } }) => ({ id, name, arguments: typeof args === 'string' ? args : JSON.stringify(args) })),
   } as ChatMessage;
 }

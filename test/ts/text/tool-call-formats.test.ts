@@ -1,3 +1,7 @@
+import { readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { ChatTemplate } from '../../../ts/text/chat-template';
+import { type ChatMessage, toTemplateMessage } from '../../../ts/text/messages';
 import type { Tool } from '../../../ts/text/messages';
 import { findToolCallFormat, type OutputPart, TOOL_CALL_FORMATS, ToolCallMachine, type ToolCallOptions } from '../../../ts/text/tool-calls';
 
@@ -208,6 +212,33 @@ describe('which format a model writes', () => {
     ['mistral', 'mistral'], ['deepseek_v3', 'deepseek_v3'], ['deepseek_v31', 'deepseek_v31'], ['qwen3_coder', 'qwen3_coder'], ['qwen3_xml', 'qwen3_coder'],
   ])('by name: %s', (name, format) => {
     expect(find(name, '')).toBe(format);
+  });
+
+  const templates = join(__dirname, '../../oracle/fixtures/templates');
+  const WRITTEN_BY: Record<string, string | undefined> = {
+    'deepseek-v3': 'deepseek_v3', 'llama3.1': 'llama3_json', 'mistral-nemo': 'mistral', 'mistral-v3': 'mistral', 'qwen2.5': 'hermes', 'qwen3': 'hermes', 'qwen3.5': 'qwen3_coder', 'llama2': undefined, 'smollm2': undefined,
+  };
+
+  test.each(readdirSync(templates))('by the real template of %s, which writes calls that are read again', async (family) => {
+    const template = await ChatTemplate.load(join(templates, family));
+    const format = findToolCallFormat('auto', (text) => template.mentions(text));
+    expect([family, format?.name]).toEqual([family, WRITTEN_BY[family]]);
+    if (format === undefined) return;
+    const args = { city: 'Zürich "x" 😀', n: 2, list: [1, { a: null }], on: true };
+    const calls = (family === 'llama3.1' ? ['get'] : ['get', 'get']).map((name, i) => ({ id: `call_0123456789abcdef${i}`, name, arguments: JSON.stringify(args) }));
+    const messages: ChatMessage[] = [{ role: 'user', content: 'Hm?' }, { role: 'assistant', content: null, toolCalls: calls }];
+    const render = (shown: ChatMessage[], addGenerationPrompt: boolean) => template.render(shown.map((message) => toTemplateMessage(message, template.traits, format.toPromptId)), { tools: TOOLS, addGenerationPrompt });
+    const [prompt, whole] = [await render(messages.slice(0, 1), format.written.bare !== undefined), await render(messages, false)];
+    expect(whole.startsWith(prompt)).toBe(true);
+    const answer = run(format.name, [whole.slice(prompt.length)]);
+    expect([whole, answer.calls.map(([name, text]) => [name, JSON.parse(text) as unknown])]).toEqual([whole, calls.map(({ name }) => [name, args])]);
+  });
+
+  test.each([
+    ['<tool_call>name\n<arg_key>', undefined], ['<seed:tool_call><function=f><parameter=a>', undefined], ['<tool_call>\n<function=f>\n<parameter=a>', 'qwen3_coder'], ['[TOOL_CALLS]{{ name }}[ARGS]{{ arguments }}', 'mistral_args'],
+    ['<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>', 'deepseek_v31'], ['<|header_start|> [func_name1(params_name1=params_value1)]', 'pythonic'], ['<|header_start|> "parameters": ', 'llama3_json'], ['', undefined],
+  ])('by what stands in a template: %j', (template, format) => {
+    expect(find('auto', template)).toBe(format);
   });
 
   test('Mistral has one name for two ways of writing', () => {

@@ -1,5 +1,5 @@
 import { createHash, randomInt } from 'node:crypto';
-import { literal, optional, sequence } from '../grammar';
+import { charClass, literal, optional, repeat, sequence } from '../grammar';
 import type { CallSink, ToolCallFormat } from './format';
 import type { CallInput, CallReading } from './input';
 import { readJsonArguments, readJsonCall } from './json-call';
@@ -9,6 +9,7 @@ const SHAPE = { argumentsKeys: ['arguments'] };
 const NAME = /^[\w.-]$/;
 const ID_CHARS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789';
 const ID_LENGTH = 9;
+const ANY_ID = repeat(charClass(['A', 'Z'], ['a', 'z'], ['0', '9']), ID_LENGTH, ID_LENGTH);
 
 const shared = {
   markers: [OPEN, ID, ARGUMENTS],
@@ -31,7 +32,7 @@ export const mistral: ToolCallFormat = {
   isWrittenBy: (mentions) => mentions(OPEN) && !mentions(ARGUMENTS),
   written: {
     before: sequence(OPEN, optional(literal(' ')), '['), between: ', ', after: ']',
-    call: ({ name, json }) => sequence(`{"name": ${JSON.stringify(name)}, "arguments": `, json(), '}'),
+    call: ({ name, json }) => sequence(`{"name": ${JSON.stringify(name)}, "arguments": `, json(), optional(sequence(', "id": "', ANY_ID, '"')), '}'),
     open: OPEN,
     isAmongText: false,
   },

@@ -1,0 +1,151 @@
+/** What answers are held to, on the embedded model at a temperature at which it would write anything. */
+import Ajv2020 from 'ajv/dist/2020';
+import addFormats from 'ajv-formats';
+import { type ChatOptions, Engine, type GenerationResult, type Tool } from '../../ts';
+import { SCHEMAS } from '../native/json-schema-cases';
+
+const ajv = new Ajv2020({ strict: false, allowUnionTypes: true });
+addFormats(ajv);
+
+const SAMPLES = 20;
+const messages = [{ role: 'user', content: 'What is the weather in Bern?' }] as const;
+const THINKING_TEMPLATE = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}{{ '<|im_start|>assistant\\n' }}{% if opens %}{{ '<think>\\n' }}{% endif %}{# </think> <tool_call> #}";
+
+let engine: Engine;
+let thinker: Engine;
+beforeAll(async () => {
+  engine = await Engine.load('demo', { maxQueuedRequests: SAMPLES * SCHEMAS.length });
+  thinker = await Engine.load('demo', { chatTemplate: THINKING_TEMPLATE });
+});
+afterAll(() => Promise.all([engine.close(), thinker.close()]));
+
+function ask(options: ChatOptions, on = engine): Promise<GenerationResult> {
+  return on.chat(messages, { temperature: 1.5, maxTokens: 160, ...options }).result();
+}
+
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+test(`${SAMPLES} samples for each schema validate unless they are cut`, async () => {
+  let numWhole = 0;
+  await Promise.all(SCHEMAS.map(async ({ schema }) => {
+    const validate = ajv.compile(schema as object | boolean);
+    const { choices } = await ask({ n: SAMPLES, seed: 7, structuredOutput: { type: 'json', schema: schema as Record<string, unknown> } });
+    for (const { text, finishReason } of choices) {
+      if (finishReason === 'length') continue;
+      numWhole++;
+      expect([schema, text, isJson(text) && validate(JSON.parse(text))]).toEqual([schema, text, true]);
+    }
+  }));
+  // So that the check above has something to check.
+  expect(numWhole).toBeGreaterThan(SCHEMAS.length * SAMPLES * 0.5);
+}, 300_000);
+
+test('any object, a pattern, a choice and a GBNF text', async () => {
+  for (const { text, finishReason } of (await ask({ n: 5, structuredOutput: { type: 'json' } })).choices) if (finishReason === 'stop') expect(JSON.parse(text)).toEqual(expect.any(Object));
+  for (const { text } of (await ask({ n: 5, structuredOutput: { type: 'regex', pattern: '(\\d{3}-){2}\\d{4}' } })).choices) expect(text).toMatch(/^(\d{3}-){2}\d{4}$/);
+  for (const { text } of (await ask({ n: 5, structuredOutput: { type: 'choice', choices: ['rot', 'grün'] } })).choices) expect(['rot', 'grün']).toContain(text);
+  for (const { text } of (await ask({ n: 5, structuredOutput: { type: 'grammar', grammar: 'root ::= a "!"{1,3}\na ::= "yes" | "no"' } })).choices) expect(text).toMatch(/^(yes|no)!{1,3}$/);
+  const { choices } = await engine.generate('Bern is ', { temperature: 1.5, n: 5, structuredOutput: { type: 'regex', pattern: '[a-z]{3,9}' } }).result();
+  for (const { text } of choices) expect(text).toMatch(/^[a-z]{3,9}$/);
+});
+
+describe('tool calls', () => {
+  const city = { type: 'string', minLength: 1, maxLength: 12 };
+  const parameters = { type: 'object', properties: { city, days: { type: 'integer', minimum: 1, maximum: 7 }, unit: { enum: ['C', 'F'] } }, required: ['city', 'days'], additionalProperties: false };
+  const tools: Tool[] = [
+    { type: 'function', function: { name: 'get_weather', parameters } },
+    { type: 'function', function: { name: 'now' } },
+    { type: 'function', function: { name: 'find_city', parameters: { type: 'object', properties: { name: city }, required: ['name'], additionalProperties: false } } },
+  ];
+  const validators = new Map(tools.map(({ function: { name, parameters: schema } }) => [name, ajv.compile(schema ?? { type: 'object', maxProperties: 0 })]));
+
+  function expectValid({ choices }: GenerationResult): void {
+    for (const { toolCalls, finishReason, text } of choices) {
+      const whole = finishReason === 'length' ? toolCalls.slice(0, -1) : toolCalls;
+      for (const { name, arguments: args } of whole) expect([name, args, text, validators.get(name)?.(JSON.parse(args))]).toEqual([name, args, text, true]);
+    }
+  }
+
+  test('that are required come, and are valid', async () => {
+    const result = await ask({ tools, toolChoice: 'required', n: SAMPLES });
+    expectValid(result);
+    for (const { toolCalls, text, finishReason } of result.choices) {
+      expect([text, toolCalls.length > 0]).toEqual(['', true]);
+      expect(['tool_calls', 'length']).toContain(finishReason);
+    }
+    const { choices } = await ask({ tools, toolChoice: 'required', parallelToolCalls: false, n: SAMPLES, maxTokens: 400 });
+    for (const { toolCalls, finishReason } of choices) expect([toolCalls.length, finishReason]).toEqual([1, 'tool_calls']);
+  });
+
+  test('that are named come once', async () => {
+    const result = await ask({ tools, toolChoice: { name: 'find_city' }, n: SAMPLES, maxTokens: 400 });
+    expectValid(result);
+    for (const { toolCalls, text, finishReason } of result.choices) expect([text, toolCalls.map(({ name }) => name), finishReason]).toEqual(['', ['find_city'], 'stop']);
+  });
+
+  test('of strict tools keep to their schemas, and text stays free', async () => {
+    const strict = tools.map((tool) => ({ ...tool, function: { ...tool.function, strict: true } }));
+    const result = await ask({ tools: strict, n: SAMPLES, temperature: 1 });
+    expectValid(result);
+    expect(result.choices.some(({ toolCalls }) => toolCalls.length > 0)).toBe(true);
+  });
+
+  test('stop at the first when there is to be one', async () => {
+    const asked = await ask({ tools, parallelToolCalls: false, temperature: 0, ignoreEos: true, maxTokens: 200 });
+    expect(asked.choices[0]!.toolCalls).toHaveLength(1);
+    expect(asked.choices[0]!.finishReason).toBe('tool_calls');
+    expect(asked.usage.completionTokens).toBeLessThan(200);
+  });
+});
+
+describe('thoughts', () => {
+  const structuredOutput = { type: 'regex', pattern: '[0-9]{4}' } as const;
+
+  test('that are bounded close, and what is asked for follows', async () => {
+    for (const output of [structuredOutput, { type: 'grammar', grammar: 'root ::= [0-9]{4}' } as const]) {
+      const { choices, usage } = await ask({ structuredOutput: output, thinkingBudget: 12, templateKwargs: { opens: true }, n: 5 }, thinker);
+      for (const { text, reasoning, finishReason } of choices) {
+        expect([text, finishReason]).toEqual([expect.stringMatching(/^[0-9]{4}$/), 'stop']);
+        expect(reasoning).not.toContain('</think>');
+      }
+      expect(usage.reasoningTokens).toBeLessThanOrEqual(5 * 12);
+    }
+  });
+
+  test('without a budget are not cut, and what is asked for may come without one', async () => {
+    const { choices } = await ask({ structuredOutput, n: 10 }, thinker);
+    for (const { text, reasoning, finishReason } of choices) {
+      if (finishReason === 'stop') expect(text).toMatch(/^[0-9]{4}$/);
+      else expect(reasoning).not.toBe('');
+    }
+  });
+
+  test('of no tokens are none', async () => {
+    const { choices: [choice], usage } = await ask({ thinkingBudget: 0, templateKwargs: { opens: true }, maxTokens: 30 }, thinker);
+    expect(choice).not.toHaveProperty('reasoning');
+    expect(usage.reasoningTokens).toBe(0);
+  });
+});
+
+test('bad words never come', async () => {
+  const plain = await engine.chat([{ role: 'user', content: 'Hello!' }], { temperature: 0, maxTokens: 20 }).result();
+  const [word] = /[A-Za-z]+/.exec(plain.choices[0]!.text)!;
+  const without = await engine.chat([{ role: 'user', content: 'Hello!' }], { temperature: 0, maxTokens: 20, badWords: [word] }).result();
+  expect(without.choices[0]!.text.startsWith(word)).toBe(false);
+});
+
+test('scoring gives every prompt token its probability and completes nothing', async () => {
+  const { choices: [choice], promptLogprobs, promptTokenIds, usage } = await engine.generate('The sky was grey.', { maxTokens: 0, promptLogprobs: 1 }).result();
+  expect(choice).toMatchObject({ text: '', tokenIds: [], finishReason: 'length' });
+  expect(promptLogprobs).toHaveLength(promptTokenIds.length);
+  expect(promptLogprobs![0]).toBeNull();
+  expect(promptLogprobs!.slice(1).map((entry) => entry!.tokenId)).toEqual([...promptTokenIds.slice(1)]);
+  expect(usage.completionTokens).toBe(0);
+});

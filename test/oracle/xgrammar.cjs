@@ -1,0 +1,42 @@
+// Asks xgrammar, compiled to WebAssembly, about the cases on stdin: per text whether its grammar of the schema or the EBNF takes it, or the case's error.
+// A process of its own: the package is a script for browsers that Node takes neither as a module nor, under jest, at all.
+'use strict';
+
+const { readFileSync } = require('node:fs');
+const Module = require('node:module');
+const path = require('node:path');
+
+function loadXgrammar() {
+  const file = path.join(__dirname, '../../node_modules/@mlc-ai/web-xgrammar/lib/index.js');
+  const loaded = new Module(file);
+  loaded.filename = file;
+  loaded._compile(readFileSync(file, 'utf8'), file);
+  return loaded.exports;
+}
+
+// An error is the end of the WebAssembly that it happens in.
+async function judge({ schema, ebnf, texts }) {
+  const { Grammar, Testings } = loadXgrammar();
+  try {
+    // Any blanks; properties that the schema does not name are allowed where JSON Schema says so.
+    const grammar = ebnf === undefined ? await Grammar.fromJSONSchema(JSON.stringify(schema), true, undefined, undefined, false) : await Grammar.fromEBNF(ebnf);
+    const verdicts = [];
+    for (const { text } of texts) verdicts.push(await Testings.isGrammarAcceptString(grammar, text));
+    return { verdicts };
+  } catch {
+    return { error: messages.join(' ') };
+  } finally {
+    messages.length = 0;
+  }
+}
+
+const messages = [];
+console.log = console.warn = console.error = (...parts) => messages.push(parts.join(' '));
+
+async function main() {
+  const answers = [];
+  for (const entry of JSON.parse(readFileSync(0, 'utf8'))) answers.push(await judge(entry));
+  process.stdout.write(JSON.stringify(answers));
+}
+
+void main();
