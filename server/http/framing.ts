@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import { ApiError } from '../errors';
 import type { HttpRequest } from './transport';
 
@@ -28,4 +29,9 @@ export function tooLarge(maxBytes: number): ApiError {
 
 export function bodyTimeout(): ApiError {
   return new ApiError('request_timeout', 'The body did not arrive in time');
+}
+
+/** Of a refusal that no handler hears of. */
+export function refusalHeaders(error: ApiError): Record<string, string> {
+  return { 'Content-Type': 'application/json', 'X-Request-Id': randomBytes(16).toString('hex'), ...error.headers };
 }

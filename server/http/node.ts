@@ -2,7 +2,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 import { ApiError, renderError } from '../errors';
-import { bodyTimeout, checkFraming, type Framing, tooLarge } from './framing';
+import { bodyTimeout, checkFraming, type Framing, refusalHeaders, tooLarge } from './framing';
 import { checkTls } from './tls';
 import { clearSocketPath, withSocketMode } from './unix-socket';
 import type { HttpReply, HttpRequest, ReplyStream, Transport, TransportOptions } from './transport';
@@ -105,15 +105,17 @@ function readBody(message: IncomingMessage, framing: Framing, { maxBodyBytes, bo
 }
 
 function sendError(error: ApiError, reply: HttpReply): void {
-  reply.send(error.status, { 'Content-Type': 'application/json', ...error.headers }, renderError(error));
+  reply.send(error.status, refusalHeaders(error), renderError(error));
 }
 
 /** A request that node:http could not parse: there is no request object, only the socket. */
 function refuse(error: NodeJS.ErrnoException, socket: Socket): void {
   if (!socket.writable || error.code === 'ECONNRESET') return void socket.destroy();
   const isTimeout = error.code === 'ERR_HTTP_REQUEST_TIMEOUT';
-  const body = renderError(isTimeout ? new ApiError('request_timeout', 'The request did not arrive in time') : new ApiError('malformed_request', 'The request is not HTTP/1.1 as this server reads it'));
-  socket.end(`HTTP/1.1 ${isTimeout ? '408 Request Timeout' : '400 Bad Request'}\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`);
+  const apiError = isTimeout ? new ApiError('request_timeout', 'The request did not arrive in time') : new ApiError('malformed_request', 'The request is not HTTP/1.1 as this server reads it');
+  const body = renderError(apiError);
+  const headers = Object.entries({ ...refusalHeaders(apiError), 'Content-Length': Buffer.byteLength(body), Connection: 'close' });
+  socket.end(`HTTP/1.1 ${isTimeout ? '408 Request Timeout' : '400 Bad Request'}\r\n${headers.map(([name, value]) => `${name}: ${value}\r\n`).join('')}\r\n${body}`);
 }
 
 class NodeReply implements HttpReply {

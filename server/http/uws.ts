@@ -1,7 +1,7 @@
 import { STATUS_CODES } from 'node:http';
 import type { HttpRequest as UwsRequest, HttpResponse as UwsResponse, TemplatedApp, us_listen_socket } from 'uWebSockets.js';
 import { ApiError, renderError } from '../errors';
-import { bodyTimeout, checkFraming, type Framing, tooLarge } from './framing';
+import { bodyTimeout, checkFraming, type Framing, refusalHeaders, tooLarge } from './framing';
 import { checkTls } from './tls';
 import { clearSocketPath, removeSocket, withSocketMode } from './unix-socket';
 import type { HttpReply, HttpRequest, ReplyStream, TlsFiles, Transport, TransportOptions } from './transport';
@@ -185,7 +185,7 @@ class Exchange implements HttpReply {
   refuse(error: ApiError): void {
     // What follows on the connection cannot be told from a body.
     this.#isBodyComplete = false;
-    this.send(error.status, { 'Content-Type': 'application/json', ...error.headers }, renderError(error));
+    this.send(error.status, refusalHeaders(error), renderError(error));
   }
 
   stream(status: number, headers: Readonly<Record<string, string>>): ReplyStream {

@@ -1,4 +1,5 @@
 /** The source document's 401 and 403, over both transports and a real key database: whose key opens what, and how it has to be written. */
+import fs from 'node:fs';
 import { connect } from 'node:net';
 import path from 'node:path';
 import { Worker } from 'node:worker_threads';
@@ -177,13 +178,13 @@ test('a limit is a 429 that says when to come again', async () => {
 
 test('no key comes into a line of the log, wherever it was written', () => {
   const written: string[] = [];
-  const write = jest.spyOn(jest.requireActual<typeof import('node:fs')>('node:fs'), 'writeSync').mockImplementation((_fd: number, text: unknown) => { written.push(String(text)); return 0; });
+  const write = jest.spyOn(fs, 'writeSync').mockImplementation((_fd: number, text: unknown) => { written.push(String(text)); return 0; });
   try {
     const log = createLog('debug', [FIXED]);
-    const record = { method: 'GET', route: undefined, status: 404, durationMs: 1, tokens: 0, keyId: undefined, isStream: false, requestBytes: 0, responseBytes: 0 };
+    const record = { method: 'GET', route: undefined, status: 404, durationMs: 1, tokens: 0, keyId: undefined, isStream: false, requestBytes: 0, responseBytes: 0, hasClientLeft: false };
     const logRequest = requestLogger(log, { logsRequests: true, unloggedPaths: ['/quiet'] });
-    logRequest({ ...record, path: `/${keys.user}`, requestId: FIXED } as RequestRecord);
-    logRequest({ ...record, path: '/quiet', requestId: 'r' } as RequestRecord);
+    logRequest({ ...record, path: `/${keys.user}`, requestId: FIXED });
+    logRequest({ ...record, path: '/quiet', requestId: 'r' });
     log.error({ err: new Error(`bad key ${keys.user} or ${FIXED}`) }, keys.user);
   } finally {
     write.mockRestore();

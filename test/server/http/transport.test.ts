@@ -1,10 +1,18 @@
 /** The same behaviour over both transports, seen by raw sockets where it matters. */
+import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
+import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { request as httpsRequest } from 'node:https';
 import { connect, createServer, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import type { ApiError} from '../../../server/errors';
 import { renderError } from '../../../server/errors';
 import { createTransport } from '../../../server/http/create-transport';
 import { type HttpHandler, type HttpReply, type HttpRequest, type ReplyStream, type Transport, type TransportOptions } from '../../../server/http/transport';
+
+const TLS = join(__dirname, '../../fakes/tls');
+const tlsFile = (name: string): string => join(TLS, name);
 
 describe.each(['uws', 'node'] as const)('%s', (name) => {
   const transports: Transport[] = [];
@@ -30,7 +38,7 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
       }
       throw new Error(`never came: ${String(wanted)}; got: ${text}`);
     };
-    return { socket, received: () => text, until, closed: once(socket, 'close') };
+    return { socket, received: () => text, until, closed: new Promise((resolve) => socket.once('close', resolve)) };
   }
 
   /** As the app answers: the body back, or an error's envelope. */
@@ -271,6 +279,152 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
     stream.end();
     await running.until('still here');
     await running.until('0\r\n\r\n');
+  });
+
+  test('requests written at once are answered in order, or the connection closes; no answer is lost or mixed up', async () => {
+    const { port } = await listen(async (request, reply) => reply.send(200, {}, `[${request.path}]`));
+    const { socket, until } = open(port);
+    socket.write(['/1', '/2', '/3'].map((path) => `GET ${path} HTTP/1.1\r\nHost: h\r\n\r\n`).join(''));
+    const text = await until('[/3]');
+    expect(text.match(/\[\/\d\]/g)).toEqual(['[/1]', '[/2]', '[/3]']);
+  });
+
+  test('a request that comes while a stream is open never ends up inside the stream', async () => {
+    let stream!: ReplyStream;
+    const { port } = await listen(async (request, reply) => {
+      if (request.path !== '/stream') return reply.send(200, {}, 'SECOND');
+      stream = reply.stream(200, {});
+      stream.write('begun');
+    });
+    const { socket, until, received, closed } = open(port);
+    socket.write('GET /stream HTTP/1.1\r\nHost: h\r\n\r\n');
+    await until('begun');
+    socket.write('GET /second HTTP/1.1\r\nHost: h\r\n\r\n');
+    await Promise.race([closed, new Promise((resolve) => setTimeout(resolve, 100))]);
+    expect(received()).not.toContain('SECOND');
+    stream.write('end');
+    stream.end();
+    // uWebSockets.js closes; node:http answers once the stream is over.
+    const last = await Promise.race([closed.then(() => 'closed'), until('SECOND').then(() => 'answered')]);
+    if (last === 'answered') expect(received().indexOf('0\r\n\r\n')).toBeLessThan(received().indexOf('SECOND'));
+  });
+
+  test('a header block that is too large or has no end harms no other request', async () => {
+    const { port } = await listen(echo);
+    const large = open(port);
+    large.socket.write(`GET / HTTP/1.1\r\nHost: h\r\nX-Large: ${'x'.repeat(200_000)}`);
+    const many = open(port);
+    many.socket.write(`GET / HTTP/1.1\r\nHost: h\r\n${Array.from({ length: 5000 }, (_, i) => `X-${i}: y\r\n`).join('')}\r\n`);
+    open(port).socket.write('GET / HT');
+    const { socket, until } = open(port);
+    socket.write('GET /fine HTTP/1.1\r\nHost: h\r\n\r\n');
+    await until('"/fine"');
+    for (const { received } of [large, many]) expect(received()).not.toMatch(/^HTTP\/1\.1 200/);
+  });
+
+  test('a body that nobody reads is not kept, however much of it comes', async () => {
+    const { port } = await listen(async (_request, reply) => reply.send(401, {}, 'no'));
+    const { socket, until, closed } = open(port);
+    socket.write(`POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000000\r\n\r\n${'x'.repeat(100_000)}`);
+    await until('no');
+    await closed;
+  });
+
+  test('a refusal of the transport itself has an id too', async () => {
+    const { port } = await listen(echo);
+    const { socket, until } = open(port);
+    socket.write('POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx');
+    expect(await until('malformed_request')).toMatch(/\r\nX-Request-Id: [0-9a-f]{32}\r\n/i);
+  });
+
+  describe('TLS', () => {
+    const fetchTls = (port: number): Promise<{ status: number; text: string }> => new Promise((resolve, reject) => {
+      httpsRequest({ port, host: '127.0.0.1', path: '/a', ca: readFileSync(tlsFile('cert.pem')), agent: false }, (response) => {
+        let text = '';
+        response.on('data', (bytes) => { text += String(bytes); });
+        response.on('end', () => resolve({ status: response.statusCode!, text }));
+      }).on('error', reject).end();
+    });
+
+    test.each([['key.pem', undefined], ['locked-key.pem', 'open-sesame']])('answers with the certificate, %s', async (key, passphrase) => {
+      const { port } = await listen(echo, { tls: { keyFile: tlsFile(key), certFile: tlsFile('cert.pem'), ...(passphrase === undefined ? {} : { passphrase }) } });
+      const { status, text } = await fetchTls(port);
+      expect([status, (JSON.parse(text) as { path: string }).path]).toEqual([200, '/a']);
+      // What speaks no TLS costs its own connection alone.
+      const plain = open(port);
+      plain.socket.write('GET / HTTP/1.1\r\nHost: h\r\n\r\n');
+      await plain.closed;
+      expect(plain.received()).not.toContain('HTTP/1.1 200');
+      expect((await fetchTls(port)).status).toBe(200);
+    });
+
+    test.each([
+      [{ keyFile: '/no/key.pem', certFile: tlsFile('cert.pem') }, "--ssl-keyfile: expected a file that can be read, got '/no/key.pem' (ENOENT)"],
+      [{ keyFile: tlsFile('key.pem'), certFile: tlsFile('README.md') }, '--ssl-certfile: expected a certificate in PEM form'],
+      [{ keyFile: tlsFile('cert.pem'), certFile: tlsFile('cert.pem') }, '--ssl-keyfile: expected a private key in PEM form'],
+      [{ keyFile: tlsFile('locked-key.pem'), certFile: tlsFile('cert.pem'), passphrase: 'wrong' }, '--ssl-keyfile: expected a private key in PEM form and its password'],
+      [{ keyFile: tlsFile('other-key.pem'), certFile: tlsFile('cert.pem') }, '--ssl-keyfile: expected the key of the certificate'],
+    ])('refuses files that do not fit, by name: %j', async (tls, message) => {
+      await expect(createTransport(name, { handler: echo, maxBodyBytes: 1, bodyTimeoutMs: 1, tls })).rejects.toThrow(message);
+    });
+  });
+
+  describe('a Unix socket', () => {
+    let folder: string;
+    beforeEach(() => { folder = mkdtempSync(join(tmpdir(), 'capstan-uds-')); });
+    afterEach(() => rmSync(folder, { recursive: true, force: true }));
+
+    async function listenUnix(path: string): Promise<Transport> {
+      const transport = await createTransport(name, { handler: echo, maxBodyBytes: 1000, bodyTimeoutMs: 300 });
+      transports.push(transport);
+      await transport.listenUnix(path);
+      return transport;
+    }
+
+    function ask(path: string): Promise<string> {
+      return new Promise((resolve, reject) => {
+        const socket = connect(path);
+        sockets.push(socket);
+        socket.on('data', (bytes) => resolve(bytes.toString()));
+        socket.on('error', reject);
+        socket.write('GET /a HTTP/1.1\r\nHost: h\r\n\r\n');
+      });
+    }
+
+    test('answers there, to its user and group alone, and leaves no file', async () => {
+      const path = join(folder, 's');
+      const before = process.umask();
+      const transport = await listenUnix(path);
+      expect(statSync(path).mode & 0o777).toBe(0o660);
+      expect(process.umask()).toBe(before);
+      expect(await ask(path)).toContain('"path":"/a"');
+      transport.stopListening();
+      await transport.close();
+      expect(existsSync(path)).toBe(false);
+    });
+
+    test('takes the place of what a dead server left, and of nothing else', async () => {
+      const path = join(folder, 's');
+      await listenUnix(path);
+      const second = await createTransport(name, { handler: echo, maxBodyBytes: 1, bodyTimeoutMs: 1 });
+      transports.push(second);
+      await expect(second.listenUnix(path)).rejects.toMatchObject({ code: 'EADDRINUSE' });
+      expect(await ask(path)).toContain('"path":"/a"');
+
+      const left = join(folder, 'left');
+      const script = `require('net').createServer().listen(${JSON.stringify(left)}, () => process.kill(process.pid, 'SIGKILL'))`;
+      spawnSync(process.execPath, ['-e', script]);
+      expect(existsSync(left)).toBe(true);
+      await second.listenUnix(left);
+      expect(await ask(left)).toContain('"path":"/a"');
+
+      const file = join(folder, 'file');
+      writeFileSync(file, 'mine');
+      await expect(listenUnix(file)).rejects.toMatchObject({ code: 'EEXIST' });
+      expect(readFileSync(file, 'utf8')).toBe('mine');
+      await expect(listenUnix(join(folder, 'x'.repeat(120)))).rejects.toMatchObject({ code: 'ENAMETOOLONG' });
+      await expect(listenUnix(join(folder, 'no', 'folder'))).rejects.toThrow();
+    });
   });
 
   test.each(['garbage\r\n\r\n', 'GET / HTTP/1.1\r\n\r\n', 'GET / HTTP/1.1\r\nHost h\r\n\r\n', '\x16\x03\x01\x02\x00\x01\x00'])('what is no request harms nobody: %j', async (bytes) => {
