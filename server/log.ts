@@ -29,12 +29,17 @@ function writeLine(line: string): void {
 
 const MAX_PATH_LENGTH = 200;
 
+/** Half a key would no longer be known for one. */
+function shortened(path: string): string {
+  return redactKeys(path).slice(0, MAX_PATH_LENGTH);
+}
+
 /** One line per request, at level info or debug; nothing of its contents and its headers. */
 export function requestLogger(log: Log, options: { logsRequests: boolean; unloggedPaths: readonly string[] }): (record: RequestRecord) => void {
   const unlogged = new Set(options.unloggedPaths);
   return ({ method, path, status, durationMs, requestId, keyId, tokens }) => {
     if (unlogged.has(path)) return;
-    const line = { method, path: path.slice(0, MAX_PATH_LENGTH), status, ms: Math.round(durationMs * 10) / 10, requestId, ...(keyId === undefined ? {} : { key: keyId }), ...(tokens === 0 ? {} : { tokens }) };
+    const line = { method, path: shortened(path), status, ms: Math.round(durationMs * 10) / 10, requestId, ...(keyId === undefined ? {} : { key: keyId }), ...(tokens === 0 ? {} : { tokens }) };
     if (options.logsRequests) log.info(line, 'request');
     else log.debug(line, 'request');
   };

@@ -4,6 +4,7 @@ import { BudgetMeter } from './budget';
 import type { ChangeOptions } from './change';
 import { type CheckedRequest, type CheckTarget, KeyCheck } from './check';
 import { CidrList } from './cidr';
+import { steadyClock } from './clock';
 import { AccessError } from './errors';
 import { Follower } from './follower';
 import { type Propagation, PROPAGATION_CEILING_MS } from './gateways';
@@ -75,7 +76,8 @@ export class Access {
   readonly #flushing: NodeJS.Timeout | undefined;
 
   private constructor(target: CheckTarget, store: AccessStore | undefined, options: AccessOptions) {
-    const { monotonicMs = () => performance.now(), now = Date.now, log, verify } = options;
+    const { monotonicMs = () => performance.now(), log, verify } = options;
+    const now = steadyClock(options.now ?? Date.now, monotonicMs);
     this.target = target;
     this.#store = store;
     this.#log = log;

@@ -13,6 +13,7 @@ export { RevokedError } from './grants';
 export type { KeyEdit, KeySpec } from './key-changes';
 export { displayKey, redactKeys } from './key-format';
 export type { KeyPage, KeyPaging, KeySort } from './key-pages';
+export type { KeyPolicy } from './key-policy';
 export type { KeyBudget, KeyLimits } from './key-values';
 export { type DatabaseLocation, describeLocation, resolveLocation, resolveServeLocation } from './location';
 export type { AccessOutcome, DenialCode, Denied, Granted } from './outcome';

@@ -4,6 +4,7 @@ import { AccessError } from './errors';
 import { hashSecret } from './hash';
 import { newId } from './ids';
 import { displayKey, generateKey } from './key-format';
+import { demandPolicy } from './key-policy';
 import { describeKey, findKey } from './key-queries';
 import { limitsOf } from './key-rows';
 import { checkBudget, checkCidrs, checkExpiry, checkGrace, checkLimits, checkName, checkType, type KeyBudget, type KeyLimits, NO_LIMITS } from './key-values';
@@ -47,6 +48,7 @@ export async function createKey(db: Db, spec: KeySpec, nowMs: number, options: C
       expires_at: expiresAt, ...access, created_by: createdBy, last_used_at: null, last_used_ip: null,
       created_at: nowMs, updated_at: nowMs, deleted_at: null, deleted_by: null, rev: context.rev,
     };
+    await demandPolicy(context.tx, row);
     await context.tx.insertInto('api_keys').values(row).execute();
     await context.tx.insertInto('api_key_secrets').values({ key_id: row.id, version: 1, hash, valid_from: nowMs, valid_until: null }).execute();
     await bind(context, row, owner, spec.deployments ?? []);
@@ -70,6 +72,7 @@ export function editKey(db: Db, reference: string, edit: KeyEdit, nowMs: number,
       await context.tx.deleteFrom('key_bindings').where('key_id', '=', row.id).execute();
       await bind(context, row, { type: row.owner_type, id: row.owner_id }, edit.deployments ?? []);
     }
+    if (edit.expiresAt !== undefined || edit.type !== undefined) await demandPolicy(context.tx, row);
   });
 }
 

@@ -30,7 +30,7 @@ export function isPostgres(db: Db | Tx): boolean {
 }
 
 /** Steps are only ever added. */
-const MIGRATIONS: readonly ((tx: Tx) => Promise<void>)[] = [createOwners, createKeys, createFeed, limitKeys, keepAudit, boundFeed];
+const MIGRATIONS: readonly ((tx: Tx) => Promise<void>)[] = [createOwners, createKeys, createFeed, limitKeys, keepAudit, boundFeed, addKeyPolicy];
 
 async function createOwners(tx: Tx): Promise<void> {
   for (const table of ['users', 'organizations'] as const) {
@@ -185,4 +185,8 @@ async function boundFeed(tx: Tx): Promise<void> {
     .addColumn('seen_at', 'bigint', (column) => column.notNull())
     .addColumn('version', 'text', (column) => column.notNull())
     .execute();
+}
+
+async function addKeyPolicy(tx: Tx): Promise<void> {
+  await tx.schema.alterTable('organizations').addColumn('key_policy', 'text').execute();
 }

@@ -3,7 +3,8 @@ import type { Generated, Kysely, Transaction } from 'kysely';
 /** Times are UTC milliseconds; flags are 0 and 1; `rev` is the revision that last changed the row. */
 export interface AccessTables {
   users: OwnerRow;
-  organizations: OwnerRow;
+  /** `key_policy` is a JSON object, or null. */
+  organizations: OwnerRow & { key_policy: string | null };
   memberships: { org_id: string; user_id: string; role: MemberRole; created_at: number };
   deployments: DeploymentRow;
   api_keys: KeyRow;

@@ -6,6 +6,7 @@ import { openDatabase } from './database';
 import { type FeedChanges, type FeedState, type KeyRecord, readChanges, readDigest, readPage, readState, type TableDigest } from './feed';
 import { beat, type Heartbeat, leave, type Propagation, readPropagation } from './gateways';
 import { createKey, deleteKey, deleteOwner, editKey, finishRotation, type KeyEdit, type KeySpec, rotateKey, setKeyEnabled } from './key-changes';
+import { type KeyPolicy, readKeyPolicy, setKeyPolicy } from './key-policy';
 import { type KeyPage, type KeyPaging, pageKeys } from './key-pages';
 import { describeKey, findKey, type KeyFilter, listKeys } from './key-queries';
 import type { KeyUse } from './key-uses';
@@ -32,6 +33,9 @@ export interface AccessStore {
   openDeployment(owner: OwnerName, name: string, options?: ChangeOptions): Promise<DeploymentRef>;
   setAccessControl(deploymentId: string, isOn: boolean, options?: ChangeOptions): Promise<DeploymentRef>;
   deleteDeployment(deploymentId: string, options?: ChangeOptions): Promise<void>;
+  /** Of an organization; null is none. */
+  readKeyPolicy(orgId: string): Promise<KeyPolicy | null>;
+  setKeyPolicy(orgId: string, policy: KeyPolicy | null, options?: ChangeOptions): Promise<void>;
   /** Newest first. */
   readAudit(filter: AuditFilter): Promise<AuditRow[]>;
   /** The number of the first row that is missing or was changed, else undefined. */
@@ -72,6 +76,8 @@ function createStore(db: Db, now: () => number): AccessStore {
     openDeployment: (owner, name, options) => openDeployment(db, owner, name, now(), options),
     setAccessControl: (deploymentId, isOn, options) => setAccessControl(db, deploymentId, isOn, now(), options),
     deleteDeployment: (deploymentId, options) => deleteDeployment(db, deploymentId, now(), options),
+    readKeyPolicy: (orgId) => readKeyPolicy(db, orgId),
+    setKeyPolicy: (orgId, policy, options) => setKeyPolicy(db, orgId, policy, now(), options),
     readAudit: (filter) => readAudit(db, filter),
     verifyAudit: () => verifyAudit(db),
     readEvents: (afterSeq, limit) => readEvents(db, afterSeq, limit),

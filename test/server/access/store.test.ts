@@ -281,6 +281,40 @@ describe.each(BACKENDS)('the store over $name', ({ isHere, make, dispose }) => {
     expect(await store.verifyAudit()).toBe(3);
   });
 
+  on('an organization\'s policy bounds its keys, and nobody else\'s', async () => {
+    const lab = (name: string, more: Partial<KeySpec> = {}): KeySpec => ({ ...user(name, more), owner: LAB });
+    const { key } = await store.createKey(lab('before'));
+    const orgId = key.owner.id;
+    await store.setKeyPolicy(orgId, { maxLifetimeMs: 30 * DAY_MS, requireExpiry: false, allowedTypes: ['deployment-level'] });
+    const expiresAt = clock.now() + 30 * DAY_MS;
+    const refused: [Partial<KeySpec>, string][] = [
+      [{ expiresAt }, 'type: the organization allows deployment-level keys alone'],
+      [{ type: 'deployment-level', deployments: ['chat'] }, 'expires: the organization allows no key without an expiry'],
+      [{ type: 'deployment-level', deployments: ['chat'], expiresAt: expiresAt + 1 }, `expires: the organization allows keys until ${new Date(expiresAt).toISOString()} at most`],
+    ];
+    for (const [more, message] of refused) await expect(store.createKey(lab('k', more))).rejects.toMatchObject({ code: 'forbidden', message });
+    await store.createKey(lab('k', { type: 'deployment-level', deployments: ['chat'], expiresAt }));
+    clock.advance(DAY_MS);
+    // From its making, however often it is edited.
+    await expect(store.editKey('k', { expiresAt: expiresAt + 1 })).rejects.toMatchObject({ code: 'forbidden' });
+    await expect(store.editKey('k', { expiresAt: null })).rejects.toMatchObject({ code: 'forbidden' });
+    await expect(store.editKey('k', { type: 'user-level' })).rejects.toMatchObject({ code: 'forbidden' });
+    await store.editKey('before', { name: 'old', limits: { rpm: 5 } });
+    await expect(store.editKey('old', { expiresAt: clock.now() + 1 })).rejects.toMatchObject({ code: 'forbidden' });
+    await store.createKey(user('personal'));
+    await store.setKeyPolicy(orgId, { maxLifetimeMs: null, requireExpiry: true, allowedTypes: ['user-level', 'deployment-level'] });
+    await store.createKey(lab('far', { expiresAt: clock.now() + 9000 * DAY_MS }));
+    await expect(store.createKey(lab('never'))).rejects.toMatchObject({ code: 'forbidden' });
+    expect(await store.readKeyPolicy(orgId)).toMatchObject({ requireExpiry: true });
+    await store.setKeyPolicy(orgId, null);
+    await store.createKey(lab('never'));
+    expect(await store.readAudit({ action: 'owner.key_policy' })).toHaveLength(3);
+    for (const policy of [{ maxLifetimeMs: 0 }, { allowedTypes: [] }, { allowedTypes: ['admin'] }, { requireExpiry: 1 }]) {
+      await expect(store.setKeyPolicy(orgId, { maxLifetimeMs: null, requireExpiry: false, allowedTypes: ['user-level'], ...policy } as never)).rejects.toMatchObject({ code: 'invalid_argument' });
+    }
+    await expect(store.setKeyPolicy('org_x', null)).rejects.toMatchObject({ code: 'not_found' });
+  });
+
   on('forgets old revisions, and tells followers that missed them', async () => {
     const { key } = await store.createKey(user('k'));
     await store.editKey('k', { name: 'a' });
