@@ -212,7 +212,7 @@ function collect(value: string, previous: string[] = []): string[] {
 
 const HELP_TAIL = `
 An ID is ${ID_HELP}.
-The database is --keys-db, else capstan.db in --data-dir, else DATABASE_URL, else capstan/capstan.db in the user's data directory.
+The database is --keys-db (or CAPSTAN_KEYS_DB), else capstan.db in --data-dir (or CAPSTAN_DATA_DIR), else DATABASE_URL, else capstan/capstan.db in the user's data directory.
 
 Examples:
   capstan keys create --name laptop                                   reaches all deployments of user:local

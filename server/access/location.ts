@@ -12,11 +12,13 @@ export interface LocationOptions {
   dataDir?: string;
 }
 
-/** `--keys-db`, then `--data-dir`, then `DATABASE_URL`, then `capstan/capstan.db` in the user's data directory. */
+/** `--keys-db`, then `--data-dir`, each also as the variable that `capstan serve` knows, then `DATABASE_URL`, then `capstan/capstan.db` in the user's data directory. */
 export function resolveLocation({ keysDb, dataDir }: LocationOptions, env: NodeJS.ProcessEnv = process.env): DatabaseLocation {
+  const { CAPSTAN_KEYS_DB: keysDbVariable = '', CAPSTAN_DATA_DIR: dataDirVariable = '', DATABASE_URL: url = '', XDG_DATA_HOME: dataHome = '' } = env;
   if (keysDb !== undefined) return fromText(keysDb, '--keys-db');
   if (dataDir !== undefined) return { kind: 'file', file: path.resolve(dataDir, 'capstan.db') };
-  const { DATABASE_URL: url = '', XDG_DATA_HOME: dataHome = '' } = env;
+  if (keysDbVariable !== '') return fromText(keysDbVariable, 'CAPSTAN_KEYS_DB');
+  if (dataDirVariable !== '') return { kind: 'file', file: path.resolve(dataDirVariable, 'capstan.db') };
   if (url !== '') return fromText(url, 'DATABASE_URL');
   const home = path.isAbsolute(dataHome) ? dataHome : path.join(env.HOME ?? os.homedir(), '.local', 'share');
   return { kind: 'file', file: path.join(home, 'capstan', 'capstan.db') };
