@@ -7,6 +7,7 @@ import type { HttpHandler, Transport } from './http/transport';
 import { LoadProgress } from './load-progress';
 import { createLog, type Log, requestLogger } from './log';
 import { Metrics } from './metrics/metrics';
+import { openApiRoute } from './openapi/route';
 import { openAccess } from './serve-access';
 import type { ServeOptions } from './serve-options';
 import { Shutdown } from './shutdown';
@@ -27,7 +28,7 @@ export async function serve(options: ServeOptions): Promise<number> {
     const access = await openAccess(options, log);
     if (access !== undefined) closers.push(() => access.close());
     const logRequest = requestLogger(log, options);
-    const app = new App({
+    const app: App = new App({
       servedNames: options.servedNames,
       healthStallTimeoutMs: options.healthStallTimeoutMs,
       sse: { pingIntervalMs: options.ssePingIntervalMs, slowClientTimeoutMs: SLOW_CLIENT_TIMEOUT_MS },
@@ -37,7 +38,7 @@ export async function serve(options: ServeOptions): Promise<number> {
       prefixCacheScope: options.prefixCacheScope,
       rootPath: options.rootPath,
       settings: options.settings,
-      routes: [metrics.route],
+      routes: [metrics.route, ...(options.hasOpenApi ? [openApiRoute(() => app.routes, access !== undefined)] : [])],
       onEnd: (record) => {
         metrics.onEnd(record);
         logRequest(record);

@@ -17,3 +17,5 @@ export const CONVERSATION_NULLS: NullMap = {
 };
 
 export const GENERATION_NULLS: NullMap = { stream_options: {}, response_format: { json_schema: {} }, structured_outputs: {} };
+
+export const CHAT_NULLS: NullMap = { ...CONVERSATION_NULLS, ...GENERATION_NULLS, functions: { each: {} } };

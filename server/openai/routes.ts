@@ -4,6 +4,7 @@ import { chatCompletions } from './chat';
 import { completions } from './completions';
 import type { OpenAiContext } from './context';
 import { getModel, listModels, MODELS_PATH } from './models';
+import { CHAT_NULLS, CONVERSATION_NULLS, GENERATION_NULLS, type NullMap } from './nulls';
 import { CHAT_COMPLETION_REQUEST, COMPLETION_REQUEST, DETOKENIZE_REQUEST, type Schema, TOKENIZE_REQUEST } from './schema';
 import { detokenize, tokenize } from './tokenize';
 
@@ -14,6 +15,8 @@ export interface OpenAiRoute extends Route<OpenAiContext> {
   readonly summary: string;
   /** Of its body; undefined without one. */
   readonly requestSchema?: Schema;
+  /** Where its body may hold null for "not given"; at the top always. */
+  readonly nulls?: NullMap;
   /** It may answer by server-sent events. */
   readonly canStream?: boolean;
   /** Known by name alone: answers 501. */
@@ -21,9 +24,9 @@ export interface OpenAiRoute extends Route<OpenAiContext> {
 }
 
 export const OPENAI_ROUTES: readonly OpenAiRoute[] = [
-  { method: 'POST', path: '/v1/chat/completions', handle: chatCompletions, summary: 'Answer a conversation', requestSchema: CHAT_COMPLETION_REQUEST, canStream: true },
-  { method: 'POST', path: '/v1/completions', handle: completions, summary: 'Complete or score texts', requestSchema: COMPLETION_REQUEST, canStream: true },
-  { method: 'POST', path: '/tokenize', handle: tokenize, summary: 'The tokens of a text or a conversation', requestSchema: TOKENIZE_REQUEST },
+  { method: 'POST', path: '/v1/chat/completions', handle: chatCompletions, summary: 'Answer a conversation', requestSchema: CHAT_COMPLETION_REQUEST, nulls: CHAT_NULLS, canStream: true },
+  { method: 'POST', path: '/v1/completions', handle: completions, summary: 'Complete or score texts', requestSchema: COMPLETION_REQUEST, nulls: GENERATION_NULLS, canStream: true },
+  { method: 'POST', path: '/tokenize', handle: tokenize, summary: 'The tokens of a text or a conversation', requestSchema: TOKENIZE_REQUEST, nulls: CONVERSATION_NULLS },
   { method: 'POST', path: '/detokenize', handle: detokenize, summary: 'The text of tokens', requestSchema: DETOKENIZE_REQUEST },
   { method: 'GET', path: MODELS_PATH, handle: listModels, summary: 'The models that are served' },
   { method: 'GET', path: `${MODELS_PATH}/{model}`, handle: getModel, summary: 'One of the models that are served' },

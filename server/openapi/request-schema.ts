@@ -1,0 +1,23 @@
+import type { NullMap } from '../openai/nulls';
+import type { Schema } from '../openai/schema';
+
+/** The schema of a body as clients may send it: the one that validates it, with null where that means "not given". */
+export function sentSchema(schema: Schema, nulls: NullMap): Schema {
+  const { properties, required = [], items } = schema;
+  const sent = { ...schema };
+  if (items !== undefined && nulls.each !== undefined) sent.items = sentSchema(items, nulls.each);
+  if (properties === undefined) return sent;
+  sent.properties = Object.fromEntries(Object.entries(properties).map(([name, property]) => {
+    const inner = Object.hasOwn(nulls, name) ? sentSchema(property, nulls[name]) : property;
+    return [name, required.includes(name) ? inner : orNull(inner)];
+  }));
+  return sent;
+}
+
+function orNull(schema: Schema): Schema {
+  return {
+    ...schema,
+    ...(schema.type === undefined ? {} : { type: [...new Set([schema.type, 'null'].flat())] }),
+    ...(schema.enum === undefined ? {} : { enum: [...schema.enum, null] }),
+  };
+}
