@@ -144,13 +144,6 @@ describe.each(Object.entries(GOOD))('%s', (format, cases) => {
   });
 });
 
-test('JSON that is an answer of its own is not held back once it shows', () => {
-  const machine = new ToolCallMachine(formatOf('llama3_json'), { tools: TOOLS });
-  expect(machine.push('{"name": "get", "ci')).toEqual([]);
-  expect(machine.push('ty": ')).toEqual([{ type: 'text', text: '{"name": "get", "city":' }]);
-  expect(machine.push('"x"}')).toEqual([{ type: 'text', text: ' "x"}' }]);
-});
-
 describe('calls that go out while they grow', () => {
   test.each<[format: string, pieces: string[], parts: OutputPart[][]]>([
     ['hermes', ['<tool_call>\n{"name": "get"', ', "arguments": {"ci', 'ty": "a}', '"}', '}\n</tool_call>'],

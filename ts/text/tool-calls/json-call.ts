@@ -23,7 +23,6 @@ export function* readJsonCall(input: CallInput, sink: CallSink, shape: JsonCallS
     if (char === undefined || !scanner.push(char)) return false;
     text.add(char);
     input.skip();
-    if (shape.isUnmarked === true && isPlain(scanner, shape)) return false;
     live?.follow(char, text);
   }
   if (live?.hasArguments !== true) {
@@ -34,16 +33,6 @@ export function* readJsonCall(input: CallInput, sink: CallSink, shape: JsonCallS
   }
   sink.finish();
   return true;
-}
-
-/** Whether the object shows already that it is no call, so that it need not be held back any longer. */
-function isPlain({ members }: JsonScanner, shape: JsonCallShape): boolean {
-  const key = members.at(-1)?.key;
-  return key !== undefined && !isCallKey(key, shape);
-}
-
-function isCallKey(key: string, { argumentsKeys }: JsonCallShape): boolean {
-  return OTHER_KEYS.includes(key) || argumentsKeys.includes(key);
 }
 
 /** A JSON object that is the arguments of the call begun last. */
@@ -70,7 +59,6 @@ class LiveCall {
   readonly #sink: CallSink;
   readonly #shape: JsonCallShape;
   #isInArguments = false;
-  #hasName = false;
   hasBegun = false;
   hasArguments = false;
 
@@ -93,8 +81,7 @@ class LiveCall {
 
   #beginIfNamed(text: TextBuffer): void {
     const last = this.#scanner.members.at(-1);
-    if (this.#hasName || last?.key !== 'name' || last.end === 0) return;
-    this.#hasName = true;
+    if (last?.key !== 'name' || last.end === 0) return;
     const name: unknown = JSON.parse(text.toString().slice(last.start, last.end));
     if (typeof name !== 'string' || name === '') return;
     this.#sink.begin(name);
@@ -102,10 +89,11 @@ class LiveCall {
   }
 }
 
-function toCall(text: string, { members }: JsonScanner, { argumentsKeys }: JsonCallShape): { name: string; arguments: string } | undefined {
+function toCall(text: string, { members }: JsonScanner, { argumentsKeys, isUnmarked }: JsonCallShape): { name: string; arguments: string } | undefined {
   const object = JSON.parse(text) as Record<string, unknown>;
   const { name } = object;
   if (typeof name !== 'string' || name === '') return undefined;
+  if (isUnmarked === true && Object.keys(object).some((key) => !OTHER_KEYS.includes(key) && !argumentsKeys.includes(key))) return undefined;
   const key = argumentsKeys.find((candidate) => object[candidate] !== undefined && object[candidate] !== null);
   if (key === undefined) return { name, arguments: '{}' };
   const args = object[key];

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Holds a running server to its own description: schemathesis sends what /openapi.json allows and forbids, and checks every answer against it.
+#
+#   test/oracle/schemathesis.sh [EXAMPLES [SEED]]
+#
+# EXAMPLES: most random ones per operation and part of the run (default 100); those that cover the schema's corners come besides.
+# CAPSTAN_SCHEMATHESIS_VENV: where its virtual environment is, or is made (default: ~/.cache/capstan/schemathesis).
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+examples=${1:-100}
+seed=${2:-1}
+venv=${CAPSTAN_SCHEMATHESIS_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/capstan/schemathesis}
+[ -x "$venv/bin/schemathesis" ] || { python3 -m venv "$venv" && "$venv/bin/pip" install -q schemathesis==4.32.5; }
+work=$(mktemp -d)
+trap 'kill "$server" 2>/dev/null || true; rm -rf "$work"' EXIT
+
+# Starts a server with further flags; sets url. The context is short, as many requests set no limit of tokens.
+start() {
+  node dist/server/main.js serve demo --port 0 --max-model-len 512 --log-level warn "$@" >"$work/out" 2>"$work/err" &
+  server=$!
+  for _ in $(seq 300); do
+    url=$(grep -o 'curl http://[^/]*' "$work/out" | cut -d' ' -f2) && return
+    kill -0 "$server" || { cat "$work/err"; exit 1; }
+    sleep 0.1
+  done
+  echo 'the server did not start'; exit 1
+}
+
+stop() {
+  kill -0 "$server" || { echo 'the server ended by itself'; cat "$work/err"; exit 1; }
+  kill "$server"
+  wait "$server"
+}
+
+# Rules that tie fields together (stream_options needs stream, a prompt has to fit) are beyond a schema: what it allows may be a 400.
+run() {
+  "$venv/bin/schemathesis" --config-file "$work/config.toml" run "$url/openapi.json" --seed "$seed" --continue-on-failure --request-timeout 120 --suppress-health-check all \
+    --phases examples,coverage,fuzzing --max-examples "$1" --exclude-checks "positive_data_acceptance$2" "${@:3}"
+}
+touch "$work/config.toml"
+
+printf '\n==== node:http\n'
+start --http-transport node
+run "$examples" '' --exclude-tag 'not implemented'
+printf '\n==== routes that are known by name alone\n'
+run 5 ,not_a_server_error --include-tag 'not implemented'
+stop
+
+printf '\n==== with access control\n'
+start --http-transport node --api-key secret
+run 5 '' --exclude-tag 'not implemented' -H 'Authorization: Bearer secret'
+stop
+
+# uWebSockets.js cuts off methods that it does not know, such as QUERY.
+printf '\n==== uWebSockets.js\n'
+printf '[phases.coverage]\nunexpected-methods = ["get", "put", "post", "delete", "options", "patch", "trace"]\n' >"$work/config.toml"
+start --http-transport uws
+run "$((examples / 5 + 1))" '' --exclude-tag 'not implemented'
+stop

@@ -1,0 +1,33 @@
+/** The tables of docs/structured-output.md against the code. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { FORMATS } from '../../../ts/text/json-formats';
+import { schemaToGrammar } from '../../../ts/text/json-schema';
+import { ANNOTATIONS } from '../../../ts/text/schema-merge';
+
+const page = readFileSync(join(__dirname, '../../../docs/structured-output.md'), 'utf8');
+
+/** The rows of a table, without its head; in code spans a bar is a bar. */
+function rows(name: string): string[][] {
+  const table = page.split(`<!-- ${name} -->`)[1].split('<!-- end -->')[0];
+  return table.trim().split('\n').slice(2).map((line) => line.split(/ \| |^\| | \|$/).map((cell) => cell.trim()).filter((_cell, i) => i > 0));
+}
+
+const code = (cell: string): string => /^`(.*)`$/.exec(cell)![1];
+
+test.each(rows('supported'))('%s is supported', (keyword, example) => {
+  const schema = JSON.parse(code(example)) as object;
+  expect(Object.keys(schema)).toContain(code(keyword));
+  expect(schemaToGrammar(schema).rules.length).toBeGreaterThan(0);
+});
+
+test.each(rows('refused'))('%s is refused', (schema, message) => {
+  expect(() => schemaToGrammar(JSON.parse(code(schema)))).toThrow(code(message));
+});
+
+test('formats and annotations are named', () => {
+  const [, , limits] = rows('supported').find(([keyword]) => keyword === '`format`')!;
+  expect(limits).toContain([...FORMATS.keys()].join(', '));
+  const line = page.split('\n').find((candidate) => candidate.endsWith('change nothing.'))!;
+  expect([...line.matchAll(/`([^`]+)`/g)].map(([, name]) => name).sort()).toEqual([...ANNOTATIONS].sort());
+});
