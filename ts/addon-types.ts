@@ -247,6 +247,8 @@ export type NativeGrammarSource =
 
 /** A compiled grammar. */
 export interface NativeGrammar {
+  /** What it takes of memory; the masks made from it are bounded by themselves, all grammars' together. */
+  readonly sizeBytes: number;
   /** A new matcher at the beginning of a text. */
   matcher(): NativeGrammarMatcher;
 }

@@ -36,34 +36,49 @@ function prefixed(source: PlannedSource, prefix: GrammarExpr): PlannedSource {
   return { kind: 'rules', root, rules: [...source.rules, { name: root, expr: sequence(prefix, rule(source.root)) }] };
 }
 
-/** A compiled grammar keeps its automaton and the masks made so far: some megabytes at most. */
-const MAX_GRAMMARS = 128;
+/** What the kept grammars may take together. Most take some kilobytes, the largest that compile some tens of megabytes. */
+const MAX_BYTES = 128 << 20;
+/** Also of those whose compilation is under way. */
+const MAX_GRAMMARS = 1024;
+
+interface Limits {
+  maxBytes: number;
+  maxGrammars: number;
+}
+
+interface Entry {
+  grammar: Promise<NativeGrammar>;
+  /** 0 until it is compiled. */
+  sizeBytes: number;
+}
 
 /** Compiled grammars, the most recently used ones kept. Callers that ask for the same one at once share its compilation; failures are not kept. */
 export class GrammarCache {
   readonly #compile: (source: NativeGrammarSource) => Promise<NativeGrammar>;
-  readonly #maxGrammars: number;
+  readonly #limits: Limits;
   /** By digest of the key, the least recently used first. */
-  readonly #grammars = new Map<string, Promise<NativeGrammar>>();
+  readonly #entries = new Map<string, Entry>();
+  #sizeBytes = 0;
 
-  constructor(compile: (source: NativeGrammarSource) => Promise<NativeGrammar>, maxGrammars = MAX_GRAMMARS) {
+  constructor(compile: (source: NativeGrammarSource) => Promise<NativeGrammar>, limits: Partial<Limits> = {}) {
     this.#compile = compile;
-    this.#maxGrammars = maxGrammars;
+    this.#limits = { maxBytes: MAX_BYTES, maxGrammars: MAX_GRAMMARS, ...limits };
   }
 
   /** @throws CapstanError `invalid_argument` with the plan's `param`, saying what in the source is wrong and where. */
   async get(plan: GrammarPlan): Promise<NativeGrammar> {
     const digest = createHash('sha256').update(plan.key).digest('base64');
-    const known = this.#grammars.get(digest);
-    const grammar = known ?? this.#make(plan);
+    const entry = this.#entries.get(digest) ?? { grammar: this.#make(plan), sizeBytes: 0 };
     // Put back at the end.
-    this.#grammars.delete(digest);
-    this.#grammars.set(digest, grammar);
-    if (known === undefined) this.#forgetOldest();
+    const isNew = !this.#entries.delete(digest);
+    this.#entries.set(digest, entry);
+    if (isNew) this.#forgetOldest();
     try {
-      return await grammar;
+      const grammar = await entry.grammar;
+      if (isNew) this.#weigh(digest, entry, grammar.sizeBytes);
+      return grammar;
     } catch (error) {
-      if (this.#grammars.get(digest) === grammar) this.#grammars.delete(digest);
+      if (this.#entries.get(digest) === entry) this.#entries.delete(digest);
       throw namingParam(error, plan.param);
     }
   }
@@ -72,10 +87,21 @@ export class GrammarCache {
     return this.#compile(plan.source());
   }
 
+  /** It may have been forgotten while it was compiled. */
+  #weigh(digest: string, entry: Entry, sizeBytes: number): void {
+    if (this.#entries.get(digest) !== entry) return;
+    entry.sizeBytes = sizeBytes;
+    this.#sizeBytes += sizeBytes;
+    this.#forgetOldest();
+  }
+
+  /** The newest stays, whatever it takes. */
   #forgetOldest(): void {
-    if (this.#grammars.size <= this.#maxGrammars) return;
-    const [oldest] = this.#grammars.keys();
-    this.#grammars.delete(oldest);
+    for (const [digest, { sizeBytes }] of this.#entries) {
+      if (this.#entries.size === 1 || (this.#entries.size <= this.#limits.maxGrammars && this.#sizeBytes <= this.#limits.maxBytes)) return;
+      this.#entries.delete(digest);
+      this.#sizeBytes -= sizeBytes;
+    }
   }
 }
 

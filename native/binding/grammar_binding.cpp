@@ -161,12 +161,29 @@ Napi::Object expose_matcher(Napi::Env env, const SharedGrammar& grammar) {
   return object;
 }
 
+// Of the automaton: the masks of all grammars are bounded together.
+int64_t size_bytes(const CompiledGrammar& grammar) {
+  const grammar::Automaton& automaton = grammar.automaton();
+  const size_t per_state = sizeof(grammar::State) + sizeof(automaton.bytes_to_end[0]) + sizeof(automaton.first_bytes[0]);
+  return static_cast<int64_t>(automaton.states.size() * per_state + automaton.byte_edges.size() * sizeof(grammar::ByteEdge) +
+                              automaton.calls.size() * sizeof(grammar::CallEdge) + automaton.token_edges.size() * sizeof(grammar::TokenEdge));
+}
+
+void forget_grammar(napi_env env, void* data, void*) {
+  auto* kept = static_cast<SharedGrammar*>(data);
+  Napi::MemoryManagement::AdjustExternalMemory(env, -size_bytes(**kept));
+  delete kept;
+}
+
 Napi::Object expose_grammar(Napi::Env env, const SharedGrammar& grammar) {
   Napi::Object object = Napi::Object::New(env);
   object.TypeTag(&kGrammarTag);
   auto* kept = new SharedGrammar(grammar);
-  napi_status status = napi_wrap(env, object, kept, [](napi_env, void* data, void*) { delete static_cast<SharedGrammar*>(data); }, nullptr, nullptr);
-  if (status != napi_ok) delete kept;
+  if (napi_wrap(env, object, kept, forget_grammar, nullptr, nullptr) == napi_ok)
+    Napi::MemoryManagement::AdjustExternalMemory(env, size_bytes(*grammar));  // so that grammars that nobody holds are found in time
+  else
+    delete kept;
+  object.Set("sizeBytes", static_cast<double>(size_bytes(*grammar)));
   object.Set("matcher", Napi::Function::New(env, [grammar](const Napi::CallbackInfo& info) -> Napi::Value { return expose_matcher(info.Env(), grammar); }, "matcher"));
   return object;
 }

@@ -84,7 +84,7 @@ class FakeEngine implements NativeEngine {
     await Promise.resolve();
     if (source.kind === 'gbnf' && !/^\s*root\s*::=/m.test(source.text)) throw makeError('invalid_argument', 'GBNF: no rule root');
     for (const pattern of patternsIn(source)) checkPattern(pattern);
-    return { source, matcher: () => { throw new Error('the fake engine matches nothing'); } };
+    return { source, sizeBytes: 1000, matcher: () => { throw new Error('the fake engine matches nothing'); } };
   }
 
   #run(id: number, request: NativeRequest): void {

@@ -61,6 +61,20 @@ test('samples of a regular expression and of a GBNF text match', async () => {
   for (const { text } of await sample({ kind: 'gbnf', text: 'root ::= ("yes" | "no") "!"{1,3}' })) expect(text).toMatch(/^(yes|no)!{1,3}$/);
 });
 
+test('a text may begin with something else before a GBNF text, and a grammar tells its size', async () => {
+  const prefix = { kind: 'until', text: '</think>' } as const;
+  const grammar = await loadAddon().compileGrammar({ kind: 'gbnf', text: 'root ::= "yes"', prefix });
+  const takes = (text: string): boolean => {
+    const matcher = grammar.matcher();
+    return matcher.accept(Buffer.from(text)) && matcher.canEnd();
+  };
+  expect(['Hm.</think>yes', '</think>yes', 'yes', 'Hm.</think>', '</think>yes</think>yes'].map(takes)).toEqual([true, true, false, false, false]);
+  const large = await loadAddon().compileGrammar({ kind: 'regex', pattern: Array.from({ length: 200 }, (_, i) => String((i + 2) ** 5)).join('|') });
+  expect(grammar.sizeBytes).toBeGreaterThan(100);
+  expect(large.sizeBytes).toBeGreaterThan(grammar.sizeBytes);
+  await expect((async () => loadAddon().compileGrammar({ kind: 'gbnf', text: 'root ::= "a"', prefix: 5 as never }))()).rejects.toMatchObject({ code: 'invalid_argument' });
+});
+
 test('what is no grammar of this engine is refused', async () => {
   const { sampling } = resolveSampling({ maxTokens: 1 }, {}, { vocabSize: 100, maxModelLen: 100, numPromptTokens: 1 });
   const submit = (grammar: unknown) => native.submit({ promptTokenIds: Int32Array.of(1), numChoices: 1, sampling, cacheSalt: '', stripLeadingSpace: false, grammar: grammar as never });

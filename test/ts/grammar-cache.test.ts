@@ -7,15 +7,15 @@ function plan(key: string, source: () => PlannedSource = () => ({ kind: 'gbnf', 
   return { key, source, param: 'structuredOutput.grammar' };
 }
 
-function makeCache(maxGrammars?: number): { cache: GrammarCache; compiled: string[] } {
+function makeCache(limits?: { maxBytes?: number; maxGrammars?: number }): { cache: GrammarCache; compiled: string[] } {
   const compiled: string[] = [];
   const compile = async (source: { kind: string; text?: string }): Promise<NativeGrammar> => {
     compiled.push(source.text ?? source.kind);
     await Promise.resolve();
     if (source.text === 'bad') throw Object.assign(new Error('GBNF: line 1'), { code: 'invalid_argument' });
-    return { matcher: () => { throw new Error('not matched'); } };
+    return { sizeBytes: (source.text ?? '').length, matcher: () => { throw new Error('not matched'); } };
   };
-  return { cache: new GrammarCache(compile as never, maxGrammars), compiled };
+  return { cache: new GrammarCache(compile as never, limits), compiled };
 }
 
 test('a grammar is compiled once, also for those who ask while it is', async () => {
@@ -27,9 +27,19 @@ test('a grammar is compiled once, also for those who ask while it is', async () 
 });
 
 test('the least recently used goes first', async () => {
-  const { cache, compiled } = makeCache(2);
+  const { cache, compiled } = makeCache({ maxGrammars: 2 });
   for (const key of ['a', 'b', 'a', 'c', 'a', 'b']) await cache.get(plan(key));
   expect(compiled).toEqual(['a', 'b', 'c', 'b']);
+});
+
+test('grammars are weighed once they are compiled, and the newest stays', async () => {
+  const { cache, compiled } = makeCache({ maxBytes: 10 });
+  for (const key of ['aaaa', 'bbbb', 'aaaa', 'cccc', 'aaaa', 'bbbb', 'a'.repeat(30), 'a'.repeat(30), 'd', 'd', 'aaaa']) await cache.get(plan(key));
+  expect(compiled).toEqual(['aaaa', 'bbbb', 'cccc', 'bbbb', 'a'.repeat(30), 'd', 'aaaa']);
+  const { cache: racing, compiled: raced } = makeCache({ maxBytes: 4 });
+  await Promise.all(['aaa', 'bbb', 'ccc'].map((key) => racing.get(plan(key))));
+  for (const key of ['ccc', 'aaa']) await racing.get(plan(key));
+  expect(raced).toEqual(['aaa', 'bbb', 'ccc', 'aaa']);
 });
 
 test('failures reach all who wait, name the option, and are not kept', async () => {
