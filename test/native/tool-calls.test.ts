@@ -30,6 +30,7 @@ const SEARCH = tool('search', {
     after: { anyOf: [{ type: 'string' }, { type: 'null' }] },
     mode: { anyOf: [{ enum: ['fast', 'None given', 'deep'] }, { type: 'null' }] },
     exact: { type: 'boolean' },
+    day: { type: 'string', format: 'date' },
   },
 });
 const TREE = tool('tree.grow', {

@@ -1,14 +1,13 @@
 import { choice, type Grammar, type GrammarExpr, literal, optional, repeat, rule, sequence } from './grammar';
-import { FORMATS } from './json-formats';
-import { type Bound, integerRange, numberRange } from './json-numbers';
 import { addJsonRules, BLANK, blankAfterColon, JSON_DIALECT, type JsonDialect, jsonRule, keyExcept, plainKey } from './json-rules';
+import { constants, numbers, regex, strings } from './json-scalars';
 import { unsupported } from './schema-error';
+import { counts, listAt } from './schema-keywords';
 import { ANNOTATIONS, asSchema, escapePointer, mergeSchemas, type Schema, type TypeName, TYPES, typesOf } from './schema-merge';
 import { alternativesOverlap } from './schema-overlap';
 
 const MAX_DEPTH = 64;
 const MAX_SCHEMAS = 10_000;
-const MAX_ENUM_BYTES = 1 << 20;
 /** They are compared pair by pair. */
 const MAX_ONE_OF = 100;
 
@@ -81,7 +80,8 @@ export class SchemaRules {
   readonly #root: Schema;
   readonly #grammar: Grammar;
   readonly #namespace: string;
-  readonly #label: string;
+  /** What error messages of patterns begin with. */
+  readonly label: string;
   readonly #dialect: JsonDialect;
   readonly #refs = new Map<string, string>();
   #numSchemas = 0;
@@ -91,7 +91,7 @@ export class SchemaRules {
     this.#root = asSchema(schema, '#');
     this.#grammar = grammar;
     this.#namespace = namespace;
-    this.#label = label;
+    this.label = label;
     this.#dialect = dialect;
   }
 
@@ -228,7 +228,7 @@ export class SchemaRules {
       case 'null': return literal(this.#dialect.null);
       case 'boolean': return choice(this.#dialect.true, this.#dialect.false);
       case 'integer': case 'number': return numbers(type, schema, path);
-      case 'string': return strings(schema, path, this.#label);
+      case 'string': return strings(schema, path, this.label);
       case 'array': return this.#array(schema, path, depth);
       case 'object': return this.#object(schema, path, depth);
     }
@@ -311,7 +311,7 @@ export class SchemaRules {
   #extraKey(schema: Schema, names: string[], path: string): GrammarExpr {
     if (schema.patternProperties === undefined) return names.length === 0 ? plainKey : keyExcept(names);
     const pattern = Object.keys(schema.patternProperties as Schema)[0];
-    return sequence('"', regex(pattern, `${path}/patternProperties`, this.#label, true), '"');
+    return sequence('"', regex(pattern, `${path}/patternProperties`, this.label, true), '"');
   }
 
   /** An object of members in order, the optional ones left out at will, commas between those that are there. */
@@ -398,98 +398,7 @@ function decodePointer(part: string, path: string): string {
   }
 }
 
-function listAt(value: unknown, path: string): unknown[] {
-  if (!Array.isArray(value)) throw unsupported(path, 'expected an array');
-  return value;
-}
-
-const MAX_COUNT = 1_000_000_000;
-
-function counts(schema: Schema, minKey: string, maxKey: string, path: string): [number, number | null] {
-  const read = (key: string): number | null => {
-    const value = schema[key];
-    if (value === undefined) return null;
-    if (typeof value !== 'number' || !Number.isInteger(value) || value < 0) throw unsupported(`${path}/${key}`, 'expected a whole number of 0 or more');
-    return Math.min(value, MAX_COUNT);
-  };
-  const [min, max] = [read(minKey) ?? 0, read(maxKey)];
-  if (max !== null && max < min) throw unsupported(`${path}/${maxKey}`, `below ${minKey}: no value matches`);
-  return [min, max];
-}
-
 function checkPropertyCounts(fewest: number, most: number, min: number, max: number | null, path: string): void {
   if (min > fewest) throw unsupported(`${path}/minProperties`, 'beside properties that may be missing it is not supported');
   if (max !== null && max < most) throw unsupported(`${path}/maxProperties`, 'beside properties it is not supported');
 }
-
-// ---- scalars ----
-
-function constants(schema: Schema, path: string, dialect: JsonDialect): GrammarExpr {
-  const keyword = 'enum' in schema ? 'enum' : 'const';
-  const other = Object.keys(schema).find((key) => key !== keyword && key !== 'type' && !ANNOTATIONS.has(key));
-  if (other !== undefined) throw unsupported(`${path}/${other}`, `beside ${keyword} it is not supported`);
-  const types = typesOf(schema, path);
-  const values = (keyword === 'enum' ? listAt(schema.enum, `${path}/enum`) : [schema.const]).filter((value) => types === undefined || types.some((type) => isOfType(value, type)));
-  if (values.length === 0) throw unsupported(path, 'no value matches');
-  if (JSON.stringify(values).length > MAX_ENUM_BYTES) throw unsupported(`${path}/${keyword}`, `more than ${MAX_ENUM_BYTES} bytes`);
-  return choice(...values.map((value) => constant(value, dialect)));
-}
-
-function isOfType(value: unknown, type: TypeName): boolean {
-  switch (type) {
-    case 'null': return value === null;
-    case 'integer': return Number.isInteger(value);
-    case 'array': return Array.isArray(value);
-    case 'object': return typeof value === 'object' && value !== null && !Array.isArray(value);
-    case 'string': case 'number': case 'boolean': return typeof value === type;
-  }
-}
-
-function constant(value: unknown, dialect: JsonDialect): GrammarExpr {
-  if (typeof value === 'boolean') return literal(value ? dialect.true : dialect.false);
-  if (value === null) return literal(dialect.null);
-  if (typeof value !== 'object') return literal(JSON.stringify(value));
-  const members = Array.isArray(value) ? value.map((item) => constant(item, dialect)) : Object.entries(value).map(([key, item]) => sequence(`${JSON.stringify(key)}:`, blankAfterColon, constant(item, dialect)));
-  const [open, close] = Array.isArray(value) ? '[]' : '{}';
-  const list = members.flatMap((member, i) => (i === 0 ? [member] : [sequence(',', BLANK), member]));
-  return sequence(open, BLANK, ...list, ...(list.length > 0 ? [BLANK] : []), close);
-}
-
-function numbers(type: 'integer' | 'number', schema: Schema, path: string): GrammarExpr {
-  const read = (key: string): number | undefined => {
-    const value = schema[key];
-    if (value !== undefined && (typeof value !== 'number' || !Number.isFinite(value))) throw unsupported(`${path}/${key}`, 'expected a number');
-    return value;
-  };
-  if (schema.multipleOf !== undefined && !(type === 'integer' && schema.multipleOf === 1)) throw unsupported(`${path}/multipleOf`, 'not supported, except 1 for integers');
-  const tighter = (isLower: boolean, closed?: number, open?: number): Bound | undefined => {
-    if (open !== undefined && (closed === undefined || (isLower ? open >= closed : open <= closed))) {
-      if (type === 'number' && Number(open.toPrecision(15)) !== open) throw unsupported(`${path}/exclusive${isLower ? 'Minimum' : 'Maximum'}`, 'more than 15 digits are not supported');
-      return { value: open, isOpen: true };
-    }
-    return closed === undefined ? undefined : { value: closed, isOpen: false };
-  };
-  const lower = tighter(true, read('minimum'), read('exclusiveMinimum'));
-  const upper = tighter(false, read('maximum'), read('exclusiveMaximum'));
-  if (type === 'number' && lower === undefined && upper === undefined) return jsonRule('number');
-  const expr = type === 'integer' ? integerRange(lower, upper) : numberRange(lower, upper);
-  if (expr === null) throw unsupported(`${path}/${lower?.isOpen ? 'exclusiveMinimum' : 'minimum'}`, 'above the maximum: no value matches');
-  return expr;
-}
-
-function strings(schema: Schema, path: string, label: string): GrammarExpr {
-  const [min, max] = counts(schema, 'minLength', 'maxLength', path);
-  const { pattern, format } = schema;
-  if (pattern === undefined && format === undefined) return min === 0 && max === null ? jsonRule('string') : sequence('"', repeat(jsonRule('char'), min, max), '"');
-  if (pattern !== undefined && format !== undefined) throw unsupported(`${path}/format`, 'beside pattern it is not supported');
-  const keyword = pattern === undefined ? 'format' : 'pattern';
-  const text = pattern ?? FORMATS.get(format as string);
-  if (text === undefined) throw unsupported(`${path}/format`, `not supported; supported are ${[...FORMATS.keys()].join(', ')}`);
-  if (typeof text !== 'string') throw unsupported(`${path}/${keyword}`, 'expected a string');
-  return sequence('"', { ...regex(text, `${path}/${keyword}`, label, pattern !== undefined), minLength: min, maxLength: max }, '"');
-}
-
-function regex(pattern: string, path: string, label: string, isSearch: boolean): Extract<GrammarExpr, { kind: 'regex' }> {
-  return { kind: 'regex', pattern, isSearch, isJsonString: true, minLength: 0, maxLength: null, label: `${label}: ${path}` };
-}
-

@@ -1,6 +1,8 @@
 import { choice, type GrammarExpr, literal, optional, repeat, sequence, without } from '../grammar';
 import type { SchemaRules } from '../json-schema';
+import { shapedText } from '../json-scalars';
 import { unsupported } from '../schema-error';
+import { counts } from '../schema-keywords';
 import { ANNOTATIONS, type Schema, type TypeName, TYPES } from '../schema-merge';
 import { argumentTypes, toArgument, typesAllowed } from './argument-types';
 import type { CallSink, ToolCallFormat, WrittenTool } from './format';
@@ -109,7 +111,7 @@ function looseArgument(): GrammarExpr {
 function rawValue(rules: SchemaRules, schema: Schema, path: string): GrammarExpr {
   const alternatives = rules.alternatives(schema, path).map((alternative) => ({ ...alternative, types: typesAllowed(alternative.schema, {}) }));
   const types = TYPES.filter((type) => alternatives.some((alternative) => alternative.types.includes(type)));
-  const exprs = alternatives.map((alternative) => (alternative.types.includes('string') ? rawText(alternative, types) : rules.value(alternative.schema, alternative.path)));
+  const exprs = alternatives.map((alternative) => (alternative.types.includes('string') ? rawText(alternative, types, rules.label) : rules.value(alternative.schema, alternative.path)));
   // Free text may look like anything that another alternative allows: then that must allow all of it.
   const narrow = alternatives.find((alternative) => alternative.types.some((type) => type !== 'string') && !isConstant(alternative.schema) && !isBare(alternative.schema));
   const hasFreeText = alternatives.some((alternative) => alternative.types.includes('string') && !isConstant(alternative.schema));
@@ -117,16 +119,18 @@ function rawValue(rules: SchemaRules, schema: Schema, path: string): GrammarExpr
   return choice(...exprs);
 }
 
-function rawText({ schema, path }: { schema: Schema; path: string }, types: readonly TypeName[]): GrammarExpr {
+function rawText({ schema, path }: { schema: Schema; path: string }, types: readonly TypeName[], label: string): GrammarExpr {
   if (isConstant(schema)) {
     const values = Array.isArray(schema.enum) ? (schema.enum as unknown[]) : [schema.const];
     return choice(...values.map((value) => rawConstant(value, types, path)));
   }
-  const keyword = Object.keys(schema).find((key) => !ANNOTATIONS.has(key) && !['type', 'minLength', 'maxLength'].includes(key));
+  const keyword = Object.keys(schema).find((key) => !ANNOTATIONS.has(key) && !['type', 'minLength', 'maxLength', 'format'].includes(key));
   if (keyword !== undefined) throw unsupported(`${path}/${keyword}`, 'qwen3_coder calls do not support it for text');
-  const { minLength = 0, maxLength = null } = schema as { minLength?: number; maxLength?: number | null };
-  if (minLength === 0 && maxLength === null) return without(PARAMETER_CLOSE);
-  return repeat({ kind: 'class', ranges: [[0, 0x3b], [0x3d, 0x10ffff]] }, minLength, maxLength);
+  // No text of a known format has a tag in it.
+  if (schema.format !== undefined) return { ...shapedText(schema, path, label), isJsonString: false };
+  const [min, max] = counts(schema, 'minLength', 'maxLength', path);
+  if (min === 0 && max === null) return without(PARAMETER_CLOSE);
+  return repeat({ kind: 'class', ranges: [[0, 0x3b], [0x3d, 0x10ffff]] }, min, max);
 }
 
 function rawConstant(value: unknown, types: readonly TypeName[], path: string): GrammarExpr {
