@@ -25,7 +25,9 @@ export function inClientsWords(error: unknown, names: Readonly<Record<string, st
   const isSchema = cause instanceof CapstanError && SCHEMA_PARAM.test(cause.param ?? '');
   if (theirs === own && !isSchema) return apiError;
   const renamed = theirs + param.slice(own.length);
-  const text = message.startsWith(`${own}`) ? theirs + message.slice(own.length) : isSchema ? `${renamed}: ${message}` : message;
+  // What is wrong inside a schema, pattern or grammar says where in it, not in which field.
+  const isInside = isSchema || own === 'structured_output';
+  const text = message.startsWith(own) ? theirs + message.slice(own.length) : isInside ? `${renamed}: ${message}` : message;
   return new ApiError(isSchema ? 'unsupported_value' : code, text, { param: renamed, headers: { ...headers }, cause });
 }
 

@@ -60,6 +60,46 @@ describe.each(['uws', 'node'] as const)('over %s', (name) => {
     expect([second.finish_reason, second.message.content]).toEqual(['stop', 'It is 21 degrees in Bern.']);
   });
 
+  test.each(['required', { type: 'function', function: { name: 'get_weather' } }] as const)('forces a call: %j', async (choice) => {
+    const { choices: [{ message, finish_reason: reason }] } = await client.chat.completions.create({ model: 'tiny', messages: [{ role: 'user', content: 'What is the weather in Bern?' }], tools, tool_choice: choice });
+    expect(message.tool_calls![0]).toMatchObject({ type: 'function', function: { name: 'get_weather' } });
+    expect(reason).toBe(typeof choice === 'string' ? 'tool_calls' : 'stop');
+  });
+
+  test('parses structured output, and runs tools by itself', async () => {
+    fake.answer = () => ({ text: '{"city": "Bern", "degrees": 21}' });
+    const schema = { type: 'object', properties: { city: { type: 'string' }, degrees: { type: 'integer' } }, required: ['city', 'degrees'], additionalProperties: false };
+    const format = { type: 'json_schema' as const, json_schema: { name: 'weather', strict: true, schema } };
+    const answer = await client.chat.completions.create({ model: 'tiny', messages: [{ role: 'user', content: 'Weather?' }], response_format: format });
+    expect(JSON.parse(answer.choices[0].message.content!)).toEqual({ city: 'Bern', degrees: 21 });
+    expect(fake.requests[0].grammar).toBeDefined();
+    fake.reset();
+    const called: unknown[] = [];
+    const run = client.chat.completions.runTools({
+      model: 'tiny', messages: [{ role: 'user', content: 'What is the weather in Bern?' }],
+      tools: [{ type: 'function', function: { name: 'get_weather', description: 'd', parameters: { type: 'object' }, parse: JSON.parse, function: (args: unknown) => { called.push(args); return '21'; } } }],
+    });
+    expect(await run.finalContent()).toBe('It is 21 degrees in Bern.');
+    expect(called).toEqual([{ city: 'Bern' }]);
+  });
+
+  test('gets log-probabilities and several choices', async () => {
+    const { choices } = await client.chat.completions.create({ model: 'tiny', messages: [{ role: 'user', content: 'Hi' }], n: 2, logprobs: true, top_logprobs: 1 });
+    expect(choices.map(({ index }) => index)).toEqual([0, 1]);
+    expect(choices[1].logprobs!.content!.map(({ token }) => token).join('')).toContain('Hello from');
+  });
+
+  test('completes texts, scores them, and streams', async () => {
+    const answer = await client.completions.create({ model: 'tiny', prompt: ['a', 'b'], max_tokens: 5 });
+    expect(answer.choices.map(({ index, text, finish_reason: reason }) => [index, text, reason])).toEqual([[0, 'Hello', 'length'], [1, 'Hello', 'length']]);
+    const scored = await client.completions.create({ model: 'tiny', prompt: 'abc', max_tokens: 0, echo: true, logprobs: 1 });
+    expect([scored.choices[0].text, scored.choices[0].logprobs!.tokens, scored.usage!.completion_tokens]).toEqual(['abc', ['a', 'b', 'c'], 0]);
+    const stream = await client.completions.create({ model: 'tiny', prompt: 'a', stream: true, max_tokens: 100 });
+    let text = '';
+    for await (const chunk of stream) text += chunk.choices[0].text;
+    expect(text).toBe('Hello from the fake engine. Größe 😀!');
+  });
+
   test('lists models', async () => {
     const { data } = await client.models.list();
     expect(data.map((model) => model.id)).toEqual(['tiny']);
@@ -70,6 +110,10 @@ describe.each(['uws', 'node'] as const)('over %s', (name) => {
     const create = (body: object) => client.chat.completions.create({ model: 'tiny', messages: [{ role: 'user', content: 'Hi' }], ...body } as OpenAI.ChatCompletionCreateParamsNonStreaming);
     await expect(create({ model: 'x' })).rejects.toMatchObject({ constructor: OpenAI.NotFoundError, status: 404, code: 'model_not_found', param: 'model', type: 'invalid_request_error' });
     await expect(create({ temperature: 5 })).rejects.toMatchObject({ constructor: OpenAI.BadRequestError, code: 'invalid_value', param: 'temperature' });
+    await expect(create({ max_tokens: 100_000 })).rejects.toMatchObject({ constructor: OpenAI.BadRequestError, code: 'context_length_exceeded', param: 'max_tokens' });
+    await expect(create({ response_format: { type: 'json_schema', json_schema: { name: 'x', schema: { not: {} } } } })).rejects.toMatchObject({ constructor: OpenAI.BadRequestError, code: 'unsupported_value', param: 'response_format' });
+    await expect(client.embeddings.create({ model: 'tiny', input: 'a' })).rejects.toMatchObject({ status: 501, code: 'not_implemented' });
+    await expect(client.completions.create({ model: 'tiny', prompt: '' })).rejects.toMatchObject({ constructor: OpenAI.BadRequestError, param: 'prompt' });
     await expect(create({ messages: [{ role: 'user', content: 'boom' }] })).rejects.toMatchObject({ constructor: OpenAI.InternalServerError, code: 'internal_error' });
   });
 
