@@ -136,7 +136,7 @@ export class App {
 
   async #walk(walk: Walk, request: HttpRequest): Promise<void> {
     const { answer, isAdmin } = walk;
-    if (isPreflight(request)) return answer.send(204, this.#cors.preflightHeaders(request), '');
+    if (isPreflight(request)) return answer.send(204, {}, '');
     const path = this.#ownPath(request.path);
     // NOTE: before anything else of the request is looked at; an open path is compared whole, never by its beginning.
     if (!isAdmin && !this.#openPaths.has(path)) {

@@ -16,7 +16,7 @@ type Headers = Readonly<Record<string, string>>;
 const NO_HEADERS: Headers = {};
 const MAX_AGE_S = 600;
 const ALL_METHODS = ['GET', 'HEAD', 'POST', 'OPTIONS'];
-/** Request headers that a page may always ask for, beside what it names when everything is allowed. */
+/** What a script may read of an answer beside the usual. */
 const EXPOSED = 'X-Request-Id, Retry-After';
 
 /** Only this passes without a key: an OPTIONS that a browser sends before the request itself. */
@@ -34,16 +34,17 @@ export class Cors {
     this.#isAnyOrigin = options.origins.includes('*');
   }
 
-  /** Of an answer itself, an error too; none without an origin, and none but `Vary` for an origin that is not allowed. */
-  headers(request: Pick<HttpRequest, 'headers'>): Headers {
+  /** Of any answer, an error too; none without an origin, and none but `Vary` for an origin that is not allowed. */
+  headers(request: Pick<HttpRequest, 'method' | 'headers'>): Headers {
+    if (isPreflight(request)) return this.#preflightHeaders(request);
     const origin = header(request, 'origin');
     if (origin === undefined) return this.#isAnyOrigin ? NO_HEADERS : { Vary: 'Origin' };
     const allowed = this.#allow(origin);
     return 'Access-Control-Allow-Origin' in allowed ? { ...allowed, 'Access-Control-Expose-Headers': EXPOSED } : allowed;
   }
 
-  /** Of the answer to a preflight: without the allowing headers the browser goes no further. */
-  preflightHeaders(request: Pick<HttpRequest, 'headers'>): Headers {
+  /** Without the allowing ones the browser goes no further. */
+  #preflightHeaders(request: Pick<HttpRequest, 'headers'>): Headers {
     const { methods, headers } = this.#options;
     const asked = header(request, 'access-control-request-headers');
     return {

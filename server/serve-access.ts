@@ -1,6 +1,7 @@
 import type { Access } from './access';
 import type { Log } from './log';
 import type { ServeOptions } from './serve-options';
+import { packageVersion } from './version';
 
 /** Whether requests need a key: as asked for; else when there are keys to compare with. */
 export function needsKey({ accessControl, apiKeys, keysDb }: Pick<ServeOptions, 'accessControl' | 'apiKeys' | 'keysDb'>): boolean {
@@ -12,10 +13,10 @@ export async function openAccess(options: ServeOptions, log: Log): Promise<Acces
   if (!needsKey(options)) return undefined;
   // Here, as a server without keys needs no database library.
   const { Access, describeLocation, parseOwner, resolveServeLocation } = await import('./access/index.js');
-  const { apiKeys, owner, deployment } = options;
+  const { apiKeys, owner, deployment, onRevoke, trustedProxies } = options;
   const location = resolveServeLocation({ ...options, accessControl: true });
   const access = await Access.open({
-    apiKeys, log, ...(location === undefined ? {} : { location }), ...(owner === undefined ? {} : { owner: parseOwner(owner) }), ...(deployment === undefined ? {} : { deployment }),
+    apiKeys, log, onRevoke, version: packageVersion(), ...(trustedProxies.length === 0 ? {} : { trustedProxies }), ...(location === undefined ? {} : { location }), ...(owner === undefined ? {} : { owner: parseOwner(owner) }), ...(deployment === undefined ? {} : { deployment }),
   });
   const { numKeys } = access.stats();
   log.info({ ...(location === undefined ? {} : { database: describeLocation(location), numKeys }), ...(apiKeys.length === 0 ? {} : { numFixedKeys: apiKeys.length }) }, 'access control is on');

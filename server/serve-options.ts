@@ -27,6 +27,8 @@ export interface ServeOptions {
   keysDb: string | undefined;
   dataDir: string | undefined;
   openPaths: string[];
+  onRevoke: 'cut' | 'finish';
+  trustedProxies: string[];
   prefixCacheScope: 'owner' | 'server';
   engine: EngineOptions;
   /** Sampling defaults in place of the model's, and those that go before either. */
@@ -69,6 +71,8 @@ export function defaultServeOptions(env: NodeJS.ProcessEnv): ServeOptions {
     keysDb: undefined,
     dataDir: undefined,
     openPaths: [],
+    onRevoke: 'cut',
+    trustedProxies: [],
     prefixCacheScope: 'owner',
     engine: {},
     generationConfig: {},

@@ -1,6 +1,9 @@
 /** The command as a user meets it: processes, exit codes, signals. */
 import { execFileSync } from 'node:child_process';
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { fromEnvironment } from '../../server/environment';
 import { FLAG_NAMES, Given, resolveServeOptions } from '../../server/given';
 import { killAll, prepare, type Running, start, startServer } from '../fakes/server-process';
@@ -33,6 +36,9 @@ describe('flags', () => {
     [['serve', '--kv-cache-memory', '-1G'], '--kv-cache-memory: expected a number of bytes'],
     [['serve', '--dtype', 'int8'], '--dtype: expected auto, f32'],
     [['serve', '--http-transport', 'nginx'], "error: --http-transport: expected auto, uws, node, got 'nginx'"],
+    [['serve', '--speculative-config', '{}'], 'error: --speculative-config: not supported: speculative decoding is not supported'],
+    [['serve', '--config', '/no/such.yaml'], "error: --config: expected a file that can be read, got '/no/such.yaml' (ENOENT)"],
+    [['serve', '--api-kee', `sk-cap1_0123456789AB_${'a'.repeat(32)}1GlQkh`], '(Did you mean --api-key?)'],
     [['serve', '--shutdown-timeout', 'soon'], '--shutdown-timeout: expected seconds from 0 to 86400'],
   ])('%j exits 2 and says why', async (args, message) => {
     const { code, stderr, stdout } = await finished(start(args, env));
@@ -45,6 +51,7 @@ describe('flags', () => {
     const help = await finished(start(['serve', '--help'], env));
     expect([help.code, help.stderr]).toEqual([0, '']);
     for (const flag of ['--host', '--port', '--served-model-name', '--max-model-len', '--tensor-parallel-size', '--threads', '--dtype', '--kv-cache-memory', '--http-transport', '--shutdown-timeout']) expect(help.stdout).toContain(flag);
+    for (const group of ['Model:', 'Engine:', 'Sampling and answers:', 'HTTP:', 'Access keys:', 'Limits:', 'Logging and metrics:']) expect(help.stdout).toContain(`\n${group}\n`);
     expect((await finished(start(['--version'], env))).stdout).toMatch(/^\d+\.\d+\.\d+\n$/);
   });
 
@@ -80,6 +87,95 @@ describe('flags', () => {
     expect(stderr.match(/"flag":"--[a-z-]+"/g)).toEqual(['"flag":"--trust-remote-code"', '"flag":"--gpu-memory-utilization"']);
     server.process.kill('SIGTERM');
     expect(await server.exited).toEqual([0, null]);
+  });
+});
+
+describe('access keys', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'capstan-keys-'));
+  const keysDb = join(folder, 'keys.db');
+  afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+  test('are made and revoked while the server runs, and come into no output of it', async () => {
+    const server = await startServer([modelDir, '--access-control', '--keys-db', keysDb, '--deployment', 'chat', '--admin-port', '0', '--open-path', '/version', '--log-level', 'debug'], env);
+    const status = async (path: string, key?: string): Promise<number> => (await fetch(server.url + path, key === undefined ? {} : { headers: { Authorization: `Bearer ${key}` } })).status;
+    expect(server.output().stdout).toContain('-H "Authorization: Bearer $API_KEY" ');
+    expect(server.output().stderr).toContain('there is no key yet');
+    expect([await status('/v1/models'), await status('/health'), await status('/version')]).toEqual([401, 401, 200]);
+    const admin = /without a key: (\S+)/.exec(server.output().stdout)![1];
+    expect(await Promise.all(['/health', '/metrics', '/v1/models'].map(async (path) => (await fetch(admin + path)).status))).toEqual([200, 200, 404]);
+
+    const make = await finished(start(['keys', 'create', '--name', 'ci', '--deployment', 'chat', '--keys-db', keysDb], env));
+    expect(make.code).toBe(0);
+    const key = make.stdout.trim();
+    const until = async (wanted: number): Promise<void> => {
+      for (let waited = 0; await status('/v1/models', key) !== wanted; waited += 50) {
+        if (waited > 10_000) throw new Error(`never ${wanted}`);
+        await new Promise((resolve) => setTimeout(resolve, 50));
+      }
+    };
+    await until(200);
+    const running = await chat(server.url, 'forever', { stream: true }, { headers: { 'Content-Type': 'application/json', Authorization: `Bearer ${key}` } });
+    expect((await finished(start(['keys', 'delete', 'ci', '--yes', '--keys-db', keysDb], env))).code).toBe(0);
+    await until(401);
+    // What it had running ends, in the open.
+    expect(await running.text()).toMatch(/"code":"invalid_api_key"[^]*data: \[DONE\]\n\n$/);
+    await fetch(`${server.url}/${key}?key=${key}`, { headers: { 'X-Request-Id': key } });
+    server.process.kill('SIGTERM');
+    expect(await server.exited).toEqual([0, null]);
+    const { stdout, stderr } = server.output();
+    expect(stderr).toContain('"path":"/v1/models","status":200');
+    expect(stderr).toMatch(/"path":"\/v1\/chat\/completions","status":200,[^\n]*"key":"key_\w+"/);
+    for (const part of [key, key.slice(21)]) expect(stdout + stderr).not.toContain(part);
+  });
+
+  test('fixed ones come from the environment, and a usage error shows none', async () => {
+    const server = await startServer([modelDir, '--disable-log-requests'], { ...env, CAPSTAN_API_KEY: 'first-fixed-key second-fixed-key' });
+    const status = async (key: string): Promise<number> => (await fetch(`${server.url}/v1/models`, { headers: { Authorization: `Bearer ${key}` } })).status;
+    expect([await status('first-fixed-key'), await status('second-fixed-key'), await status('third-fixed-key')]).toEqual([200, 200, 401]);
+    expect(server.output().stderr).not.toMatch(/fixed-key|"msg":"request"/);
+    server.process.kill('SIGTERM');
+    await server.exited;
+    const { code, stderr } = await finished(start(['serve', '--api-key', 'ключ'], env));
+    expect([code, stderr]).toEqual([2, 'error: --api-key: expected 1 to 200 visible ASCII characters, no spaces\n']);
+  });
+});
+
+describe.each(['uws', 'node'])('beyond a plain port, over %s', (transport) => {
+  const args = [modelDir, '--http-transport', transport];
+  const tls = join(__dirname, '../fakes/tls');
+  const tryIt = (text: string, ...more: string[]): unknown => JSON.parse(execFileSync('sh', ['-c', [/curl .*/.exec(text)![0], ...more].join(' ')], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }));
+
+  test('TLS, by a configuration file', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'capstan-config-'));
+    const config = join(folder, 'capstan.yaml');
+    writeFileSync(config, `ssl-keyfile: ${join(tls, 'locked-key.pem')}\nssl_certfile: ${join(tls, 'cert.pem')}\nssl-keyfile-password: open-sesame\nmax-num-seqs: 7\n`);
+    const server = start(['serve', ...args, '--port', '0', '--config', config], env);
+    const text = await server.until('curl ');
+    expect(text).toMatch(new RegExp(`https://127\\.0\\.0\\.1:\\d+ \\(${transport}\\)`));
+    expect(tryIt(text, '--cacert', join(tls, 'cert.pem'))).toMatchObject({ choices: [{ finish_reason: 'stop' }] });
+    server.process.kill('SIGTERM');
+    expect(await server.exited).toEqual([0, null]);
+    rmSync(folder, { recursive: true });
+  });
+
+  test('a Unix socket, which is gone in the end', async () => {
+    const folder = mkdtempSync(join(tmpdir(), "capstan-uds-it's-"));
+    const path = join(folder, 's');
+    const server = start(['serve', ...args, '--uds', path], env);
+    const text = await server.until('curl ');
+    expect(tryIt(text)).toMatchObject({ choices: [{ finish_reason: 'stop' }] });
+    const second = await finished(start(['serve', ...args, '--uds', path], env));
+    expect([second.code, second.stderr]).toEqual([1, `error: cannot listen on ${path}: another process listens on ${path}\n`]);
+    server.process.kill('SIGTERM');
+    expect(await server.exited).toEqual([0, null]);
+    expect(existsSync(path)).toBe(false);
+    rmSync(folder, { recursive: true });
+  });
+
+  test('TLS files that do not fit end the start with exit code 2', async () => {
+    const { code, stderr } = await finished(start(['serve', ...args, '--ssl-keyfile', join(tls, 'other-key.pem'), '--ssl-certfile', join(tls, 'cert.pem')], env));
+    expect(code).toBe(2);
+    expect(stderr).toMatch(/^error: --ssl-keyfile: expected the key of the certificate '.*cert\.pem', got '.*other-key\.pem'/);
   });
 });
 
