@@ -1,7 +1,7 @@
 import type { NativeEvent, NativeFinish } from './addon-types';
 import { ChoiceReader, type ChoiceReading } from './choice-reader';
 import { CapstanError } from './errors';
-import { type ChatEvent, type Choice, type GenerateEvent, type GenerationResult, sumUsage, type TokenLogprob, toTokenLogprob, toUsage } from './events';
+import { type ChatEvent, type Choice, type GenerateEvent, type GenerationResult, sumUsage, type TokenLogprob, type ToolCallEvent, toTokenLogprob, toUsage } from './events';
 
 /**
  * A running call: an async iterable of events, and the whole answer by {@link Generation.result}. Both may be used, each once. Leaving the
@@ -22,6 +22,8 @@ export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIte
   /** Not yet read; per choice, consecutive texts are one event. */
   readonly #queue: ChatEvent[] = [];
   readonly #newest = new Map<number, ChatEvent>();
+  /** Per choice, the newest call's, while nothing but tokens has come after it. */
+  readonly #newestCalls = new Map<number, ToolCallEvent>();
   readonly #waiting: Settle<IteratorResult<E>>[] = [];
   #isEnded = false;
   #error?: CapstanError;
@@ -138,9 +140,16 @@ export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIte
 
   #enqueue(event: ChatEvent): void {
     const newest = this.#newest.get(event.index);
-    if (newest !== undefined && merge(newest, event)) return;
+    if (newest !== undefined && merge(newest, event)) {
+      if (event.type !== 'toolCall' && isText(event)) this.#newestCalls.delete(event.index);
+      return;
+    }
+    const call = this.#newestCalls.get(event.index);
+    if (event.type === 'toolCall' && call !== undefined && merge(call, event)) return;
     this.#queue.push(event);
     this.#newest.set(event.index, event);
+    if (event.type === 'toolCall') this.#newestCalls.set(event.index, event);
+    else if (isText(event)) this.#newestCalls.delete(event.index);
   }
 
   #next(): Promise<IteratorResult<E, undefined>> {
@@ -155,6 +164,7 @@ export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIte
       const event = this.#queue.shift();
       if (event !== undefined) {
         if (this.#newest.get(event.index) === event) this.#newest.delete(event.index);
+        if (this.#newestCalls.get(event.index) === event) this.#newestCalls.delete(event.index);
         this.#waiting.shift()!.resolve({ done: false, value: event as E });
       } else if (this.#isEnded) {
         this.#deliverEnd(this.#waiting.shift()!);
@@ -216,7 +226,16 @@ function merge(into: ChatEvent, event: ChatEvent): boolean {
     into.textDelta += event.textDelta;
     return true;
   }
+  if (into.type === 'toolCall' && event.type === 'toolCall' && into.callIndex === event.callIndex) {
+    into.argumentsDelta += event.argumentsDelta;
+    return true;
+  }
   return false;
+}
+
+/** Deltas without text bring tokens that a machine holds back, or that a call is made of. */
+function isText(event: ChatEvent): boolean {
+  return event.type !== 'delta' || event.textDelta !== '';
 }
 
 function ignore(): void {}

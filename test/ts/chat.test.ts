@@ -60,6 +60,16 @@ describe('tool choice', () => {
     expect(sourceOf(lastRequest())).toMatchObject({ kind: 'rules' });
   });
 
+  test('a slow reader gets each call as one event, with all tokens', async () => {
+    fake.answer = () => ({ text: `${call('f')}\n${call('g', '{}')}` });
+    const generation = engine.chat(messages, { tools, toolChoice: 'required' });
+    const { choices: [choice] } = await generation.result();
+    const events = await collect(generation);
+    expect(events.filter((event) => event.type === 'toolCall')).toMatchObject([{ callIndex: 0, argumentsDelta: '{"a": 1}' }, { callIndex: 1, argumentsDelta: '{}' }]);
+    expect(events.flatMap((event) => (event.type === 'delta' ? event.tokenIds : []))).toEqual(choice.tokenIds);
+    expect(events.length).toBeLessThan(7);
+  });
+
   test('a named call is a normal end', async () => {
     fake.answer = () => ({ text: call('f') });
     const { choices: [choice] } = await ask({ tools, toolChoice: { name: 'f' } });
