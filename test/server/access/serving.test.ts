@@ -2,11 +2,14 @@
 import fs from 'node:fs';
 import path from 'node:path';
 import { Engine } from '../../../ts';
-import { Access, type KeySpec } from '../../../server/access';
+import { Access, type Granted, type KeySpec } from '../../../server/access';
 import { generateKey } from '../../../server/access/key-format';
 import { App } from '../../../server/app';
+import { resolveServeOptions } from '../../../server/given';
 import { createLog, requestLogger } from '../../../server/log';
 import { Metrics } from '../../../server/metrics/metrics';
+import { openAccess } from '../../../server/serve-access';
+import type { ServeOptions } from '../../../server/serve-options';
 import { fake } from '../../fakes/fake-addon';
 import { exchange, type MemoryReply } from '../../fakes/memory-exchange';
 import { tinyModel } from '../../fakes/tiny-model';
@@ -99,6 +102,20 @@ describe('a key that loses its right', () => {
     await access.deleteKey('other');
     expect((await running).text).toContain('"finish_reason":"stop"');
   });
+});
+
+test('the server\'s flags reach the check', async () => {
+  const options = resolveServeOptions([], {});
+  const open = (more: Partial<ServeOptions>) => openAccess({ ...options, apiKeys: ['secret'], ...more }, createLog('silent')) as Promise<Access>;
+  await expect(open({ trustedProxies: ['10.0.0.1/8'] })).rejects.toMatchObject({ code: 'invalid_argument', message: expect.stringMatching(/^--trusted-proxy: 10\.0\.0\.1\/8 has bits/) as string });
+  const keysDb = path.join(folder, 'other.db');
+  const finishing = await open({ keysDb, onRevoke: 'finish', trustedProxies: ['127.0.0.1'] });
+  const { secret } = await finishing.createKey({ name: 'k', type: 'user-level', owner: OWNER, allowedCidrs: ['192.0.2.1'] });
+  const headers: [string, string][] = [['authorization', `Bearer ${secret}`], ['x-forwarded-for', '192.0.2.1']];
+  const granted = await finishing.check({ headers, remoteAddress: '127.0.0.1' }) as Granted;
+  expect(granted).toMatchObject({ ok: true });
+  expect(granted.signal).toBeUndefined();
+  await finishing.close();
 });
 
 test('budgets, limits and networks answer as the specification says', async () => {
