@@ -2,6 +2,9 @@ import { randomBytes } from 'node:crypto';
 import { ApiError } from '../errors';
 import type { HttpRequest } from './transport';
 
+/** How long the rest of a body that nobody wants is read before its connection is closed. */
+export const LINGER_MS = 2000;
+
 /** How the body is delimited. */
 export interface Framing {
   isChunked: boolean;

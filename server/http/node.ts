@@ -2,7 +2,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 import { ApiError, renderError } from '../errors';
-import { bodyTimeout, checkFraming, type Framing, refusalHeaders, tooLarge } from './framing';
+import { bodyTimeout, checkFraming, type Framing, LINGER_MS, refusalHeaders, tooLarge } from './framing';
 import { checkTls } from './tls';
 import { clearSocketPath, withSocketMode } from './unix-socket';
 import type { HttpReply, HttpRequest, ReplyStream, Transport, TransportOptions } from './transport';
@@ -16,6 +16,8 @@ export class NodeTransport implements Transport {
     const times = { keepAliveTimeout: 10_000, headersTimeout: 15_000, requestTimeout: 0 };
     const listener = (message: IncomingMessage, response: ServerResponse) => answer(message, response, options);
     this.#server = options.tls === undefined ? createServer(times, listener) : createTlsServer({ ...times, ...checkTls(options.tls), handshakeTimeout: 15_000 }, listener);
+    // An expectation that nobody knows is no reason to refuse a request.
+    this.#server.on('checkExpectation', listener);
     this.#server.on('clientError', (error: NodeJS.ErrnoException, socket: Socket) => refuse(error, socket));
   }
 
@@ -110,6 +112,8 @@ function sendError(error: ApiError, reply: HttpReply): void {
 
 /** A request that node:http could not parse: there is no request object, only the socket. */
 function refuse(error: NodeJS.ErrnoException, socket: Socket): void {
+  // Answered already: this is what followed.
+  if (closing.has(socket)) return void socket.end();
   if (!socket.writable || error.code === 'ECONNRESET') return void socket.destroy();
   const isTimeout = error.code === 'ERR_HTTP_REQUEST_TIMEOUT';
   const apiError = isTimeout ? new ApiError('request_timeout', 'The request did not arrive in time') : new ApiError('malformed_request', 'The request is not HTTP/1.1 as this server reads it');
@@ -134,7 +138,10 @@ class NodeReply implements HttpReply {
   send(status: number, headers: Readonly<Record<string, string>>, body: string): void {
     if (this.#response.destroyed) return;
     this.#writeHead(status, { ...headers, 'Content-Length': String(Buffer.byteLength(body)) });
-    this.#response.end(this.#message.method === 'HEAD' ? undefined : body);
+    const written = this.#message.method === 'HEAD' ? '' : body;
+    if (!this.#isBodyUnread()) return void this.#response.end(written);
+    this.#response.write(written);
+    afterBody(this.#message, () => this.#response.end());
   }
 
   stream(status: number, headers: Readonly<Record<string, string>>): ReplyStream {
@@ -159,12 +166,29 @@ class NodeReply implements HttpReply {
     };
   }
 
+  #isBodyUnread(): boolean {
+    const { headers, complete } = this.#message;
+    return !complete && (headers['transfer-encoding'] !== undefined || (headers['content-length'] ?? '0') !== '0');
+  }
+
   /** What is left of an unread body would be taken for the next request. */
   #writeHead(status: number, headers: Readonly<Record<string, string>>): void {
-    const { headers: received, complete } = this.#message;
-    const isChunked = received['transfer-encoding'] !== undefined;
-    const mustClose = isChunked || (!complete && (received['content-length'] ?? '0') !== '0');
+    const mustClose = this.#isBodyUnread() || this.#message.headers['transfer-encoding'] !== undefined;
     if (mustClose) closing.add(this.#message.socket);
     this.#response.writeHead(status, mustClose ? { ...headers, Connection: 'close' } : headers);
   }
+}
+
+/** NOTE: a connection that is closed over unread bytes is reset, and the client may lose the answer; so the rest of a body is read and dropped first, for a while. */
+function afterBody(message: IncomingMessage, work: () => void): void {
+  const done = () => {
+    clearTimeout(timer);
+    message.off('end', done);
+    message.off('close', done);
+    work();
+  };
+  const timer = setTimeout(done, LINGER_MS);
+  message.on('end', done);
+  message.on('close', done);
+  message.resume();
 }

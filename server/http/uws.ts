@@ -1,7 +1,7 @@
 import { STATUS_CODES } from 'node:http';
 import type { HttpRequest as UwsRequest, HttpResponse as UwsResponse, TemplatedApp, us_listen_socket } from 'uWebSockets.js';
 import { ApiError, renderError } from '../errors';
-import { bodyTimeout, checkFraming, type Framing, refusalHeaders, tooLarge } from './framing';
+import { bodyTimeout, checkFraming, type Framing, LINGER_MS, refusalHeaders, tooLarge } from './framing';
 import { checkTls } from './tls';
 import { clearSocketPath, removeSocket, withSocketMode } from './unix-socket';
 import type { HttpReply, HttpRequest, ReplyStream, TlsFiles, Transport, TransportOptions } from './transport';
@@ -112,6 +112,8 @@ class Exchange implements HttpReply {
   hasStarted = false;
   #isOver = false;
   #isBodyComplete = true;
+  #isReceiving = false;
+  #onBodyEnd: () => void = () => {};
   #onGone: (() => void)[] = [];
 
   constructor(response: UwsResponse) {
@@ -134,7 +136,7 @@ class Exchange implements HttpReply {
   receiveBody(framing: Framing, { maxBodyBytes, bodyTimeoutMs }: TransportOptions): Promise<Buffer> {
     if (framing.contentLength === 0) return Promise.resolve(Buffer.alloc(0));
     this.#isBodyComplete = false;
-    if ((framing.contentLength ?? 0) > maxBodyBytes) return handled(Promise.reject<Buffer>(tooLarge(maxBodyBytes)));
+    this.#isReceiving = true;
     const body = new Promise<Buffer>((resolve, reject) => {
       let chunks: Buffer[] = [];
       let numBytes = 0;
@@ -146,14 +148,17 @@ class Exchange implements HttpReply {
         reject(error);
       };
       this.#onGone.push(() => fail(new ApiError('request_timeout', 'The client left before the body was complete')));
+      if ((framing.contentLength ?? 0) > maxBodyBytes) fail(tooLarge(maxBodyBytes));
       this.#response.onData((chunk, isLast) => {
         numBytes += chunk.byteLength;
-        if (numBytes > maxBodyBytes) return fail(tooLarge(maxBodyBytes));
+        if (numBytes > maxBodyBytes) fail(tooLarge(maxBodyBytes));
         // The memory is only lent for the call.
-        chunks.push(Buffer.from(chunk.slice(0)));
+        else if (!this.hasStarted) chunks.push(Buffer.from(chunk.slice(0)));
         if (!isLast) return;
         clearTimeout(timer);
         this.#isBodyComplete = true;
+        this.#isReceiving = false;
+        this.#onBodyEnd();
         resolve(Buffer.concat(chunks));
       });
     });
@@ -164,7 +169,19 @@ class Exchange implements HttpReply {
     if (this.hasStarted) return;
     this.hasStarted = true;
     const mustClose = this.#mustClose();
-    whenParsed(mustClose, () => this.#sendNow(status, headers, body, mustClose));
+    this.#afterBody(() => whenParsed(mustClose, () => this.#sendNow(status, headers, body, mustClose)));
+  }
+
+  /** NOTE: a connection that is closed over unread bytes is reset, and the client may lose the answer; so the rest of a body is read and dropped first, for a while. */
+  #afterBody(work: () => void): void {
+    if (!this.#isReceiving) return work();
+    const timer = setTimeout(work, LINGER_MS);
+    const stop = () => clearTimeout(timer);
+    this.#onGone.push(stop);
+    this.#onBodyEnd = () => {
+      stop();
+      work();
+    };
   }
 
   #sendNow(status: number, headers: Readonly<Record<string, string>>, body: string, mustClose: boolean): void {
