@@ -149,15 +149,16 @@ export function resolveSampling(params: SamplingParams, defaults: SamplingDefaul
 function resolveMaxTokens(maxTokens: number | undefined, { maxModelLen, numPromptTokens }: SamplingLimits): number {
   const rest = maxModelLen - numPromptTokens;
   if (rest < 1 && !(rest === 0 && maxTokens === 0)) {
+    // NOTE: clients without eyes for codes (litellm among them) know this error by its first words.
     throw new CapstanError('context_length_exceeded',
-      `The prompt has ${numPromptTokens} tokens; with a context length of ${maxModelLen} tokens at most ${maxModelLen - 1} leave room for a completion`,
+      `This model's maximum context length is ${maxModelLen} tokens, and the prompt has ${numPromptTokens}: at most ${maxModelLen - 1} leave room for a completion`,
       { param: 'prompt', expected: `at most ${maxModelLen - 1} prompt tokens`, received: String(numPromptTokens) });
   }
   if (maxTokens === undefined) return rest;
   checkNumber('maxTokens', maxTokens, MAX_TOKENS);
   if (maxTokens > rest) {
     throw new CapstanError('context_length_exceeded',
-      `${numPromptTokens} prompt tokens and ${maxTokens} completion tokens asked for exceed the context length of ${maxModelLen} tokens`,
+      `This model's maximum context length is ${maxModelLen} tokens, and ${numPromptTokens} prompt tokens and ${maxTokens} completion tokens were asked for`,
       { param: 'maxTokens', expected: `at most ${rest}`, received: String(maxTokens) });
   }
   return maxTokens;
