@@ -34,7 +34,16 @@ export class ChatChunks {
     return Array.from({ length: this.#call.options.n ?? 1 }, (_, index) => this.#chunk(deltaChoice(index, delta), index === 0 ? promptFields(prompt) : {}));
   }
 
-  take(event: ChatEvent): string[] {
+  /** The chunks of events that came together, which all tell the count after them. */
+  take(events: readonly ChatEvent[]): string[] {
+    const before = this.#completionTokens;
+    for (const event of events) if (event.type === 'delta') this.#completionTokens += event.tokenIds.length;
+    const chunks = events.flatMap((event) => this.#takeOne(event));
+    if (chunks.length > 0 || !this.#call.usage.isContinuous || this.#completionTokens === before) return chunks;
+    return [this.#chunk(deltaChoice(events[0].index, {}))];
+  }
+
+  #takeOne(event: ChatEvent): string[] {
     switch (event.type) {
       case 'delta': return this.#takeText(event);
       case 'reasoning': return this.#takeReasoning(event);
@@ -44,12 +53,11 @@ export class ChatChunks {
   }
 
   #takeText({ index, textDelta, tokenIds, logprobs }: DeltaEvent): string[] {
-    const { returnsTokenIds, usage } = this.#call;
+    const { returnsTokenIds } = this.#call;
     const released = textDelta === '' ? [] : this.#release(index);
-    this.#completionTokens += tokenIds.length;
     const hasLogprobs = logprobs !== undefined && logprobs.length > 0;
-    // Tokens without text have a chunk of their own where something would be lost: what was said of them, or their count.
-    if (textDelta === '' && !hasLogprobs && !(tokenIds.length > 0 && (returnsTokenIds || usage.isContinuous))) return released;
+    // Tokens without text have a chunk of their own where what was said of them would be lost.
+    if (textDelta === '' && !hasLogprobs && !(returnsTokenIds && tokenIds.length > 0)) return released;
     const choice = deltaChoice(index, textDelta === '' ? {} : { content: textDelta }, hasLogprobs ? chatLogprobs(logprobs, this.#style.words) : null, returnsTokenIds ? tokenIds : undefined);
     return [...released, this.#chunk(choice)];
   }

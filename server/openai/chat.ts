@@ -32,7 +32,7 @@ export async function chatCompletions(context: OpenAiContext, request: HttpReque
     await streamReply(context, request, reply, requestId, async (sse) => {
       await sse.send(...chunks.begin(prompt));
       for await (const events of readyEvents(generation)) {
-        const data = events.flatMap((event) => chunks.take(event));
+        const data = chunks.take(events);
         numTokens = chunks.numTokens;
         if (data.length > 0) await sse.send(...data);
       }
