@@ -12,7 +12,7 @@ import { OPERATIONS } from '../../../server/openapi/operations';
 import { openApiRoute } from '../../../server/openapi/route';
 import { fake } from '../../fakes/fake-addon';
 import { exchange, type MemoryReply } from '../../fakes/memory-exchange';
-import { tinyModel } from '../../fakes/tiny-model';
+import { TINY_TEMPLATE, tinyModel } from '../../fakes/tiny-model';
 
 const log = { debug: jest.fn(), info: jest.fn(), warn: jest.fn(), error: jest.fn() };
 const CHAT = '/v1/chat/completions';
@@ -162,6 +162,18 @@ describe('answers', () => {
     fake.answer = () => ({ text: 'So:\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>' });
     expect((await post(CHAT, { messages: MESSAGES, tools: TOOLS })).json.choices[0].message.tool_calls).toHaveLength(1);
     expect((await post(CHAT, { messages: MESSAGES, tools: TOOLS, stream: true })).text).toContain('"arguments":""');
+  });
+
+  test('of a chat: thoughts', async () => {
+    const thinker = await Engine.load(tinyModel({ 'tokenizer_config.json': { eos_token: '<|im_end|>', chat_template: `{#- <think></think> #}${TINY_TEMPLATE}` } }));
+    const other = makeApp();
+    other.serve(thinker);
+    fake.answer = () => ({ text: '<think>\nhm\n</think>\n\nYes' });
+    const { message } = conforms(await exchange(other, CHAT, { messages: MESSAGES }), 'POST', CHAT).json.choices[0];
+    expect([message.reasoning, message.content]).toEqual(['hm', 'Yes']);
+    const { events } = conforms(await exchange(other, CHAT, { messages: MESSAGES, stream: true, stream_options: { include_usage: true } }), 'POST', CHAT);
+    expect(events.some((event) => event.choices?.[0]?.delta.reasoning_content?.includes('h'))).toBe(true);
+    await thinker.close();
   });
 
   test('of a chat: a stop string, and a stream that ends with an error', async () => {
