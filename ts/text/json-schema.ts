@@ -5,9 +5,9 @@ import { unsupported } from './schema-error';
 import { counts, listAt } from './schema-keywords';
 import { ANNOTATIONS, asSchema, escapePointer, mergeSchemas, type Schema, type TypeName, TYPES, typesOf } from './schema-merge';
 import { alternativesOverlap } from './schema-overlap';
+import { SchemaWork } from './schema-work';
 
 const MAX_DEPTH = 64;
-const MAX_SCHEMAS = 10_000;
 /** They are compared pair by pair. */
 const MAX_ONE_OF = 100;
 
@@ -73,6 +73,8 @@ interface SchemaRulesOptions {
   /** What error messages of patterns begin with. */
   label?: string;
   dialect?: JsonDialect;
+  /** Of all schemas of the grammar. */
+  work?: SchemaWork;
 }
 
 /** One schema's part of a grammar. The rules that all JSON shares are added by {@link addJsonRules}. */
@@ -84,15 +86,16 @@ export class SchemaRules {
   readonly label: string;
   readonly #dialect: JsonDialect;
   readonly #refs = new Map<string, string>();
-  #numSchemas = 0;
+  readonly #work: SchemaWork;
   #numRules = 0;
 
-  constructor(grammar: Grammar, schema: unknown, { namespace = '', label = 'JSON schema', dialect = JSON_DIALECT }: SchemaRulesOptions = {}) {
+  constructor(grammar: Grammar, schema: unknown, { namespace = '', label = 'JSON schema', dialect = JSON_DIALECT, work = new SchemaWork() }: SchemaRulesOptions = {}) {
     this.#root = asSchema(schema, '#');
     this.#grammar = grammar;
     this.#namespace = namespace;
     this.label = label;
     this.#dialect = dialect;
+    this.#work = work;
   }
 
   /** The texts of all values that match. */
@@ -116,7 +119,7 @@ export class SchemaRules {
     return [...new Set([...Object.keys(properties), ...required])].flatMap((name) => {
       const isNamed = Object.hasOwn(properties, name);
       const value = isNamed ? properties[name] : schema.additionalProperties ?? true;
-      const isRequired = required.includes(name);
+      const isRequired = required.has(name);
       if (value === false && isRequired) throw notAllowed(name, '#');
       const path = isNamed ? `#/properties/${escapePointer(name)}` : '#/additionalProperties';
       return value === false ? [] : [{ name, schema: asSchema(value, path), path, isRequired }];
@@ -137,7 +140,7 @@ export class SchemaRules {
     const keyword = 'anyOf' in flat ? 'anyOf' : 'oneOf';
     if (!(keyword in flat)) return [{ schema: flat, path }];
     const { base, items } = this.#splitAlternatives(keyword, flat, path, depth);
-    return items.flatMap(({ schema: item, path: itemPath }) => this.alternatives(mergeSchemas(base, this.#flatten(item, itemPath, depth + 1), itemPath), itemPath, depth + 1));
+    return items.flatMap(({ schema: item, path: itemPath }) => this.alternatives(this.#merge(base, this.#flatten(item, itemPath, depth + 1), itemPath), itemPath, depth + 1));
   }
 
   /** A rule of its own per place that is referred to, so that it may refer to itself. */
@@ -167,7 +170,7 @@ export class SchemaRules {
 
   #value(schema: Schema, path: string, depth: number): GrammarExpr {
     if (depth > MAX_DEPTH) throw unsupported(path, `nested deeper than ${MAX_DEPTH} schemas`);
-    if (++this.#numSchemas > MAX_SCHEMAS) throw unsupported(path, `more than ${MAX_SCHEMAS} schemas`);
+    this.#work.countSchema(path);
     checkKeywords(schema, path);
     const asserted = Object.keys(schema).filter((key) => !ANNOTATIONS.has(key));
     if ('$ref' in schema && asserted.length === 1) return this.#ref(schema.$ref as string, `${path}/$ref`);
@@ -184,18 +187,34 @@ export class SchemaRules {
 
   /** The schema with its `$ref` and `allOf` merged in. */
   #flatten(schema: Schema, path: string, depth: number): Schema {
-    if (depth > MAX_DEPTH || ++this.#numSchemas > MAX_SCHEMAS) throw unsupported(path, 'a schema that refers to itself cannot be merged');
+    if (depth > MAX_DEPTH) throw unsupported(path, 'a schema that refers to itself cannot be merged');
+    this.#work.countSchema(path);
     const { $ref, allOf, ...own } = schema;
     let merged: Schema = own;
-    if ($ref !== undefined) merged = mergeSchemas(this.#flatten(this.#resolve($ref, `${path}/$ref`), $ref as string, depth + 1), merged, path);
+    if ($ref !== undefined) merged = this.#merge(this.#flatten(this.#resolve($ref, `${path}/$ref`), $ref as string, depth + 1), merged, path);
     const parts: unknown[] = Array.isArray(allOf) ? allOf : [];
     parts.forEach((part, i) => {
       const partPath = `${path}/allOf/${i}`;
       const flat = this.#flatten(asSchema(part, partPath), partPath, depth + 1);
       checkKeywords(flat, partPath);
-      merged = mergeSchemas(merged, flat, path);
+      merged = this.#merge(merged, flat, path);
     });
     return merged;
+  }
+
+  #merge(a: Schema, b: Schema, path: string): Schema {
+    this.#work.countValues(path, [a, b]);
+    return mergeSchemas(a, b, path);
+  }
+
+  /** The part alone where they cannot be merged. */
+  #mergeSafely(base: Schema, part: Schema, path: string): Schema {
+    this.#work.countValues(path, [base, part]);
+    try {
+      return mergeSchemas(base, part, path);
+    } catch {
+      return part;
+    }
   }
 
   #alternatives(keyword: 'anyOf' | 'oneOf', schema: Schema, path: string, depth: number): GrammarExpr {
@@ -203,7 +222,7 @@ export class SchemaRules {
     const hasBase = Object.keys(base).some((key) => !ANNOTATIONS.has(key));
     const exprs = items.map(({ schema: item, path: itemPath }) => {
       if (!hasBase) return this.#value(item, itemPath, depth + 1);
-      return this.#value(mergeSchemas(base, this.#flatten(item, itemPath, depth + 1), itemPath), itemPath, depth + 1);
+      return this.#value(this.#merge(base, this.#flatten(item, itemPath, depth + 1), itemPath), itemPath, depth + 1);
     });
     return choice(...exprs);
   }
@@ -214,9 +233,10 @@ export class SchemaRules {
     const items = list.map((item, i) => ({ schema: asSchema(item, `${path}/${keyword}/${i}`), path: `${path}/${keyword}/${i}` }));
     if (keyword === 'oneOf') {
       if (list.length > MAX_ONE_OF) throw unsupported(`${path}/oneOf`, `more than ${MAX_ONE_OF} alternatives; use anyOf`);
-      const flat = items.map((item) => this.#flatten(item.schema, item.path, depth));
+      const flat = items.map((item) => this.#mergeSafely(base, this.#flatten(item.schema, item.path, depth), item.path));
+      this.#work.countValues(`${path}/oneOf`, flat, flat.length);
       for (const [i, first] of flat.entries()) {
-        const j = flat.findIndex((other, at) => at > i && alternativesOverlap(mergeSafely(base, first), mergeSafely(base, other), path));
+        const j = flat.findIndex((other, at) => at > i && alternativesOverlap(first, other, path));
         if (j > 0) throw unsupported(`${path}/oneOf`, `a value might match both alternatives ${i} and ${j}, which oneOf forbids; use anyOf`);
       }
     }
@@ -271,7 +291,7 @@ export class SchemaRules {
     const names = [...new Set([...Object.keys(properties), ...required])];
     const members: { expr: GrammarExpr; isRequired: boolean }[] = [];
     for (const name of names) {
-      const isRequired = required.includes(name);
+      const isRequired = required.has(name);
       const namePath = Object.hasOwn(properties, name) ? `${path}/properties/${escapePointer(name)}` : extraPath;
       const value = Object.hasOwn(properties, name) ? properties[name] : extraValue ?? (schema.additionalProperties === undefined && schema.patternProperties === undefined);
       if (value === false && isRequired) throw notAllowed(name, path);
@@ -372,22 +392,14 @@ function impliedTypes(schema: Schema): TypeName[] | undefined {
   return implied.length === 0 ? undefined : implied;
 }
 
-function requiredNames(schema: Schema, path: string): string[] {
+function requiredNames(schema: Schema, path: string): ReadonlySet<string> {
   const names = schema.required === undefined ? [] : listAt(schema.required, `${path}/required`);
   if (names.some((name) => typeof name !== 'string')) throw unsupported(`${path}/required`, 'expected names');
-  return names as string[];
+  return new Set(names as string[]);
 }
 
 function notAllowed(name: string, path: string): Error {
   return unsupported(`${path}/required`, `the property ${JSON.stringify(name).slice(0, 80)} is not allowed`);
-}
-
-function mergeSafely(base: Schema, part: Schema): Schema {
-  try {
-    return mergeSchemas(base, part, '#');
-  } catch {
-    return part;
-  }
 }
 
 function decodePointer(part: string, path: string): string {

@@ -30,12 +30,13 @@ function kindsOf(schema: Schema, path: string): string[] | undefined {
 /** A property that both require and for which no value matches both. */
 function differInProperty(a: Schema, b: Schema, path: string, depth: number): boolean {
   const required = (schema: Schema): unknown[] => (Array.isArray(schema.required) ? schema.required : []);
+  const requiredOfB = new Set(required(b));
   const propertyOf = (schema: Schema, name: string) => {
     const properties = asSchema(schema.properties ?? {}, path);
     return Object.hasOwn(properties, name) ? asSchema(properties[name], path) : undefined;
   };
   return required(a).some((name) => {
-    if (typeof name !== 'string' || !required(b).includes(name)) return false;
+    if (typeof name !== 'string' || !requiredOfB.has(name)) return false;
     const [first, second] = [propertyOf(a, name), propertyOf(b, name)];
     return first !== undefined && second !== undefined && !alternativesOverlap(first, second, path, depth + 1);
   });

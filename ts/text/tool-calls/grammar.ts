@@ -5,6 +5,7 @@ import { SchemaRules } from '../json-schema';
 import type { Tool } from '../messages';
 import { unsupported } from '../schema-error';
 import { asSchema, type Schema } from '../schema-merge';
+import { SchemaWork } from '../schema-work';
 import type { ToolCallFormat, WrittenCalls } from './format';
 import { textWithoutBeginning } from './free-text';
 
@@ -32,19 +33,20 @@ export function toolCallGrammar(format: ToolCallFormat, tools: readonly Tool[], 
   const { written } = format;
   const allowed = tools.flatMap((tool, i) => (only === undefined || tool.function.name === only ? [{ tool, i }] : []));
   if (allowed.length === 0) throw CapstanError.argument('toolChoice', only === undefined ? 'at least one tool' : 'the name of one of the tools', only);
-  const calls = choice(...allowed.map(({ tool, i }) => writeCall(format, grammar, tool, i, mode === 'strict' && tool.function.strict !== true)));
+  const work = new SchemaWork();
+  const calls = choice(...allowed.map(({ tool, i }) => writeCall(format, grammar, work, tool, i, mode === 'strict' && tool.function.strict !== true)));
   const isSingle = only !== undefined || !parallel;
   grammar.rules.unshift({ name: 'root', expr: mode === 'required' ? requiredCalls(written, isSingle) : callsInText(written, isSingle) }, { name: CALL, expr: calls });
   addJsonRules(grammar, written.dialect ?? JSON_DIALECT);
   return grammar;
 }
 
-function writeCall({ name: format, written }: ToolCallFormat, grammar: Grammar, tool: Tool, i: number, isLoose: boolean): GrammarExpr {
+function writeCall({ name: format, written }: ToolCallFormat, grammar: Grammar, work: SchemaWork, tool: Tool, i: number, isLoose: boolean): GrammarExpr {
   const param = `tools[${i}].function.parameters`;
   try {
     const { name, parameters } = tool.function;
     const rules = new SchemaRules(grammar, isLoose ? ANY_ARGUMENTS : argumentsSchema(parameters), {
-      namespace: `tool ${i} `, label: param, ...(written.dialect === undefined ? {} : { dialect: written.dialect }),
+      namespace: `tool ${i} `, label: param, work, ...(written.dialect === undefined ? {} : { dialect: written.dialect }),
     });
     return written.call({
       name, isLoose, rules,
