@@ -24,7 +24,8 @@ export function inClientsWords(error: unknown, names: Readonly<Record<string, st
   const theirs = Object.hasOwn(names, own) ? names[own] : own;
   const isSchema = cause instanceof CapstanError && SCHEMA_PARAM.test(cause.param ?? '');
   if (theirs === own && !isSchema) return apiError;
-  const renamed = theirs + param.slice(own.length);
+  // A function of older clients is not wrapped in a tool.
+  const renamed = (theirs + param.slice(own.length)).replace(/^(functions\[\d+\])\.function/, '$1');
   // What is wrong inside a schema, pattern or grammar says where in it, not in which field.
   const isInside = isSchema || own === 'structured_output';
   const text = message.startsWith(own) ? theirs + message.slice(own.length) : isInside ? `${renamed}: ${message}` : message;

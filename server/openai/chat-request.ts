@@ -7,7 +7,7 @@ import { CHAT_NULLS, withoutNulls } from './nulls';
 import type { ChatCompletionRequest, WireTool } from './requests';
 import { checkGenerationFields, CLIENT_NAMES, numAlternatives, type StreamUsage, streamUsage, toSamplingParams, withoutUndefined } from './sampling-request';
 import { CHAT_COMPLETION_REQUEST } from './schema';
-import { type RequestedOutput, requestedOutput } from './structured-output';
+import { requestedOutput } from './structured-output';
 import { CHAT_UNSUPPORTED, refuseUnsupported, unsupported } from './unsupported';
 import { show, validate } from './validate';
 
@@ -16,7 +16,6 @@ export interface ChatCall {
   model: string | undefined;
   messages: ChatMessage[];
   options: ChatOptions;
-  structured: RequestedOutput | undefined;
   isStream: boolean;
   usage: StreamUsage;
   showsReasoning: boolean;
@@ -54,7 +53,6 @@ export async function parseChatRequest({ value, seed }: JsonText, settings: Serv
       templateKwargs: templateKwargs(request, settings),
       ...(structured === undefined ? {} : { structuredOutput: structured.output }),
     },
-    structured,
     isStream: request.stream === true,
     usage: streamUsage(request, settings.forceIncludeUsage),
     showsReasoning: request.include_reasoning !== false,

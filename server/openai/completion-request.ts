@@ -6,7 +6,7 @@ import { GENERATION_NULLS, withoutNulls } from './nulls';
 import type { CompletionRequest } from './requests';
 import { checkGenerationFields, CLIENT_NAMES, numAlternatives, type StreamUsage, streamUsage, toSamplingParams } from './sampling-request';
 import { COMPLETION_REQUEST, MAX_PROMPTS } from './schema';
-import { type RequestedOutput, requestedOutput } from './structured-output';
+import { requestedOutput } from './structured-output';
 import { COMPLETION_UNSUPPORTED, refuseUnsupported } from './unsupported';
 import { show, validate } from './validate';
 
@@ -19,7 +19,6 @@ export interface CompletionCall {
   prompts: Prompt[];
   addSpecialTokens: boolean;
   sampling: SamplingParams;
-  structured: RequestedOutput | undefined;
   isStream: boolean;
   usage: StreamUsage;
   /** The prompt comes before its completion. */
@@ -65,7 +64,6 @@ export async function parseCompletionRequest({ value, seed }: JsonText, settings
       ...(numOfPrompt < 0 ? {} : { promptLogprobs: numOfPrompt }),
       ...(structured === undefined ? {} : { structuredOutput: structured.output }),
     },
-    structured,
     isStream: stream,
     usage: streamUsage(request, settings.forceIncludeUsage),
     isEcho,

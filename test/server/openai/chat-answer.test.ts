@@ -127,6 +127,8 @@ describe('tool calls', () => {
     const reply = await send({ tools: tool({ type: 'object', properties: { a: { contains: {} } } }) });
     expect([reply.status, reply.json.error.code, reply.json.error.param]).toEqual([400, 'unsupported_value', 'tools[0].function.parameters']);
     expect(reply.json.error.message).toContain('/properties/a/contains');
+    const older = await send({ functions: [tool({ contains: {} })[0].function] });
+    expect([older.json.error.code, older.json.error.param]).toEqual(['unsupported_value', 'functions[0].parameters']);
   });
 });
 
