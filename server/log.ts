@@ -18,10 +18,10 @@ export function createLog(level: (typeof LOG_LEVELS)[number], secrets: readonly 
   return pino({ level, base: undefined, timestamp: pino.stdTimeFunctions.isoTime }, { write });
 }
 
-/** A full pipe must not end the server. */
+/** Neither a full pipe nor one without a reader may end the server. */
 function writeLine(line: string): void {
   try {
-    writeSync(STDERR, line);
+    for (let bytes = Buffer.from(line); bytes.length > 0;) bytes = bytes.subarray(writeSync(STDERR, bytes));
   } catch {
     // Nobody reads, and there is nowhere to say so.
   }

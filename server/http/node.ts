@@ -18,6 +18,10 @@ export class NodeTransport implements Transport {
     this.#server = options.tls === undefined ? createServer(times, listener) : createTlsServer({ ...times, ...checkTls(options.tls), handshakeTimeout: 15_000 }, listener);
     // An expectation that nobody knows is no reason to refuse a request.
     this.#server.on('checkExpectation', listener);
+    // All headers are looked at, as the second of two may be the one that matters; their size is bounded.
+    this.#server.maxHeadersCount = 0;
+    // Such as no room for another connection; while a listen is under way it hears of it too.
+    this.#server.on('error', () => {});
     this.#server.on('clientError', (error: NodeJS.ErrnoException, socket: Socket) => refuse(error, socket));
   }
 
@@ -67,7 +71,7 @@ function answer(message: IncomingMessage, response: ServerResponse, options: Tra
 }
 
 function toRequest(message: IncomingMessage, signal: AbortSignal, options: TransportOptions): HttpRequest {
-  const url = message.url ?? '/';
+  const url = originForm(message.url ?? '/');
   const at = url.indexOf('?');
   const headers: [string, string][] = [];
   for (let i = 0; i < message.rawHeaders.length; i += 2) headers.push([message.rawHeaders[i].toLowerCase(), message.rawHeaders[i + 1].trim()]);
@@ -82,6 +86,13 @@ function toRequest(message: IncomingMessage, signal: AbortSignal, options: Trans
     signal,
     readBody: () => (body ??= readBody(message, framing, options)),
   };
+}
+
+/** What is written as for a proxy (`GET http://host/path`) means the same here. */
+function originForm(url: string): string {
+  if (url.startsWith('/')) return url;
+  const rest = url.replace(/^https?:\/\/[^/?#]*/i, '');
+  return rest.startsWith('/') ? rest : `/${rest}`;
 }
 
 function readBody(message: IncomingMessage, framing: Framing, { maxBodyBytes, bodyTimeoutMs }: TransportOptions): Promise<Buffer> {

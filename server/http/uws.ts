@@ -197,6 +197,8 @@ class Exchange implements HttpReply {
         this.#response.end(this.isHead ? '' : body, mustClose);
       }
     });
+    // Nobody waits for the rest of a body any more.
+    this.#notifyGone();
   }
 
   refuse(error: ApiError): void {
@@ -235,7 +237,7 @@ class Exchange implements HttpReply {
       end: () => whenParsed(mustClose, () => whenOpen(() => {
         this.#isOver = true;
         response.end(undefined, mustClose);
-        wake();
+        this.#notifyGone();
       })),
       destroy: () => this.destroy(),
     };
@@ -245,6 +247,7 @@ class Exchange implements HttpReply {
     if (this.#isOver) return;
     this.#isOver = true;
     this.#response.close();
+    this.#notifyGone();
   }
 
   #mustClose(): boolean {

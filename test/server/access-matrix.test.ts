@@ -178,7 +178,7 @@ test('a limit is a 429 that says when to come again', async () => {
 
 test('no key comes into a line of the log, wherever it was written', () => {
   const written: string[] = [];
-  const write = jest.spyOn(fs, 'writeSync').mockImplementation((_fd: number, text: unknown) => { written.push(String(text)); return 0; });
+  const write = jest.spyOn(fs, 'writeSync').mockImplementation((_fd: number, text: unknown) => { written.push(String(text)); return (text as Buffer).length; });
   try {
     const log = createLog('debug', [FIXED]);
     const record = { method: 'GET', route: undefined, status: 404, durationMs: 1, tokens: 0, keyId: undefined, isStream: false, requestBytes: 0, responseBytes: 0, hasClientLeft: false };
