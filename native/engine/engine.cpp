@@ -453,9 +453,13 @@ void Engine::finish_mask(Sequence& seq) {
   auto& mask = seq.grammar_mask;
   for (size_t i = 0; i < seq.allowed_mask.size(); ++i) mask[i] &= seq.allowed_mask[i];
   const auto is_left_without = [&](const std::vector<int32_t>& banned) {
-    std::vector<uint32_t> rest = mask;
-    for (const int32_t id : banned) rest[static_cast<size_t>(id) / 32] &= ~(1u << (id % 32));
-    return std::ranges::all_of(rest, [](uint32_t word) { return word == 0; });
+    auto next = banned.begin();
+    for (size_t i = 0; i < mask.size(); ++i) {
+      uint32_t rest = mask[i];
+      for (; next != banned.end() && static_cast<size_t>(*next) / 32 == i; ++next) rest &= ~(1u << (*next % 32));
+      if (rest != 0) return false;
+    }
+    return true;
   };
   seq.is_min_waived = seq.num_completion_tokens() < seq.sampling.min_tokens && is_left_without(seq.early_bad_ids);
   if (!is_left_without(seq.bad_ids)) return;
