@@ -2,7 +2,7 @@ import { bearerKey, type RawHeaders } from './authorization';
 import { type BudgetMeter, periodEndMs } from './budget';
 import { callerAddress } from './caller-address';
 import type { CidrList } from './cidr';
-import { Fingerprinter } from './fingerprint';
+import { type Fingerprint, Fingerprinter, fingerprintText } from './fingerprint';
 import { Grant, type GrantKeeper } from './grants';
 import { parseKey } from './key-format';
 import type { KeyUses } from './key-uses';
@@ -40,7 +40,7 @@ export interface CheckParts {
 /** A key as it was presented. */
 interface Presented {
   key: string;
-  fingerprint: Buffer;
+  fingerprint: Fingerprint;
   target: CheckTarget;
   /** Known once it matters: only first presentations, uses and address lists look at it. */
   address: string;
@@ -67,7 +67,7 @@ export class KeyCheck implements GrantKeeper {
 
   /** A key of the command line: any visible ASCII, user-level, of this owner, in memory alone. */
   addFixed(key: string, ownerId: string): void {
-    this.#fixed.set(this.#fingerprinter.of(key).toString('latin1'), ownerId);
+    this.#fixed.set(fingerprintText(this.#fingerprinter.of(key)), ownerId);
   }
 
   /** A secret that was made in this process needs no argon2 here. */
@@ -82,7 +82,7 @@ export class KeyCheck implements GrantKeeper {
     if (publicId === undefined && this.#fixed.size === 0) return INVALID_KEY;
     const fingerprint = this.#fingerprinter.of(key);
     if (this.#fixed.size > 0) {
-      const ownerId = this.#fixed.get(fingerprint.toString('latin1'));
+      const ownerId = this.#fixed.get(fingerprintText(fingerprint));
       if (ownerId !== undefined) return ownerId === target.ownerId ? { ok: true, keyId: 'fixed', ownerId, done: nothing } : NOT_PERMITTED;
       if (publicId === undefined) return INVALID_KEY;
     }
@@ -125,7 +125,7 @@ export class KeyCheck implements GrantKeeper {
     const { key, fingerprint, address } = presented;
     for (const { version, hash } of table.unknownSecrets(entry, now())) {
       if (hash === undefined) continue;
-      const verdict = await verifier.verify(`${entry.keyId}:${version}:${fingerprint.toString('latin1')}`, hash, key, address);
+      const verdict = await verifier.verify(`${entry.keyId}:${version}:${fingerprintText(fingerprint)}`, hash, key, address);
       if (verdict === 'busy' || verdict === 'limited') return turnedAway(verdict);
       if (verdict === 'mismatch') continue;
       if (!isFresh()) return UNAVAILABLE;

@@ -1,3 +1,4 @@
+import type { Fingerprint } from './fingerprint';
 import type { Denied, Granted } from './outcome';
 
 /** Why a request that was let in must end: `denial` is what it would be told now. */
@@ -25,7 +26,7 @@ export class Grant implements Granted {
   readonly keyId: string;
   readonly ownerId: string;
   readonly publicId: string;
-  readonly fingerprint: Buffer;
+  readonly fingerprint: Fingerprint;
   readonly targetId: string;
   readonly address: string;
   /** Gives back what the limits counted. */
@@ -37,7 +38,7 @@ export class Grant implements Granted {
 
   constructor(
     keeper: GrantKeeper, watched: Set<Grant> | undefined,
-    key: { keyId: string; ownerId: string; publicId: string }, presented: { fingerprint: Buffer; targetId: string; address: string }, release?: (tokens: number) => void,
+    key: { keyId: string; ownerId: string; publicId: string }, presented: { fingerprint: Fingerprint; targetId: string; address: string }, release?: (tokens: number) => void,
   ) {
     this.#keeper = keeper;
     this.#watched = watched;

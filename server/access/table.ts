@@ -1,6 +1,6 @@
 import { CidrList } from './cidr';
 import { EXPIRY_MODULUS, type KeyRecord, type TableDigest } from './feed';
-import { FingerprintSlots } from './fingerprint';
+import { type Fingerprint, FingerprintSlots } from './fingerprint';
 import type { KeyBudget, KeyLimits } from './key-values';
 
 /** One key in memory. Replaced as a whole when the key changes. */
@@ -44,7 +44,7 @@ export class KeyTable {
   /** An office has one list and many keys. */
   readonly #sharedNetworks = new Map<string, CidrList>();
   readonly #slots = new FingerprintSlots();
-  readonly #dummySlot = this.#slots.add(Buffer.alloc(32));
+  readonly #dummySlot = this.#slots.add(new Int32Array(8));
   readonly #digest: TableDigest = { numKeys: 0, numEnabled: 0, revSum: 0, expirySum: 0, numSecrets: 0, numBindings: 0 };
 
   get size(): number {
@@ -102,7 +102,7 @@ export class KeyTable {
    * The same two comparisons, each in constant time, whether the id is known (`entry`), the key is rotating, or neither. `unknown`: argon2
    * has to decide.
    */
-  match(entry: KeyEntry | undefined, fingerprint: Buffer, nowMs: number): Match {
+  match(entry: KeyEntry | undefined, fingerprint: Fingerprint, nowMs: number): Match {
     const isFirst = this.#equals(entry?.secret, fingerprint);
     const isSecond = this.#equals(entry?.olderSecret, fingerprint);
     if ((isFirst && isKnown(entry?.secret, nowMs)) || (isSecond && isKnown(entry?.olderSecret, nowMs))) return 'match';
@@ -115,7 +115,7 @@ export class KeyTable {
   }
 
   /** Remembers the fingerprint of a secret that was verified, or made here; false when the key no longer has this secret. */
-  learn(publicId: string, version: number, hash: string | undefined, fingerprint: Buffer): boolean {
+  learn(publicId: string, version: number, hash: string | undefined, fingerprint: Fingerprint): boolean {
     const entry = this.#entries.get(publicId);
     const secret = [entry?.secret, entry?.olderSecret].find((candidate) => candidate?.version === version);
     if (secret === undefined) return false;
@@ -127,7 +127,7 @@ export class KeyTable {
   }
 
   /** Where there is no fingerprint to compare with, the dummy's is: its answer is never used. */
-  #equals(secret: SecretEntry | undefined, fingerprint: Buffer): boolean {
+  #equals(secret: SecretEntry | undefined, fingerprint: Fingerprint): boolean {
     return this.#slots.equals(secret === undefined || secret.slot === NO_SLOT ? this.#dummySlot : secret.slot, fingerprint);
   }
 
