@@ -46,12 +46,24 @@ function makeApp(access?: Pick<Access, 'check'>): App {
   return made;
 }
 
+const compilers = new WeakMap<object, (schema: object) => ValidateFunction>();
+
+/** Compiles each schema of a document once. */
 function validators(of: any): (schema: object) => ValidateFunction {
+  const known = compilers.get(of);
+  if (known !== undefined) return known;
   const ajv = new Ajv2020({ strict: false, allErrors: true });
   addFormats(ajv);
   ajv.addSchema(of, 'document');
   // References of the document are within it.
-  return (schema) => ajv.compile(JSON.parse(JSON.stringify(schema).replaceAll('"#/', '"document#/')));
+  const compiled = new Map<object, ValidateFunction>();
+  const compile = (schema: object) => {
+    const validate = compiled.get(schema) ?? ajv.compile(JSON.parse(JSON.stringify(schema).replaceAll('"#/', '"document#/')));
+    compiled.set(schema, validate);
+    return validate;
+  };
+  compilers.set(of, compile);
+  return compile;
 }
 
 /** Of the data of an event. */
