@@ -1,0 +1,14 @@
+/** What the service refuses something for; the interface gives each its status. */
+export type ServiceErrorCode =
+  | 'invalid_argument' | 'not_found' | 'conflict' | 'forbidden' | 'wrong_state' | 'gone' | 'bad_credentials' | 'too_many_attempts' | 'quota_exceeded' | 'busy';
+
+/** The message is for the person who asked, says what was expected, and never holds a secret. */
+export class ServiceError extends Error {
+  override readonly name = 'ServiceError';
+  readonly code: ServiceErrorCode;
+
+  constructor(code: ServiceErrorCode, message: string) {
+    super(message);
+    this.code = code;
+  }
+}
