@@ -33,6 +33,8 @@
         "native/base/machine.cpp",
         "native/base/random.cpp",
         "native/backend/backend.cpp",
+        "native/backend/panel_reader.cpp",
+        "native/backend/cuda_library.cpp",
         "native/backend/registry.cpp",
         "<!@(node -p \"require('fs').readdirSync('native/backend/cpu').filter((f) => f.endsWith('.cpp') && !f.startsWith('kernels_')).map((f) => 'native/backend/cpu/' + f).join(' ')\")",
         "native/comm/thread_comm.cpp",

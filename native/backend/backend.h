@@ -171,6 +171,9 @@ struct SampleResult {
   bool has_numeric_error = false; // NaN or Inf in the row's logits; nothing else is valid
 };
 
+// Throws kInternal where a step breaks what backends rely on: ids and positions in range, rows of a sequence that follow each other, blocks that exist.
+void check_step(const StepInput& step, const DeviceModel& model, const DeviceLimits& limits);
+
 // ---- the device ------------------------------------------------------------------------------------------------------------------------
 
 struct BackendInfo {
@@ -194,6 +197,8 @@ class Backend {
 
   // Bytes of one block over all layers of this rank.
   virtual int64_t kv_block_bytes(const DeviceModel& model, int block_size, DType kv_cache_dtype) const = 0;
+  // Memory left once the weights are loaded.
+  virtual int64_t available_bytes() const = 0;
   // Allocates the KV cache and the activations. Throws kOutOfMemory.
   virtual void prepare(const DeviceModel& model, const DeviceLimits& limits) = 0;
 

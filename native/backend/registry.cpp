@@ -1,8 +1,10 @@
 #include "native/backend/registry.h"
 
 #include <algorithm>
+#include <sstream>
 
 #include "native/backend/cpu/cpu_backend.h"
+#include "native/backend/cuda_library.h"
 #include "native/base/error.h"
 #include "native/base/machine.h"
 
@@ -28,9 +30,9 @@ std::vector<std::string> available_isas() {
   return names;
 }
 
-DeviceGroup make_device_group(const DeviceOptions& options) {
-  if (options.device != "auto" && options.device != "cpu")
-    throw Error(ErrorCode::kInvalidArgument, "device: expected auto or cpu (CUDA is not part of this build), got " + options.device);
+namespace {
+
+DeviceGroup make_cpu_group(const DeviceOptions& options) {
   CpuBackendOptions cpu;
   cpu.isa = find_isa(options.isa);
   cpu.weight_dtype = options.weight_dtype;
@@ -51,6 +53,64 @@ DeviceGroup make_device_group(const DeviceOptions& options) {
   }
   if (comms) group.control = make_thread_comm(comms, 0);
   return group;
+}
+
+// The devices of 'cuda:0,1'; of 'cuda' alone, the first `world_size`.
+std::vector<int> cuda_devices(const DeviceOptions& options) {
+  std::vector<int> devices;
+  const std::string list = options.device.size() > 5 ? options.device.substr(5) : "";
+  if (list.empty())
+    for (int i = 0; i < options.world_size; ++i) devices.push_back(i);
+  std::istringstream in(list);
+  for (std::string number; std::getline(in, number, ',');) {
+    if (number.empty() || number.size() > 3 || !std::ranges::all_of(number, [](char c) { return c >= '0' && c <= '9'; }))
+      throw Error(ErrorCode::kInvalidArgument, "device: expected cuda:0 or cuda:0,1 and the like, got " + options.device);
+    devices.push_back(std::stoi(number));
+  }
+  return devices;
+}
+
+DeviceGroup make_cuda_group(const DeviceOptions& options, const CudaLibrary& library) {
+  const std::vector<int> devices = cuda_devices(options);
+  if (static_cast<int>(devices.size()) != options.world_size)
+    throw Error(ErrorCode::kInvalidArgument, "tensorParallelSize: expected " + std::to_string(devices.size()) + ", the devices listed in " + options.device + ", got " +
+                                                 std::to_string(options.world_size));
+  DeviceGroup group;
+  group.num_threads = options.world_size;
+  const auto comms = options.world_size > 1 ? make_thread_comms(options.world_size) : nullptr;
+  for (int rank = 0; rank < options.world_size; ++rank) {
+    const int device = devices[static_cast<size_t>(rank)];
+    if (device >= library.num_devices)
+      throw Error(ErrorCode::kInvalidArgument, "device: expected numbers below " + std::to_string(library.num_devices) + ", the CUDA devices here, got " + std::to_string(device));
+    CudaBackendOptions cuda;
+    cuda.device = device;
+    cuda.weight_dtype = options.weight_dtype;
+    int code = 0;
+    char message[512] = "";
+    Backend* backend = library.api->make_backend(&cuda, comms ? make_thread_comm(comms, rank).release() : nullptr, &code, message, sizeof message);
+    if (backend == nullptr) throw Error(static_cast<ErrorCode>(code), message);
+    group.backends.emplace_back(backend);
+  }
+  if (comms) group.control = make_thread_comm(comms, 0);
+  return group;
+}
+
+}  // namespace
+
+DeviceGroup make_device_group(const DeviceOptions& options) {
+  if (options.device == "cpu") return make_cpu_group(options);
+  const bool is_auto = options.device == "auto";
+  if (!is_auto && options.device != "cuda" && !options.device.starts_with("cuda:"))
+    throw Error(ErrorCode::kInvalidArgument, "device: expected auto, cpu, cuda or cuda:0,1 and the like, got " + options.device);
+  const CudaLibrary library = open_cuda_library();
+  // NOTE: CUDA has run on no device yet, so that 'auto' stays with the CPU and says so; `device: 'cuda'` asks for it.
+  if (is_auto) {
+    DeviceGroup group = make_cpu_group(options);
+    group.notes.push_back(library.num_devices > 0 ? "running on the CPU; there is a CUDA device, which device: 'cuda' uses" : "running on the CPU: " + library.reason);
+    return group;
+  }
+  if (library.num_devices == 0) throw Error(ErrorCode::kInvalidArgument, "device: cuda cannot be used here: " + library.reason);
+  return make_cuda_group(options, library);
 }
 
 }  // namespace capstan

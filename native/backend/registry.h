@@ -10,7 +10,7 @@
 namespace capstan {
 
 struct DeviceOptions {
-  std::string device = "auto";  // 'auto' | 'cpu'
+  std::string device = "auto";  // 'auto' | 'cpu' | 'cuda' | 'cuda:0,1': one rank per number, a repeated one makes virtual ranks
   std::string isa = "auto";     // 'auto' or a name of available_isas()
   int world_size = 1;
   int num_threads = 0;          // over all ranks; 0 = the cores this process may use
@@ -28,6 +28,7 @@ struct DeviceGroup {
   std::vector<std::unique_ptr<Backend>> backends;  // by rank
   std::unique_ptr<Comm> control;                   // null with one rank; wakes all ranks when one fails
   int num_threads = 0;
+  std::vector<std::string> notes;   // why 'auto' is not the fastest there could be
 };
 DeviceGroup make_device_group(const DeviceOptions& options);
 

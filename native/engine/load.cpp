@@ -154,7 +154,7 @@ LoadedEngine load_engine(const LoadRequest& request, const LoadObserver& observe
   const auto world_size = static_cast<size_t>(request.device.world_size);
   std::vector<ShardPlan> plans;
   for (size_t rank = 0; rank < world_size; ++rank) plans.push_back(make_shard_plan(request.spec, static_cast<int>(rank), static_cast<int>(world_size)));
-  check_weights_fit(tensors, request.device.weight_dtype);
+  if (!request.device.device.starts_with("cuda")) check_weights_fit(tensors, request.device.weight_dtype);
 
   DeviceOptions device = request.device;
   device.compute_f32 = computes_in_f32(request);
@@ -178,7 +178,7 @@ LoadedEngine load_engine(const LoadRequest& request, const LoadObserver& observe
     memory.block_bytes += ranks[rank].backend->kv_block_bytes(model, block_size, kv_cache_dtype);
   }
   memory.block_size = block_size;
-  memory.available_bytes = available_memory_bytes();
+  memory.available_bytes = ranks[0].backend->available_bytes();
   memory.kv_cache_bytes = request.kv_cache_bytes;
   memory.max_model_len = request.max_model_len;
   memory.trained_length = default_context_length(request.spec);
@@ -207,7 +207,8 @@ LoadedEngine load_engine(const LoadRequest& request, const LoadObserver& observe
   info.kv_cache_bytes = plan.num_blocks * memory.block_bytes;
   for (const Rank& rank : ranks) info.weight_bytes += rank.weights.bytes;
   info.max_model_len = plan.max_model_len;
-  info.notes = plan.notes;
+  info.notes = group.notes;
+  info.notes.insert(info.notes.end(), plan.notes.begin(), plan.notes.end());
 
   EngineOptions options;
   options.limits = {request.max_num_seqs, request.max_num_batched_tokens, plan.max_model_len};

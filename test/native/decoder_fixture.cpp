@@ -140,7 +140,7 @@ void DecoderFixture::run_rank(const RunOptions& options, const std::vector<std::
   backend_options.compute_f32 = options.compute_f32;
   backend_options.cpus.assign(static_cast<size_t>(options.num_threads), -1);
   backend_options.may_spin = false;
-  const std::unique_ptr<Backend> backend = make_cpu_backend(backend_options, std::move(comm));
+  const std::unique_ptr<Backend> backend = options.make_backend ? options.make_backend(options, std::move(comm)) : make_cpu_backend(backend_options, std::move(comm));
 
   DeviceModel model = reference_.model;
   model.num_heads /= world_size;

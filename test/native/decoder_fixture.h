@@ -1,5 +1,6 @@
 #pragma once
 // A small random decoder: in a checkpoint for backends, in doubles for the reference, and a driver that steps batches through the device contract.
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,6 +29,10 @@ struct DecoderShape {
   int max_model_len = 512;
 };
 
+// Makes the backend of one rank; the CPU's unless told otherwise.
+struct RunOptions;
+using MakeBackend = std::function<std::unique_ptr<Backend>(const RunOptions& options, std::unique_ptr<Comm> comm)>;
+
 struct RunOptions {
   CpuIsa isa = CpuIsa::kPortable;
   DType weight_dtype = DType::kF32;
@@ -38,6 +43,7 @@ struct RunOptions {
   int prefill_chunk_size = 1 << 20;
   int max_num_seqs_per_step = 1 << 20;
   int block_size = 16;
+  MakeBackend make_backend = nullptr;
 };
 
 // [prompt][position] (vocab_size)

@@ -14,6 +14,7 @@
 #include "native/backend/cpu/sample.h"
 #include "native/backend/cpu/team.h"
 #include "native/base/check.h"
+#include "native/base/machine.h"
 
 namespace capstan {
 
@@ -65,6 +66,7 @@ class CpuBackend final : public Backend {
     const KvLayout layout = make_kv_layout(model, block_size, kv_cache_dtype);
     return model.num_layers * (k_block_bytes(layout) + v_block_bytes(layout));
   }
+  int64_t available_bytes() const override { return available_memory_bytes(); }
   void prepare(const DeviceModel& model, const DeviceLimits& limits) override;
 
   void begin_step(const StepInput& step) override;
@@ -176,24 +178,7 @@ ActTiles CpuBackend::act_tiles(const HugeBuffer& buffer, int64_t rows, int64_t k
 }
 
 void CpuBackend::begin_step(const StepInput& step) {
-  const int64_t rows = static_cast<int64_t>(step.input_ids.size());
-  CAPSTAN_CHECK(rows > 0 && rows <= limits_.max_num_tokens);
-  CAPSTAN_CHECK(step.positions.size() == step.input_ids.size() && step.slot_mapping.size() == step.input_ids.size());
-  CAPSTAN_CHECK(step.cu_seqlens_q.size() == step.context_lens.size() + 1 && step.cu_seqlens_q.back() == rows);
-  CAPSTAN_CHECK(static_cast<int64_t>(step.block_tables.size()) >= static_cast<int64_t>(step.context_lens.size()) * step.max_blocks_per_seq);
-  for (int64_t row = 0; row < rows; ++row) {
-    CAPSTAN_CHECK(step.positions[row] >= 0 && step.positions[row] < model_.max_model_len);
-    CAPSTAN_CHECK(step.slot_mapping[row] >= 0 && step.slot_mapping[row] < int64_t{limits_.num_blocks} * limits_.block_size);
-  }
-  for (size_t seq = 0; seq < step.context_lens.size(); ++seq) {
-    const int32_t begin = step.cu_seqlens_q[seq], end = step.cu_seqlens_q[seq + 1], context = step.context_lens[seq];
-    CAPSTAN_CHECK(begin < end && step.positions[begin] == context - (end - begin));
-    for (int32_t row = begin + 1; row < end; ++row) CAPSTAN_CHECK(step.positions[row] == step.positions[row - 1] + 1);
-    const int32_t num_blocks = (context + limits_.block_size - 1) / limits_.block_size;
-    CAPSTAN_CHECK(num_blocks <= step.max_blocks_per_seq);
-    const int32_t* table = step.block_tables.data() + seq * static_cast<size_t>(step.max_blocks_per_seq);
-    for (int32_t i = 0; i < num_blocks; ++i) CAPSTAN_CHECK(table[i] >= 0 && table[i] < limits_.num_blocks);
-  }
+  check_step(step, model_, limits_);
   team_.pin_caller();
   step_ = step;
   for (size_t i = 0; i < windows_.size(); ++i)

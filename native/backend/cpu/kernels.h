@@ -10,10 +10,10 @@
 #include <cstdint>
 
 #include "native/backend/backend.h"
+#include "native/backend/panel_reader.h"
 
 namespace capstan {
 
-constexpr int kPanelFeatures = 16;      // output features of a packed panel
 constexpr int kMaxTileRows = 8;         // over all instruction sets
 constexpr int kKvTile = 64;             // keys of one softmax update; tiles begin at absolute multiples
 constexpr int kSlotGroup = 16;          // slots of the KV cache that lie together

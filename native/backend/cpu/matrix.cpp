@@ -1,136 +1,16 @@
 #include "native/backend/cpu/matrix.h"
 
-#include <sys/types.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
-#include <cmath>
 #include <cstring>
 
 #include "native/backend/cpu/kernels.h"
+#include "native/backend/panel_reader.h"
 #include "native/base/check.h"
-#include "native/base/number.h"
 
 namespace capstan {
 
 namespace {
-
-// ---- reading ---------------------------------------------------------------------------------------------------------------------------
-
-void read_fully(const FileTensor& tensor, uint64_t offset, void* to, size_t bytes) {
-  char* at = static_cast<char*>(to);
-  while (bytes > 0) {
-    const ssize_t got = pread(tensor.fd, at, bytes, static_cast<off_t>(tensor.offset + offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw Error(ErrorCode::kIo, "cannot read tensor " + tensor.name + ": " + std::strerror(errno));
-    if (got == 0)
-      throw Error(ErrorCode::kInvalidModel, "tensor " + tensor.name + ": the file ends " + std::to_string(bytes) + " bytes too early");
-    at += got;
-    offset += static_cast<uint64_t>(got);
-    bytes -= static_cast<size_t>(got);
-  }
-}
-
-float element(DType dtype, const char* data, int64_t i) {
-  if (dtype == DType::kF32) {
-    float value;
-    std::memcpy(&value, data + i * 4, sizeof value);
-    return value;
-  }
-  uint16_t bits;
-  std::memcpy(&bits, data + i * 2, sizeof bits);
-  return dtype == DType::kBf16 ? bf16_to_float(bits) : f16_to_float(bits);
-}
-
-// Written without branches, so that compilers make vectors of it.
-bool has_non_finite(DType dtype, const char* data, int64_t count) {
-  if (dtype == DType::kF32) {
-    uint32_t largest = 0;
-    for (int64_t i = 0; i < count; ++i) {
-      uint32_t bits;
-      std::memcpy(&bits, data + i * 4, sizeof bits);
-      largest |= ((bits & 0x7fffffffu) + 0x00800000u) & 0x80000000u;
-    }
-    return largest != 0;
-  }
-  const uint16_t step = dtype == DType::kBf16 ? 0x0080 : 0x0400;  // carries into the sign bit from the largest exponent on
-  uint16_t carry = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    uint16_t bits;
-    std::memcpy(&bits, data + i * 2, sizeof bits);
-    carry = static_cast<uint16_t>(carry | ((bits & 0x7fff) + step));
-  }
-  return (carry & 0x8000) != 0;
-}
-
-void convert(DType from_dtype, const char* from, DType to_dtype, char* to, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) {
-    const float value = element(from_dtype, from, i);
-    if (to_dtype == DType::kF32) {
-      std::memcpy(to + i * 4, &value, sizeof value);
-    } else {
-      const uint16_t bits = to_dtype == DType::kBf16 ? float_to_bf16(value) : float_to_f16(value);
-      std::memcpy(to + i * 2, &bits, sizeof bits);
-    }
-  }
-}
-
-[[noreturn]] void throw_non_finite(const FileTensor& tensor, DType to_dtype, bool is_in_file) {
-  throw Error(ErrorCode::kInvalidModel, "tensor " + tensor.name + (is_in_file ? std::string(" holds NaN or Inf")
-                                                                            : std::string(" holds a value too large for ") + dtype_name(to_dtype)));
-}
-
-// Rows [row, row + rows) of a slice in `dtype`, row-major; `raw` is working memory.
-void read_rows(const TensorSlice& slice, int64_t row, int64_t rows, DType dtype, std::vector<char>& raw, char* to) {
-  const FileTensor& tensor = *slice.tensor;
-  const int64_t item = static_cast<int64_t>(dtype_size(tensor.dtype));
-  const int64_t row_bytes = slice.num_cols * item;
-  const int64_t count = rows * slice.num_cols;
-  char* from = to;
-  if (tensor.dtype != dtype) {
-    raw.resize(std::max(raw.size(), static_cast<size_t>(rows * row_bytes)));
-    from = raw.data();
-  }
-  const auto file_offset = [&](int64_t r) { return static_cast<uint64_t>(((slice.row_begin + r) * tensor.cols + slice.col_begin) * item); };
-  if (slice.num_cols == tensor.cols) {
-    read_fully(tensor, file_offset(row), from, static_cast<size_t>(rows * row_bytes));
-  } else {
-    for (int64_t r = 0; r < rows; ++r) read_fully(tensor, file_offset(row + r), from + r * row_bytes, static_cast<size_t>(row_bytes));
-  }
-  if (tensor.dtype != dtype) convert(tensor.dtype, from, dtype, to, count);
-  if (has_non_finite(dtype, to, count)) throw_non_finite(tensor, dtype, has_non_finite(tensor.dtype, from, count));
-}
-
-void check_slice(const TensorSlice& slice) {
-  CAPSTAN_CHECK(slice.tensor != nullptr);
-  const FileTensor& tensor = *slice.tensor;
-  CAPSTAN_CHECK(slice.row_begin >= 0 && slice.num_rows > 0 && slice.row_begin + slice.num_rows <= tensor.rows);
-  CAPSTAN_CHECK(slice.col_begin >= 0 && slice.num_cols > 0 && slice.col_begin + slice.num_cols <= tensor.cols);
-}
-
-// ---- packing ---------------------------------------------------------------------------------------------------------------------------
-
-// Where lane `lane` of a panel comes from: a slice and a row in it; slice -1 for padding.
-struct LaneSource {
-  int slice = -1;
-  int64_t row = 0;
-};
-
-LaneSource lane_source(const MatrixSource& source, int64_t panel, int lane) {
-  if (source.interleave_pairs) {
-    constexpr int kPairs = kPanelFeatures / 2;
-    const int64_t row = panel * kPairs + lane % kPairs;
-    return row < source.slices[0].num_rows ? LaneSource{lane / kPairs, row} : LaneSource{};
-  }
-  int64_t row = panel * kPanelFeatures + lane;
-  for (size_t i = 0; i < source.slices.size(); ++i) {
-    if (row < source.slices[i].num_rows) return {static_cast<int>(i), row};
-    row -= source.slices[i].num_rows;
-  }
-  return {};
-}
 
 // panel (k, 16) of the rows (16, cols): 4-byte units for f32 and for pairs of bf16, 2-byte units for f16.
 template <class Unit>
@@ -142,86 +22,27 @@ void transpose_panel(const char* rows, int64_t row_bytes, int64_t units, char* p
   }
 }
 
-// Working memory of one packing thread.
-struct PanelReader {
-  std::vector<char> raw;   // as in the file
-  std::vector<char> read;  // rows as read, in the target type, (16, cols)
-  std::vector<char> rows;  // (16, padded_k)
-};
-
-// Returns the bytes read from the files.
-int64_t pack_panel(const MatrixSource& source, CpuMatrix& matrix, int64_t panel, PanelReader& reader) {
-  const int64_t item = static_cast<int64_t>(dtype_size(matrix.dtype));
-  const int64_t row_bytes = matrix.padded_k * item;
-  int64_t bytes = 0;
-  reader.read.resize(static_cast<size_t>(kPanelFeatures * matrix.cols * item));
-  reader.rows.assign(static_cast<size_t>(kPanelFeatures * row_bytes), 0);
-  for (int lane = 0; lane < kPanelFeatures;) {
-    const LaneSource first = lane_source(source, panel, lane);
-    int count = 1;  // neighbours that are neighbours in the file too
-    for (; lane + count < kPanelFeatures; ++count) {
-      const LaneSource next = lane_source(source, panel, lane + count);
-      if (next.slice != first.slice || (first.slice >= 0 && next.row != first.row + count)) break;
-    }
-    if (first.slice >= 0) {
-      const TensorSlice& slice = source.slices[first.slice];
-      read_rows(slice, first.row, count, matrix.dtype, reader.raw, reader.read.data());
-      for (int i = 0; i < count; ++i)
-        std::memcpy(reader.rows.data() + (lane + i) * row_bytes, reader.read.data() + i * matrix.cols * item, static_cast<size_t>(matrix.cols * item));
-      bytes += count * matrix.cols * static_cast<int64_t>(dtype_size(slice.tensor->dtype));
-    }
-    lane += count;
-  }
+void pack_panel(const char* rows, CpuMatrix& matrix, int64_t panel) {
+  const int64_t row_bytes = matrix.padded_k * static_cast<int64_t>(dtype_size(matrix.dtype));
   char* to = matrix.data.as<char>() + panel * kPanelFeatures * row_bytes;
   if (matrix.dtype == DType::kF16)
-    transpose_panel<uint16_t>(reader.rows.data(), row_bytes, matrix.padded_k, to);
+    transpose_panel<uint16_t>(rows, row_bytes, matrix.padded_k, to);
   else
-    transpose_panel<uint32_t>(reader.rows.data(), row_bytes, row_bytes / 4, to);
-  return bytes;
-}
-
-void pack_bias(const MatrixSource& source, CpuMatrix& matrix) {
-  std::vector<std::vector<float>> values;
-  for (size_t i = 0; i < source.bias.size(); ++i) {
-    const TensorSlice& slice = source.bias[i];
-    check_slice(slice);
-    CAPSTAN_CHECK(slice.num_rows == 1 && slice.num_cols == source.slices[i].num_rows);
-    values.push_back(read_vector(slice, {})->values);
-  }
-  matrix.bias.assign(static_cast<size_t>(matrix.num_panels * kPanelFeatures), 0.0f);
-  for (size_t i = 0; i < matrix.bias.size(); ++i) {
-    const LaneSource from = lane_source(source, static_cast<int64_t>(i) / kPanelFeatures, static_cast<int>(i) % kPanelFeatures);
-    if (from.slice >= 0) matrix.bias[i] = values[from.slice][static_cast<size_t>(from.row)];
-  }
-}
-
-int local_parts(const MatrixSource& source, int64_t cols) {
-  if (source.kind == MatrixKind::kColumn) return 1;
-  const int64_t total = source.total_cols;
-  const int parts = row_parallel_parts(total);
-  CAPSTAN_CHECK(total % parts == 0 && cols % (total / parts) == 0);  // this rank holds whole parts …
-  const int64_t local = cols / (total / parts);
-  CAPSTAN_CHECK(local > 0 && (local & (local - 1)) == 0 && parts % local == 0);  // … that make a subtree
-  return static_cast<int>(local);
+    transpose_panel<uint32_t>(rows, row_bytes, row_bytes / 4, to);
 }
 
 }  // namespace
 
 std::unique_ptr<CpuMatrix> pack_matrix(const MatrixSource& source, DType dtype, Team& team, const LoadProgress& progress) {
-  CAPSTAN_CHECK(!source.slices.empty() && (source.bias.empty() || source.bias.size() == source.slices.size()));
+  check_source(source);
   auto matrix = std::make_unique<CpuMatrix>();
   matrix->cols = source.slices[0].num_cols;
-  for (const TensorSlice& slice : source.slices) {
-    check_slice(slice);
-    CAPSTAN_CHECK(slice.num_cols == matrix->cols);
-    matrix->rows += slice.num_rows;
-  }
-  CAPSTAN_CHECK(!source.interleave_pairs || (source.slices.size() == 2 && source.slices[0].num_rows == source.slices[1].num_rows));
+  matrix->rows = num_features(source);
   matrix->dtype = dtype;
   matrix->padded_k = (matrix->cols + 1) & ~int64_t{1};
   matrix->is_gated = source.interleave_pairs;
   matrix->num_panels = (matrix->rows + kPanelFeatures - 1) / kPanelFeatures;  // gates and ups share panels evenly
-  matrix->num_parts = local_parts(source, matrix->cols);
+  matrix->num_parts = num_local_parts(source);
   matrix->bytes = matrix->num_panels * kPanelFeatures * matrix->padded_k * static_cast<int64_t>(dtype_size(dtype));
   matrix->data = HugeBuffer(static_cast<size_t>(matrix->bytes), "the weights of " + source.slices[0].tensor->name);
 
@@ -231,26 +52,26 @@ std::unique_ptr<CpuMatrix> pack_matrix(const MatrixSource& source, DType dtype, 
     try {
       PanelReader reader;
       for (int64_t panel; !is_stopped && (panel = next_panel.fetch_add(1)) < matrix->num_panels;) {
-        const int64_t bytes = bytes_read += pack_panel(source, *matrix, panel, reader);
-        if (thread == 0 && progress) progress(bytes);
+        int64_t bytes = 0;
+        pack_panel(reader.read(source, panel, dtype, matrix->padded_k, bytes), *matrix, panel);
+        bytes_read += bytes;
+        if (thread == 0 && progress) progress(bytes_read);
       }
     } catch (...) {
       is_stopped = true;
       throw;
     }
   });
-  if (!source.bias.empty()) pack_bias(source, *matrix);
+  matrix->bias = read_bias(source);
   if (progress) progress(bytes_read);
   return matrix;
 }
 
 std::unique_ptr<CpuVector> read_vector(const TensorSlice& slice, const LoadProgress& progress) {
-  check_slice(slice);
   auto vector = std::make_unique<CpuVector>();
   vector->size = slice.num_rows * slice.num_cols;
-  vector->values.assign(static_cast<size_t>((vector->size + 15) / 16 * 16), 0.0f);
-  std::vector<char> raw;
-  read_rows(slice, 0, slice.num_rows, DType::kF32, raw, reinterpret_cast<char*>(vector->values.data()));
+  vector->values = read_floats(slice);
+  vector->values.resize((vector->values.size() + 15) / 16 * 16, 0.0f);
   if (progress) progress(vector->size * static_cast<int64_t>(dtype_size(slice.tensor->dtype)));
   return vector;
 }
@@ -261,7 +82,7 @@ void gather_row(const CpuMatrix& matrix, int64_t row, float* out) {
   const char* data = matrix.data.as<char>() + panel * kPanelFeatures * matrix.padded_k * static_cast<int64_t>(dtype_size(matrix.dtype));
   for (int64_t k = 0; k < matrix.cols; ++k) {
     const int64_t i = matrix.dtype == DType::kBf16 ? (k / 2 * kPanelFeatures + lane) * 2 + k % 2 : k * kPanelFeatures + lane;
-    out[k] = element(matrix.dtype, data, i);
+    out[k] = element_at(matrix.dtype, data, i);
   }
 }
 

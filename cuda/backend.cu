@@ -1,0 +1,516 @@
+#include "cuda/backend.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <vector>
+
+#include "cuda/kernels.h"
+#include "cuda/memory.h"
+#include "cuda/weights.h"
+#include "native/base/check.h"
+
+namespace capstan::cuda {
+namespace {
+
+constexpr int kBlockSize = 64;  // preferred, and what others are multiples of: tiles of keys lie in one block
+constexpr int kTokenPad = 64;   // activations are read in tiles of up to this many tokens
+// Attention cuts the keys into chunks while there are fewer warps than this.
+constexpr int kWantedWarps = 1024;
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(const CudaBackendOptions& options, std::unique_ptr<Comm> comm) : device_(options.device), dtype_(options.weight_dtype), comm_(std::move(comm)) {
+    if (dtype_ == DType::kF32) throw Error(ErrorCode::kInvalidArgument, "dtype: expected bf16 or f16 on CUDA, got f32");
+    check(cudaSetDevice(device_), "choosing the device");
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
+    info_.name = "cuda";
+    info_.isa = "mma";
+    info_.depth = 1;
+    info_.preferred_block_size = info_.block_size_multiple = kBlockSize;
+    info_.compute_dtype = dtype_;
+  }
+  ~CudaBackend() override {
+    if (is_device_lost()) return;
+    cudaSetDevice(device_);
+    cudaStreamSynchronize(stream_);
+    cudaStreamDestroy(stream_);
+  }
+
+  const BackendInfo& info() const override { return info_; }
+
+  std::unique_ptr<Matrix> load_matrix(const MatrixSource& source, const LoadProgress& progress) override {
+    return guarded([&] { return upload_matrix(source, dtype_, stream_, progress); });
+  }
+  std::unique_ptr<Vector> load_vector(const TensorSlice& slice, const LoadProgress& progress) override {
+    return guarded([&] { return upload_vector(slice, stream_, progress); });
+  }
+  int64_t kv_block_bytes(const DeviceModel& model, int block_size, DType) const override {
+    return model.num_layers * make_kv_layout(block_size, model.num_kv_heads, model.head_dim).block_elements() * 2;
+  }
+  int64_t available_bytes() const override {
+    size_t free = 0, total = 0;
+    check(cudaSetDevice(device_), "choosing the device");
+    check(cudaMemGetInfo(&free, &total), "asking for the memory left");
+    return static_cast<int64_t>(free);
+  }
+  void prepare(const DeviceModel& model, const DeviceLimits& limits) override {
+    guarded([&] { allocate(model, limits); });
+  }
+
+  void begin_step(const StepInput& step) override;
+  void embed(const Matrix& table) override;
+  void norm_qkv(int layer, const LayerWeights& weights) override;
+  void attention(int layer) override;
+  void output_residual(const LayerWeights& weights) override { row_parallel_residual(*weights.o_proj, attention_acts_); }
+  void norm_gate_up(const LayerWeights& weights) override;
+  void down_residual(const LayerWeights& weights) override { row_parallel_residual(*weights.down_proj, mlp_acts_); }
+  void lm_head(const Vector& norm, const Matrix& head, std::span<const int32_t> rows) override;
+  void sample(std::span<const SampleRow> rows, std::span<SampleResult> results) override;
+
+ private:
+  // Activations as operands of products, cut as the weights' K. What is never written stays zero.
+  struct Acts {
+    DeviceBuffer buffer;
+    DepthSplit split;
+  };
+  // What a rank shows the others.
+  struct Shown {
+    float* data;
+    cudaEvent_t shown;  // written
+    cudaEvent_t read;   // this rank has read the others'
+  };
+
+  template <class Work>
+  auto guarded(const Work& work) -> decltype(work()) {
+    if (is_device_lost()) throw Error(ErrorCode::kDeviceLost, "CUDA: the device was lost earlier; it cannot be used again in this process");
+    try {
+      check(cudaSetDevice(device_), "choosing the device");
+      return work();
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kDeviceLost) is_device_lost() = true;
+      throw;
+    }
+  }
+
+  void allocate(const DeviceModel& model, const DeviceLimits& limits);
+  Acts make_acts(int64_t rows, const DepthSplit& split, const char* purpose);
+  int world_size() const { return comm_ == nullptr ? 1 : comm_->world_size(); }
+  FloatType type() const { return dtype_ == DType::kBf16 ? FloatType::kBf16 : FloatType::kF16; }
+  static const CudaMatrix& of(const Matrix& matrix) { return static_cast<const CudaMatrix&>(matrix); }
+  static const float* of(const std::unique_ptr<Vector>& vector) { return vector == nullptr ? nullptr : static_cast<const CudaVector&>(*vector).device(); }
+
+  void norm_rows(const float* weight, const int32_t* rows, int num_rows);
+  void row_parallel_residual(const Matrix& weights, const Acts& acts);
+  std::array<Shown, 8> meet_ranks(float* data);
+  void part_ranks(const std::array<Shown, 8>& all);
+  // hidden += (or =) the sum of all ranks' partials.
+  void add_all_partials(const float* bias, bool replaces);
+  int64_t layer_elements() const { return limits_.num_blocks * layout_.block_elements(); }
+  void read_top_logprobs(const SampleRow& row, SampleResult& result);
+
+  const int device_;
+  const DType dtype_;
+  const std::unique_ptr<Comm> comm_;
+  cudaStream_t stream_ = nullptr;
+  BackendInfo info_;
+  DeviceModel model_;
+  DeviceLimits limits_;
+  KvLayout layout_;
+  int64_t qkv_stride_ = 0;
+
+  DeviceBuffer kv_;         // (num_layers, num_blocks) of layout_
+  DeviceBuffer hidden_;     // (max_num_tokens, hidden_size)
+  DeviceBuffer partial_;    // the same, of this rank alone
+  DeviceBuffer qkv_;        // (max_num_tokens, qkv_stride)
+  DeviceBuffer q_;          // (max_num_tokens, num_heads, k_dim)
+  DeviceBuffer rope_;       // (max_model_len, 2, rotary_dim / 2)
+  DeviceBuffer logits_;     // (max_num_seqs, vocab_size); rank 0's holds all columns
+  DeviceBuffer scores_;     // scratch of the same shape
+  DeviceBuffer outputs_;    // (max_num_seqs)
+  DeviceBuffer scratch_;    // of attention
+  Acts norm_acts_, attention_acts_, mlp_acts_;
+  std::unique_ptr<Staging> step_staging_, rows_staging_, sample_staging_;
+  Shown shown_{};  // to the other ranks, until they part
+  std::unique_ptr<Event> shown_event_, read_event_, sampled_;
+  std::vector<SampleOutput> read_outputs_;
+
+  // The step, on the device.
+  int num_tokens_ = 0, num_tiles_ = 0, max_chunks_ = 1, max_blocks_per_seq_ = 0;
+  const int32_t *ids_ = nullptr, *positions_ = nullptr, *slots_ = nullptr, *cu_seqlens_ = nullptr, *context_lens_ = nullptr, *block_tables_ = nullptr;
+  const AttentionTile* tiles_ = nullptr;
+  std::vector<AttentionTile> host_tiles_;
+  std::vector<SampleItem> host_items_;
+  std::vector<int32_t> host_words_;
+  int num_logit_rows_ = 0;
+};
+
+CudaBackend::Acts CudaBackend::make_acts(int64_t rows, const DepthSplit& split, const char* purpose) {
+  Acts acts{DeviceBuffer(static_cast<size_t>(round_up(rows, kTokenPad) * split.padded()) * 2, purpose), split};
+  check(cudaMemsetAsync(acts.buffer.as<void>(), 0, acts.buffer.bytes(), stream_), purpose);
+  return acts;
+}
+
+void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits) {
+  if (model.head_dim > 128) throw Error(ErrorCode::kUnsupportedModel, "CUDA: head size: expected at most 128, got " + std::to_string(model.head_dim));
+  if (limits.kv_cache_dtype != dtype_)
+    throw Error(ErrorCode::kInvalidArgument, std::string("kvCacheDtype: expected ") + dtype_name(dtype_) + ", the type computed in, on CUDA, got " + dtype_name(limits.kv_cache_dtype));
+  model_ = model;
+  limits_ = limits;
+  layout_ = make_kv_layout(limits.block_size, model.num_kv_heads, model.head_dim);
+  const int64_t rows = limits.max_num_tokens, seqs = limits.max_num_seqs;
+  const int64_t q_size = int64_t{model.num_heads} * model.head_dim, kv_size = int64_t{model.num_kv_heads} * model.head_dim;
+  qkv_stride_ = q_size + 2 * kv_size;
+  const auto floats = [](int64_t count, const char* purpose) { return DeviceBuffer(static_cast<size_t>(count) * sizeof(float), purpose); };
+  hidden_ = floats(rows * model.hidden_size, "the hidden states");
+  if (world_size() > 1) partial_ = floats(rows * model.hidden_size, "the hidden states of a rank");
+  qkv_ = floats(rows * qkv_stride_, "queries, keys and values");
+  q_ = DeviceBuffer(static_cast<size_t>(rows * model.num_heads * layout_.k_dim) * 2, "the queries");
+  logits_ = floats(seqs * model.vocab_size, "the logits");
+  scores_ = floats(seqs * model.vocab_size, "the scores");
+  outputs_ = DeviceBuffer(static_cast<size_t>(seqs) * sizeof(SampleOutput), "the samples");
+  norm_acts_ = make_acts(std::max(rows, seqs), split_depth(model.hidden_size, model.hidden_size, row_parallel_parts(model.hidden_size)), "the activations");
+  // The parts of a row-parallel layer are those of the whole model.
+  attention_acts_ = make_acts(rows, split_depth(q_size, q_size * world_size(), row_parallel_parts(q_size * world_size())), "the activations of attention");
+  mlp_acts_ = make_acts(rows, split_depth(model.intermediate_size, model.intermediate_size * world_size(), row_parallel_parts(model.intermediate_size * world_size())),
+                        "the activations of the MLP");
+  rope_ = DeviceBuffer(model.rope_table.size() * sizeof(float), "the rotations");
+  check(cudaMemcpyAsync(rope_.as<void>(), model.rope_table.data(), rope_.bytes(), cudaMemcpyHostToDevice, stream_), "the rotations");
+  kv_ = DeviceBuffer(static_cast<size_t>(model.num_layers * layer_elements()) * 2, "the KV cache");
+
+  const int64_t blocks_per_seq = (model.max_model_len + limits.block_size - 1) / limits.block_size;
+  const int64_t group = model.num_heads / model.num_kv_heads;
+  const int64_t max_tiles = seqs + rows * group / 16;
+  step_staging_ = std::make_unique<Staging>(static_cast<size_t>(rows * 3 + seqs * (blocks_per_seq + 3) + max_tiles * 2 + 64) * sizeof(int32_t), "the step");
+  rows_staging_ = std::make_unique<Staging>(static_cast<size_t>(seqs + 4) * sizeof(int32_t), "the rows of a step");
+  // Per row: masks, and ids with counts or biases, each at most once per id.
+  sample_staging_ = std::make_unique<Staging>(static_cast<size_t>(seqs) * (sizeof(SampleItem) + static_cast<size_t>(model.vocab_size) * 28 + 64), "what sampling needs");
+  shown_event_ = std::make_unique<Event>();
+  read_event_ = std::make_unique<Event>();
+  sampled_ = std::make_unique<Event>();
+  read_outputs_.resize(static_cast<size_t>(seqs));
+  const int64_t chunk_items = kWantedWarps + 64;  // chunks are only cut while they are fewer
+  scratch_ = floats(chunk_items * 16 * (layout_.v_dim + 2), "the scratch of attention");
+  check(cudaStreamSynchronize(stream_), "the preparation");
+}
+
+void CudaBackend::begin_step(const StepInput& step) {
+  check_step(step, model_, limits_);
+  guarded([&] {
+    num_tokens_ = static_cast<int>(step.input_ids.size());
+    max_blocks_per_seq_ = step.max_blocks_per_seq;
+    const int group = model_.num_heads / model_.num_kv_heads;
+    host_tiles_.clear();
+    int longest = 0;
+    for (size_t seq = 0; seq < step.context_lens.size(); ++seq) {
+      const int count = (step.cu_seqlens_q[seq + 1] - step.cu_seqlens_q[seq]) * group;
+      for (int row = 0; row < count; row += 16) host_tiles_.push_back({static_cast<int32_t>(seq), row});
+      longest = std::max(longest, step.context_lens[seq]);
+    }
+    num_tiles_ = static_cast<int>(host_tiles_.size());
+    const int chunks = (longest + kChunk - 1) / kChunk;
+    max_chunks_ = num_tiles_ * model_.num_kv_heads * chunks <= kWantedWarps ? chunks : 1;
+
+    step_staging_->begin();
+    ids_ = step_staging_->add(step.input_ids.data(), step.input_ids.size());
+    positions_ = step_staging_->add(step.positions.data(), step.positions.size());
+    slots_ = step_staging_->add(step.slot_mapping.data(), step.slot_mapping.size());
+    cu_seqlens_ = step_staging_->add(step.cu_seqlens_q.data(), step.cu_seqlens_q.size());
+    context_lens_ = step_staging_->add(step.context_lens.data(), step.context_lens.size());
+    block_tables_ = step_staging_->add(step.block_tables.data(), step.block_tables.size());
+    tiles_ = step_staging_->add(host_tiles_.data(), host_tiles_.size());
+    step_staging_->send(stream_);
+  });
+}
+
+void CudaBackend::embed(const Matrix& table) {
+  guarded([&] {
+    EmbedArgs args;
+    args.type = type();
+    args.table = of(table).device;
+    args.vocab_begin = model_.vocab_begin;
+    args.ids = ids_;
+    args.num_tokens = num_tokens_;
+    args.hidden_size = model_.hidden_size;
+    args.hidden = world_size() > 1 ? partial_.as<float>() : hidden_.as<float>();
+    launch_embed(args, stream_);
+    if (world_size() > 1) add_all_partials(nullptr, true);
+  });
+}
+
+void CudaBackend::norm_rows(const float* weight, const int32_t* rows, int num_rows) {
+  NormArgs args;
+  args.type = type();
+  args.hidden = hidden_.as<float>();
+  args.rows = rows;
+  args.num_rows = num_rows;
+  args.hidden_size = model_.hidden_size;
+  args.weight = weight;
+  args.eps = model_.rms_norm_eps;
+  args.split = norm_acts_.split;
+  args.acts = norm_acts_.buffer.as<uint16_t>();
+  launch_norm(args, stream_);
+}
+
+void CudaBackend::norm_qkv(int layer, const LayerWeights& weights) {
+  guarded([&] {
+    norm_rows(of(weights.input_norm), nullptr, num_tokens_);
+    GemmArgs gemm;
+    gemm.type = type();
+    gemm.weights = of(*weights.qkv_proj).device;
+    gemm.acts = norm_acts_.buffer.as<uint16_t>();
+    gemm.num_tokens = num_tokens_;
+    gemm.out = qkv_.as<float>();
+    gemm.out_stride = qkv_stride_;
+    launch_gemm(gemm, stream_);
+
+    QkvArgs args;
+    args.type = type();
+    args.qkv = qkv_.as<float>();
+    args.qkv_stride = qkv_stride_;
+    args.num_tokens = num_tokens_;
+    args.num_heads = model_.num_heads;
+    args.q_norm = of(weights.q_norm);
+    args.k_norm = of(weights.k_norm);
+    args.eps = model_.rms_norm_eps;
+    args.rope = rope_.as<float>();
+    args.rotary_dim = model_.rotary_dim;
+    args.positions = positions_;
+    args.slots = slots_;
+    args.layout = layout_;
+    args.cache = kv_.as<uint16_t>() + layer * layer_elements();
+    args.q = q_.as<uint16_t>();
+    launch_qkv(args, stream_);
+  });
+}
+
+void CudaBackend::attention(int layer) {
+  guarded([&] {
+    AttentionArgs args;
+    args.type = type();
+    args.q = q_.as<uint16_t>();
+    args.num_heads = model_.num_heads;
+    args.layout = layout_;
+    args.cache = kv_.as<uint16_t>() + layer * layer_elements();
+    args.tiles = tiles_;
+    args.num_tiles = num_tiles_;
+    args.cu_seqlens_q = cu_seqlens_;
+    args.context_lens = context_lens_;
+    args.block_tables = block_tables_;
+    args.max_blocks_per_seq = max_blocks_per_seq_;
+    args.window = model_.sliding_windows.empty() ? 0 : model_.sliding_windows[static_cast<size_t>(layer)];
+    args.scale = model_.attention_scale;
+    args.num_chunks = max_chunks_;
+    args.scratch = scratch_.as<float>();
+    args.split = attention_acts_.split;
+    args.acts = attention_acts_.buffer.as<uint16_t>();
+    CAPSTAN_CHECK(args.num_chunks == 1 || static_cast<size_t>(attention_scratch_floats(args)) * sizeof(float) <= scratch_.bytes());
+    launch_attention(args, stream_);
+  });
+}
+
+void CudaBackend::row_parallel_residual(const Matrix& weights, const Acts& acts) {
+  guarded([&] {
+    GemmArgs gemm;
+    gemm.type = type();
+    gemm.weights = of(weights).device;
+    gemm.acts = acts.buffer.as<uint16_t>();
+    gemm.num_tokens = num_tokens_;
+    gemm.out_stride = model_.hidden_size;
+    const float* bias = gemm.weights.bias;
+    if (world_size() == 1) {
+      gemm.output = GemmOutput::kResidual;
+      gemm.out = hidden_.as<float>();
+      return launch_gemm(gemm, stream_);
+    }
+    gemm.weights.bias = nullptr;
+    gemm.out = partial_.as<float>();
+    launch_gemm(gemm, stream_);
+    add_all_partials(bias, false);
+  });
+}
+
+// Ranks meet twice: when all have enqueued what the others wait for, and when all have enqueued their reading of it.
+std::array<CudaBackend::Shown, 8> CudaBackend::meet_ranks(float* data) {
+  shown_event_->record(stream_);
+  shown_ = {data, shown_event_->get(), read_event_->get()};
+  void* const* published = comm_->exchange(&shown_);
+  std::array<Shown, 8> all{};
+  for (int rank = 0; rank < world_size(); ++rank) {
+    all[static_cast<size_t>(rank)] = *static_cast<const Shown*>(published[rank]);
+    check(cudaStreamWaitEvent(stream_, all[static_cast<size_t>(rank)].shown, 0), "waiting for a rank");
+  }
+  return all;
+}
+
+void CudaBackend::part_ranks(const std::array<Shown, 8>& all) {
+  read_event_->record(stream_);
+  comm_->barrier();
+  for (int rank = 0; rank < world_size(); ++rank) check(cudaStreamWaitEvent(stream_, all[static_cast<size_t>(rank)].read, 0), "waiting for a rank");
+  comm_->barrier();  // nobody records an event again before all wait for it
+}
+
+void CudaBackend::add_all_partials(const float* bias, bool replaces) {
+  const std::array<Shown, 8> all = meet_ranks(partial_.as<float>());
+  AddPartialsArgs args;
+  args.hidden = hidden_.as<float>();
+  args.world_size = world_size();
+  args.bias = bias;
+  args.num_tokens = num_tokens_;
+  args.hidden_size = model_.hidden_size;
+  args.replaces = replaces;
+  for (int rank = 0; rank < world_size(); ++rank) args.partials[rank] = all[static_cast<size_t>(rank)].data;
+  launch_add_partials(args, stream_);
+  part_ranks(all);
+}
+
+void CudaBackend::norm_gate_up(const LayerWeights& weights) {
+  guarded([&] {
+    norm_rows(of(weights.post_attention_norm), nullptr, num_tokens_);
+    GemmArgs gemm;
+    gemm.type = type();
+    gemm.output = GemmOutput::kGated;
+    gemm.weights = of(*weights.gate_up_proj).device;
+    gemm.acts = norm_acts_.buffer.as<uint16_t>();
+    gemm.num_tokens = num_tokens_;
+    gemm.gated = mlp_acts_.buffer.as<uint16_t>();
+    gemm.gated_split = mlp_acts_.split;
+    gemm.activation = model_.activation;
+    launch_gemm(gemm, stream_);
+  });
+}
+
+void CudaBackend::lm_head(const Vector& norm, const Matrix& head, std::span<const int32_t> rows) {
+  guarded([&] {
+    num_logit_rows_ = static_cast<int>(rows.size());
+    CAPSTAN_CHECK(num_logit_rows_ > 0 && num_logit_rows_ <= limits_.max_num_seqs);
+    for (const int32_t row : rows) CAPSTAN_CHECK(row >= 0 && row < num_tokens_);
+    rows_staging_->begin();
+    const int32_t* device_rows = rows_staging_->add(rows.data(), rows.size());
+    rows_staging_->send(stream_);
+    norm_rows(static_cast<const CudaVector&>(norm).device(), device_rows, num_logit_rows_);
+
+    // Every rank writes its columns of rank 0's array, which rank 0 reads only then.
+    std::array<Shown, 8> all{};
+    if (world_size() > 1) all = meet_ranks(logits_.as<float>());
+    float* logits = world_size() > 1 ? all[0].data : logits_.as<float>();
+    GemmArgs gemm;
+    gemm.type = type();
+    gemm.weights = of(head).device;
+    gemm.acts = norm_acts_.buffer.as<uint16_t>();
+    gemm.num_tokens = num_logit_rows_;
+    gemm.out = logits + model_.vocab_begin;
+    gemm.out_stride = model_.vocab_size;
+    launch_gemm(gemm, stream_);
+    if (world_size() > 1) part_ranks(all);
+  });
+}
+
+void CudaBackend::sample(std::span<const SampleRow> rows, std::span<SampleResult> results) {
+  CAPSTAN_CHECK(rows.size() == results.size() && rows.size() <= static_cast<size_t>(limits_.max_num_seqs));
+  guarded([&] {
+    host_items_.clear();
+    host_words_.clear();
+    const auto range = [&](auto&& write) {
+      const auto begin = static_cast<int32_t>(host_words_.size());
+      const int32_t count = write();
+      return SampleItem::Range{begin, count};
+    };
+    const auto ids = [&](std::span<const int32_t> from) {
+      return range([&] {
+        host_words_.insert(host_words_.end(), from.begin(), from.end());
+        return static_cast<int32_t>(from.size());
+      });
+    };
+    for (const SampleRow& row : rows) {
+      CAPSTAN_CHECK(row.logits_row >= 0 && row.logits_row < num_logit_rows_);
+      SampleItem item;
+      item.logits_row = row.logits_row;
+      item.target_id = row.target_id;
+      item.wants_sample = row.wants_sample ? 1 : 0;
+      item.num_logprobs = row.num_logprobs > kMaxTopLogprobs ? 0 : row.num_logprobs;
+      item.temperature = row.temperature;
+      item.top_k = row.top_k;
+      item.top_p = row.top_p;
+      item.min_p = row.min_p;
+      item.presence_penalty = row.presence_penalty;
+      item.frequency_penalty = row.frequency_penalty;
+      item.repetition_penalty = row.repetition_penalty;
+      item.seed_low = static_cast<uint32_t>(row.seed);
+      item.seed_high = static_cast<uint32_t>(row.seed >> 32);
+      item.position = row.position;
+      item.choice_idx = row.choice_idx;
+      if (row.repetition_penalty != 1.0f) item.prompt_ids = ids(row.counts.prompt_ids);
+      if (row.repetition_penalty != 1.0f || row.presence_penalty != 0 || row.frequency_penalty != 0)
+        item.completion_counts = range([&] {
+          for (const auto& [id, times] : row.counts.completion_counts) host_words_.insert(host_words_.end(), {id, times});
+          return static_cast<int32_t>(row.counts.completion_counts.size());
+        });
+      item.logit_bias = range([&] {
+        for (const auto& [id, bias] : row.logit_bias) host_words_.insert(host_words_.end(), {id, std::bit_cast<int32_t>(bias)});
+        return static_cast<int32_t>(row.logit_bias.size());
+      });
+      item.banned_ids = ids(row.banned_ids);
+      item.allowed_mask = range([&] {
+        for (const uint32_t word : row.allowed_mask) host_words_.push_back(static_cast<int32_t>(word));
+        return static_cast<int32_t>(row.allowed_mask.size());
+      });
+      host_items_.push_back(item);
+    }
+    sample_staging_->begin();
+    SampleArgs args;
+    args.logits = logits_.as<float>();
+    args.vocab_size = model_.vocab_size;
+    args.num_token_ids = model_.num_token_ids;
+    args.items = sample_staging_->add(host_items_.data(), host_items_.size());
+    args.num_items = static_cast<int>(rows.size());
+    args.words = sample_staging_->add(host_words_.data(), host_words_.size());
+    args.scores = scores_.as<float>();
+    args.outputs = outputs_.as<SampleOutput>();
+    sample_staging_->send(stream_);
+    launch_sample(args, stream_);
+    check(cudaMemcpyAsync(read_outputs_.data(), outputs_.as<void>(), rows.size() * sizeof(SampleOutput), cudaMemcpyDeviceToHost, stream_), "reading the samples");
+    sampled_->record(stream_);
+    sampled_->wait();
+
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const SampleOutput& output = read_outputs_[i];
+      SampleResult& result = results[i];
+      result.has_numeric_error = output.num_top < 0;
+      result.top.clear();
+      if (result.has_numeric_error) continue;
+      result.token_id = output.token_id;
+      if (rows[i].num_logprobs < 0) continue;
+      result.logprob = output.logprob;
+      result.rank = output.rank;
+      for (int top = 0; top < output.num_top; ++top) result.top.push_back({output.top_ids[top], output.top_logprobs[top]});
+      if (rows[i].num_logprobs > kMaxTopLogprobs) read_top_logprobs(rows[i], result);
+    }
+  });
+}
+
+// More alternatives than the device sorts: the whole row comes to the host.
+void CudaBackend::read_top_logprobs(const SampleRow& row, SampleResult& result) {
+  std::vector<float> logits(static_cast<size_t>(model_.vocab_size));
+  check(cudaMemcpyAsync(logits.data(), logits_.as<float>() + row.logits_row * model_.vocab_size, logits.size() * sizeof(float), cudaMemcpyDeviceToHost, stream_), "reading logits");
+  check(cudaStreamSynchronize(stream_), "reading logits");
+  const float normalizer = logits[static_cast<size_t>(result.token_id)] - result.logprob;
+  std::vector<int32_t> order(logits.size());
+  for (size_t id = 0; id < order.size(); ++id) order[id] = static_cast<int32_t>(id);
+  const size_t count = std::min(order.size(), static_cast<size_t>(row.num_logprobs));
+  std::partial_sort(order.begin(), order.begin() + static_cast<ptrdiff_t>(count), order.end(), [&](int32_t a, int32_t b) {
+    const float first = logits[static_cast<size_t>(a)], second = logits[static_cast<size_t>(b)];
+    return first > second || (first == second && a < b);
+  });
+  for (size_t i = 0; i < count; ++i) result.top.push_back({order[i], logits[static_cast<size_t>(order[i])] - normalizer});
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cuda_backend(const CudaBackendOptions& options, std::unique_ptr<Comm> comm) {
+  if (is_device_lost()) throw Error(ErrorCode::kDeviceLost, "CUDA: the device was lost earlier; it cannot be used again in this process");
+  return std::make_unique<CudaBackend>(options, std::move(comm));
+}
+
+}  // namespace capstan::cuda

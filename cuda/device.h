@@ -1,0 +1,149 @@
+#pragma once
+// The language and runtime of CUDA, or their twins on the host (test/native/cuda_host), and what all kernels use of them. Every instruction that C++ has
+// no word for is a function here with its twin beside it; kernels contain no inline assembly.
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#include <cuda_runtime.h>
+#else
+#include "cuda_host.h"
+#endif
+
+namespace capstan::cuda {
+
+constexpr int kWarpSize = 32;
+
+// The block's shared memory, all of it dynamic.
+__device__ __forceinline__ unsigned char* shared_memory() {
+#if defined(__CUDACC__)
+  extern __shared__ __align__(128) unsigned char shared[];
+  return shared;
+#else
+  return cuda_host::place.shared;
+#endif
+}
+
+__device__ __forceinline__ int lane_id() { return static_cast<int>(threadIdx.x) % kWarpSize; }
+__device__ __forceinline__ int warp_id() { return static_cast<int>(threadIdx.x) / kWarpSize; }
+
+// ---- number types -----------------------------------------------------------------------------------------------------------------------
+
+// 16-bit floats travel as bits. T is one of these.
+struct Bf16 {
+  static constexpr bool kIsBf16 = true;
+};
+struct F16 {
+  static constexpr bool kIsBf16 = false;
+};
+
+#if defined(__CUDACC__)
+template <class T>
+__device__ __forceinline__ float to_float(uint16_t bits) {
+  if constexpr (T::kIsBf16) return __uint_as_float(static_cast<uint32_t>(bits) << 16);
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+  return value;
+}
+// Round to nearest even. Two values in one register, the first in the low half.
+template <class T>
+__device__ __forceinline__ uint32_t to_bits_pair(float low, float high) {
+  uint32_t bits;
+  if constexpr (T::kIsBf16)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+  else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+  return bits;
+}
+#else
+}  // namespace capstan::cuda
+#include "native/base/number.h"
+namespace capstan::cuda {
+template <class T>
+inline float to_float(uint16_t bits) {
+  return T::kIsBf16 ? bf16_to_float(bits) : f16_to_float(bits);
+}
+template <class T>
+inline uint32_t to_bits_pair(float low, float high) {
+  const auto bits = [](float value) -> uint32_t { return T::kIsBf16 ? float_to_bf16(value) : float_to_f16(value); };
+  return bits(low) | bits(high) << 16;
+}
+#endif
+
+template <class T>
+__device__ __forceinline__ uint16_t to_bits(float value) {
+  return static_cast<uint16_t>(to_bits_pair<T>(value, 0.0f));
+}
+
+// ---- memory -----------------------------------------------------------------------------------------------------------------------------
+
+// 16 bytes that are read once: they pass the first-level cache by.
+__device__ __forceinline__ uint4 load_streaming(const uint4* from) {
+#if defined(__CUDACC__)
+  uint4 value;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w) : "l"(from));
+  return value;
+#else
+  return *from;
+#endif
+}
+
+// ---- warps ------------------------------------------------------------------------------------------------------------------------------
+
+// The same bits in all lanes, in a fixed order.
+__device__ __forceinline__ float warp_sum(float value) {
+  for (int bits = 16; bits > 0; bits /= 2) value += __shfl_xor_sync(0xffffffffu, value, bits);
+  return value;
+}
+__device__ __forceinline__ float warp_max(float value) {
+  for (int bits = 16; bits > 0; bits /= 2) value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, bits));
+  return value;
+}
+
+// ---- matrix instructions ------------------------------------------------------------------------------------------------------------------
+//
+// c (16, 8) += a (16, 16) · b (16, 8), f32 sums. With g = lane / 4 and t = lane % 4 (PTX manual, mma.m16n8k16):
+//   a[0] = (g, 2t..)  a[1] = (g + 8, 2t..)  a[2] = (g, 2t + 8..)  a[3] = (g + 8, 2t + 8..)     two neighbours of a row in each register
+//   b[0] = (2t.., g)  b[1] = (2t + 8.., g)                                                     two neighbours of a column
+//   c[0..1] = (g, 2t..)  c[2..3] = (g + 8, 2t..)
+template <class T>
+__device__ __forceinline__ void mma_m16n8k16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+#if defined(__CUDACC__)
+  if constexpr (T::kIsBf16)
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  else
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+  struct Payload {
+    float (&c)[4];
+    const uint32_t (&a)[4];
+    const uint32_t (&b)[2];
+  } mine{c, a, b};
+  cuda_host::meet_warp("mma_m16n8k16", &mine, [](void* const* lanes) {
+    float a_matrix[16][16], b_matrix[16][8];
+    for (int lane = 0; lane < 32; ++lane) {
+      const auto& from = *static_cast<const Payload*>(lanes[lane]);
+      const int g = lane / 4, t = lane % 4;
+      for (int half = 0; half < 2; ++half) {
+        for (int r = 0; r < 4; ++r) a_matrix[g + r % 2 * 8][2 * t + r / 2 * 8 + half] = to_float<T>(static_cast<uint16_t>(from.a[r] >> 16 * half));
+        for (int r = 0; r < 2; ++r) b_matrix[2 * t + r * 8 + half][g] = to_float<T>(static_cast<uint16_t>(from.b[r] >> 16 * half));
+      }
+    }
+    for (int lane = 0; lane < 32; ++lane) {
+      auto& to = *static_cast<Payload*>(lanes[lane]);
+      const int g = lane / 4, t = lane % 4;
+      for (int r = 0; r < 4; ++r) {
+        // NOTE: the order within one instruction is the hardware's own; in double it has no say.
+        double sum = 0;
+        for (int k = 0; k < 16; ++k) sum += static_cast<double>(a_matrix[g + r / 2 * 8][k]) * b_matrix[k][2 * t + r % 2];
+        to.c[r] = static_cast<float>(to.c[r] + sum);
+      }
+    }
+  });
+#endif
+}
+
+}  // namespace capstan::cuda

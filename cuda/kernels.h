@@ -1,0 +1,170 @@
+#pragma once
+// The launchers of the kernels. Pointers are to device memory unless said otherwise; every launcher checks what a kernel relies on and returns at once.
+// 16-bit floats are of the type named by `type`, weights and activations alike.
+#include <cstdint>
+
+#include "cuda/device.h"
+#include "cuda/layout.h"
+#include "native/backend/backend.h"
+
+namespace capstan::cuda {
+
+enum class FloatType : uint8_t { kBf16, kF16 };
+
+// Weights as load.h packs them: (rows up to a multiple of 16, split.padded()) in the order of weight_index.
+struct DeviceMatrix {
+  const uint16_t* data = nullptr;
+  const float* bias = nullptr;  // (rows) or null; gates and ups as the rows lie
+  int64_t rows = 0;
+  DepthSplit split;
+};
+
+// hidden (num_tokens, hidden_size) = rows of the table; zeros for ids that another rank has. id < 0: the row gets zeros.
+struct EmbedArgs {
+  FloatType type = FloatType::kBf16;
+  DeviceMatrix table;
+  int64_t vocab_begin = 0;
+  const int32_t* ids = nullptr;  // (num_tokens)
+  int num_tokens = 0;
+  int64_t hidden_size = 0;
+  float* hidden = nullptr;
+};
+void launch_embed(const EmbedArgs& args, cudaStream_t stream);
+
+// acts (num_rows, K) = rms_norm of the given rows of hidden, as operands.
+struct NormArgs {
+  FloatType type = FloatType::kBf16;
+  const float* hidden = nullptr;  // (…, hidden_size)
+  const int32_t* rows = nullptr;  // (num_rows) or null: all in order
+  int num_rows = 0;
+  int64_t hidden_size = 0;
+  const float* weight = nullptr;  // (hidden_size)
+  float eps = 0;
+  DepthSplit split;
+  uint16_t* acts = nullptr;
+};
+void launch_norm(const NormArgs& args, cudaStream_t stream);
+
+// acts (num_tokens, K) · weightsᵀ + bias.
+enum class GemmOutput : uint8_t {
+  kStore,     // out[token][row] =
+  kResidual,  // out[token][row] +=
+  kGated,     // gated[token][row / 2] = activation(gate) * up, as operands; rows are 8 gates, 8 ups, …
+};
+struct GemmArgs {
+  FloatType type = FloatType::kBf16;
+  GemmOutput output = GemmOutput::kStore;
+  DeviceMatrix weights;
+  const uint16_t* acts = nullptr;
+  int num_tokens = 0;
+  float* out = nullptr;
+  int64_t out_stride = 0;
+  uint16_t* gated = nullptr;
+  DepthSplit gated_split;
+  Activation activation = Activation::kSilu;
+};
+void launch_gemm(const GemmArgs& args, cudaStream_t stream);
+
+// hidden += tree over ranks of partials + bias.
+struct AddPartialsArgs {
+  float* hidden = nullptr;
+  const float* partials[8] = {};
+  int world_size = 0;
+  const float* bias = nullptr;
+  int num_tokens = 0;
+  int64_t hidden_size = 0;
+  bool replaces = false;  // hidden = instead of +=
+};
+void launch_add_partials(const AddPartialsArgs& args, cudaStream_t stream);
+
+// q, k, v of each token: QK norm, rotation; q (num_tokens, num_heads, k_dim) stays, k and v go to the cache. slot < 0: nothing is written there.
+struct QkvArgs {
+  FloatType type = FloatType::kBf16;
+  const float* qkv = nullptr;  // (num_tokens, qkv_stride)
+  int64_t qkv_stride = 0;
+  int num_tokens = 0;
+  int num_heads = 0;
+  const float* q_norm = nullptr;  // (head_dim) or null
+  const float* k_norm = nullptr;
+  float eps = 0;
+  const float* rope = nullptr;  // (max_model_len, 2, rotary_dim / 2)
+  int rotary_dim = 0;
+  const int32_t* positions = nullptr;
+  const int32_t* slots = nullptr;
+  KvLayout layout;
+  uint16_t* cache = nullptr;  // of the layer
+  uint16_t* q = nullptr;
+};
+void launch_qkv(const QkvArgs& args, cudaStream_t stream);
+
+// Rows of attention: (token, query head of the group) pairs of one sequence, 16 to a tile.
+struct AttentionTile {
+  int32_t seq = 0;
+  int32_t first_row = 0;  // within the sequence: token * group + head
+};
+struct AttentionArgs {
+  FloatType type = FloatType::kBf16;
+  const uint16_t* q = nullptr;
+  int num_heads = 0;
+  KvLayout layout;
+  const uint16_t* cache = nullptr;
+  const AttentionTile* tiles = nullptr;  // (num_tiles)
+  int num_tiles = 0;
+  const int32_t* cu_seqlens_q = nullptr;
+  const int32_t* context_lens = nullptr;
+  const int32_t* block_tables = nullptr;
+  int max_blocks_per_seq = 0;
+  int window = 0;  // 0 = all positions
+  float scale = 0;
+  int num_chunks = 1;          // of kChunk keys each; 1: every warp goes over all of them
+  float* scratch = nullptr;    // (num_tiles, num_kv_heads, num_chunks, 16, v_dim + 2) with num_chunks > 1
+  DepthSplit split;            // of num_heads * head_dim
+  uint16_t* acts = nullptr;    // out, as operands
+};
+void launch_attention(const AttentionArgs& args, cudaStream_t stream);
+int64_t attention_scratch_floats(const AttentionArgs& args);
+
+// One row to sample: SampleRow (backend.h) with its lists as ranges of `words`.
+struct SampleItem {
+  int32_t logits_row = 0;
+  int32_t target_id = -1;     // with wants_sample 0
+  int32_t wants_sample = 1;
+  int32_t num_logprobs = -1;  // at most kMaxTopLogprobs
+  float temperature = 1, top_p = 1, min_p = 0;
+  int32_t top_k = 0;
+  float presence_penalty = 0, frequency_penalty = 0, repetition_penalty = 1;
+  uint32_t seed_low = 0, seed_high = 0, position = 0, choice_idx = 0;
+  struct Range {
+    int32_t begin = 0, count = 0;
+  };
+  Range prompt_ids;         // ascending
+  Range completion_counts;  // (id, times) pairs, ascending
+  Range logit_bias;         // (id, bits of the bias) pairs
+  Range banned_ids;
+  Range allowed_mask;       // words of 32 ids; none = all
+};
+
+constexpr int kMaxTopLogprobs = 64;
+
+struct SampleOutput {
+  int32_t token_id = -1;
+  int32_t rank = 0;
+  float logprob = 0;
+  int32_t num_top = 0;  // -1: NaN, Inf or nothing left to draw from
+  int32_t top_ids[kMaxTopLogprobs];
+  float top_logprobs[kMaxTopLogprobs];
+};
+
+struct SampleArgs {
+  const float* logits = nullptr;  // (…, vocab_size)
+  int64_t vocab_size = 0;
+  int64_t num_token_ids = 0;
+  const SampleItem* items = nullptr;  // (num_items)
+  int num_items = 0;
+  const int32_t* words = nullptr;
+  float* scores = nullptr;        // (num_items, vocab_size) scratch
+  SampleOutput* outputs = nullptr;
+};
+void launch_sample(const SampleArgs& args, cudaStream_t stream);
+
+}  // namespace capstan::cuda

@@ -1,0 +1,35 @@
+#pragma once
+// Launches, and errors of the runtime.
+#include <string>
+#include <type_traits>
+
+#include "cuda/device.h"
+#include "native/base/error.h"
+
+namespace capstan::cuda {
+
+// Any error of the runtime but "out of memory" leaves the device unusable for this process.
+inline void check(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  const bool is_memory = error == cudaErrorMemoryAllocation;
+  throw Error(is_memory ? ErrorCode::kOutOfMemory : ErrorCode::kDeviceLost, std::string("CUDA: ") + what + ": " + cudaGetErrorString(error));
+}
+
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream, Arguments&&... arguments) {
+#if defined(__CUDACC__)
+  constexpr size_t kWithoutAsking = 48 << 10;
+  if (shared_bytes > kWithoutAsking)
+    check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)), "shared memory");
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), "launch");
+#else
+  cuda_host::enqueue(stream, [=] { cuda_host::run_grid(grid, block, shared_bytes, [&] { kernel(static_cast<Parameters>(arguments)...); }); });
+#endif
+}
+
+}  // namespace capstan::cuda

@@ -1,0 +1,85 @@
+#pragma once
+// Where elements lie: plain index arithmetic, for kernels, packing and tests.
+//
+// Operands of matrix instructions are kept in memory in the order in which a warp's lanes hold them (device.h, mma_m16n8k16), so that loads are 16 bytes a
+// lane, 512 contiguous bytes a warp, and need no shared memory. Weights are the side of 16 rows whatever the number of tokens.
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define CAPSTAN_BOTH __host__ __device__ __forceinline__
+#else
+#define CAPSTAN_BOTH inline
+#endif
+
+namespace capstan::cuda {
+
+constexpr int kTileRows = 16;    // features of a tile of weights
+constexpr int kTileTokens = 8;   // tokens of a tile of activations
+constexpr int kTileDepth = 32;   // K of both: two instructions
+constexpr int kMaxParts = 8;
+
+CAPSTAN_BOTH constexpr int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+// How K is cut: every product is `parts` chains, which a binary tree adds (architecture, contract 3), each padded with zeros to whole tiles.
+struct DepthSplit {
+  int parts = 1;
+  int64_t part_cols = 0;    // of the matrix
+  int64_t padded_part = 0;  // in memory, a multiple of kTileDepth
+
+  CAPSTAN_BOTH int64_t padded() const { return parts * padded_part; }
+  CAPSTAN_BOTH int64_t place(int64_t k) const { return k / part_cols * padded_part + k % part_cols; }
+};
+
+// `total_parts` is P of the whole matrix (row_parallel_parts); a rank holds cols / total_cols of it.
+CAPSTAN_BOTH DepthSplit split_depth(int64_t cols, int64_t total_cols, int total_parts) {
+  const int64_t part_cols = total_cols / total_parts;
+  return {static_cast<int>(cols / part_cols), part_cols, round_up(part_cols, kTileDepth)};
+}
+
+// Weights (rows, padded K): tiles of 16 rows, in each the K tiles one after the other; a tile is two instructions' A operands, 16 bytes a lane each.
+CAPSTAN_BOTH int64_t weight_index(int64_t row, int64_t k, int64_t padded_k) {
+  const int64_t tile = row / kTileRows, step = k / 16;
+  const int r = static_cast<int>(row % kTileRows), c = static_cast<int>(k % 16);
+  const int lane = r % 8 * 4 + c % 8 / 2;
+  const int element = c / 8 * 4 + r / 8 * 2 + c % 2;
+  return ((tile * (padded_k / 16) + step) * 32 + lane) * 8 + element;
+}
+
+// B operands (n, padded K): tiles of 8 n, in each the K tiles one after the other, 16 bytes a lane for two instructions. Activations (n = token), keys
+// (n = slot, K = dimension) and values (n = dimension, K = slot).
+CAPSTAN_BOTH int64_t operand_index(int64_t n, int64_t k, int64_t padded_k) {
+  const int64_t tile = n / 8, step = k / kTileDepth;
+  const int c = static_cast<int>(k % kTileDepth);
+  const int lane = static_cast<int>(n % 8) * 4 + c % 8 / 2;
+  const int element = c / 16 * 4 + c % 16 / 8 * 2 + c % 2;
+  return ((tile * (padded_k / kTileDepth) + step) * 32 + lane) * 8 + element;
+}
+
+// The KV cache of one layer: per block, per KV head, the keys (block_size, k_dim) as operands, then the values (v_dim, block_size) as operands.
+struct KvLayout {
+  int block_size = 0;  // a multiple of 32
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  int k_dim = 0;       // head_dim up to a multiple of 32, zeros behind it
+  int v_dim = 0;       // head_dim up to a multiple of 8, never read behind it
+
+  CAPSTAN_BOTH int64_t head_elements() const { return int64_t{block_size} * (k_dim + v_dim); }
+  CAPSTAN_BOTH int64_t block_elements() const { return num_kv_heads * head_elements(); }
+  CAPSTAN_BOTH int64_t keys_of(int64_t block, int kv_head) const { return block * block_elements() + kv_head * head_elements(); }
+  CAPSTAN_BOTH int64_t values_of(int64_t block, int kv_head) const { return keys_of(block, kv_head) + int64_t{block_size} * k_dim; }
+  CAPSTAN_BOTH int64_t key(int64_t slot, int kv_head, int dim) const {
+    return keys_of(slot / block_size, kv_head) + operand_index(slot % block_size, dim, k_dim);
+  }
+  CAPSTAN_BOTH int64_t value(int64_t slot, int kv_head, int dim) const {
+    return values_of(slot / block_size, kv_head) + operand_index(dim, slot % block_size, block_size);
+  }
+};
+
+CAPSTAN_BOTH KvLayout make_kv_layout(int block_size, int num_kv_heads, int head_dim) {
+  return {block_size, num_kv_heads, head_dim, static_cast<int>(round_up(head_dim, 32)), static_cast<int>(round_up(head_dim, 8))};
+}
+
+// Attention goes over the keys in chunks at absolute positions, so that a row's bits depend on its position and window alone.
+constexpr int kChunk = 256;
+
+}  // namespace capstan::cuda

@@ -1,0 +1,118 @@
+#include "cuda/weights.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "native/backend/panel_reader.h"
+#include "native/base/check.h"
+
+namespace capstan::cuda {
+namespace {
+
+// Panels travel in pieces of about this size.
+constexpr size_t kPieceBytes = 8 << 20;
+
+// Both halves of a pair are on the way: one is filled while the other is copied.
+class Uploader {
+ public:
+  Uploader(size_t bytes, cudaStream_t stream) : stream_(stream) {
+    for (void*& half : halves_) check(cudaMallocHost(&half, bytes), "the pinned memory of the upload");
+  }
+  ~Uploader() {
+    if (is_device_lost()) return;
+    cudaStreamSynchronize(stream_);
+    for (void* half : halves_) cudaFreeHost(half);
+  }
+  Uploader(const Uploader&) = delete;
+  Uploader& operator=(const Uploader&) = delete;
+
+  void* begin() {
+    turn_ ^= 1;
+    if (is_used_[turn_]) events_[turn_].wait();
+    return halves_[turn_];
+  }
+  void send(void* to, size_t bytes) {
+    check(cudaMemcpyAsync(to, halves_[turn_], bytes, cudaMemcpyHostToDevice, stream_), "copying weights to the device");
+    events_[turn_].record(stream_);
+    is_used_[turn_] = true;
+  }
+
+ private:
+  cudaStream_t stream_;
+  void* halves_[2] = {};
+  Event events_[2];
+  bool is_used_[2] = {};
+  int turn_ = 0;
+};
+
+// to (one tile) = rows (16, cols), in the order of weight_index.
+void pack_tile(const uint16_t* rows, const DepthSplit& split, uint16_t* to) {
+  const int64_t padded = split.padded();
+  std::fill(to, to + kTileRows * padded, uint16_t{0});
+  for (int part = 0; part < split.parts; ++part) {
+    const int64_t first = part * split.part_cols, place = part * split.padded_part;
+    for (int row = 0; row < kTileRows; ++row)
+      for (int64_t k = 0; k < split.part_cols; ++k) to[weight_index(row, place + k, padded)] = rows[row * split.parts * split.part_cols + first + k];
+  }
+}
+
+void upload(const void* from, size_t bytes, const DeviceBuffer& to, cudaStream_t stream) {
+  if (bytes == 0) return;
+  check(cudaMemcpyAsync(to.as<void>(), from, bytes, cudaMemcpyHostToDevice, stream), "copying to the device");
+  check(cudaStreamSynchronize(stream), "copying to the device");
+}
+
+}  // namespace
+
+DepthSplit split_of(const MatrixSource& source) {
+  const int64_t cols = source.slices[0].num_cols;
+  if (source.kind == MatrixKind::kColumn) return split_depth(cols, cols, row_parallel_parts(cols));
+  CAPSTAN_CHECK(num_local_parts(source) > 0);
+  return split_depth(cols, source.total_cols, row_parallel_parts(source.total_cols));
+}
+
+std::unique_ptr<CudaMatrix> upload_matrix(const MatrixSource& source, DType dtype, cudaStream_t stream, const LoadProgress& progress) {
+  check_source(source);
+  CAPSTAN_CHECK(dtype != DType::kF32);
+  auto matrix = std::make_unique<CudaMatrix>();
+  matrix->rows = num_features(source);
+  matrix->cols = source.slices[0].num_cols;
+  const DepthSplit split = split_of(source);
+  const int64_t num_panels = (matrix->rows + kPanelFeatures - 1) / kPanelFeatures;
+  const size_t panel_bytes = static_cast<size_t>(kPanelFeatures * split.padded()) * 2;
+  matrix->bytes = num_panels * static_cast<int64_t>(panel_bytes);
+  matrix->data = DeviceBuffer(static_cast<size_t>(matrix->bytes), "the weights");
+
+  const int64_t per_piece = std::clamp<int64_t>(static_cast<int64_t>(kPieceBytes / panel_bytes), 1, num_panels);
+  Uploader uploader(static_cast<size_t>(per_piece) * panel_bytes, stream);
+  PanelReader reader;
+  int64_t bytes_read = 0;
+  for (int64_t first = 0; first < num_panels; first += per_piece) {
+    const int64_t count = std::min(per_piece, num_panels - first);
+    auto* piece = static_cast<uint16_t*>(uploader.begin());
+    for (int64_t i = 0; i < count; ++i)
+      pack_tile(reinterpret_cast<const uint16_t*>(reader.read(source, first + i, dtype, matrix->cols, bytes_read)), split, piece + i * kPanelFeatures * split.padded());
+    uploader.send(matrix->data.as<char>() + static_cast<size_t>(first) * panel_bytes, static_cast<size_t>(count) * panel_bytes);
+    if (progress) progress(bytes_read);
+  }
+  const std::vector<float> bias = read_bias(source);
+  if (!bias.empty()) {
+    matrix->bias_data = DeviceBuffer(bias.size() * sizeof(float), "a bias");
+    upload(bias.data(), bias.size() * sizeof(float), matrix->bias_data, stream);
+  }
+  // Gates and ups share tiles evenly: their last tile may hold features that are not there, whose results nobody stores.
+  matrix->device = {matrix->data.as<uint16_t>(), matrix->bias_data.as<float>(), source.interleave_pairs ? num_panels * kPanelFeatures : matrix->rows, split};
+  return matrix;
+}
+
+std::unique_ptr<CudaVector> upload_vector(const TensorSlice& slice, cudaStream_t stream, const LoadProgress& progress) {
+  const std::vector<float> values = read_floats(slice);
+  auto vector = std::make_unique<CudaVector>();
+  vector->size = static_cast<int64_t>(values.size());
+  vector->data = DeviceBuffer(values.size() * sizeof(float), "a norm");
+  upload(values.data(), values.size() * sizeof(float), vector->data, stream);
+  if (progress) progress(vector->size * static_cast<int64_t>(dtype_size(slice.tensor->dtype)));
+  return vector;
+}
+
+}  // namespace capstan::cuda

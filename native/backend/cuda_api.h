@@ -1,0 +1,41 @@
+#pragma once
+// What `capstan_cuda.so` offers: one C function that returns this table. Nothing but plain data crosses before version and build agree; then the two
+// sides may share the contract's classes. No exception leaves these functions.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "native/backend/backend.h"
+#include "native/comm/comm.h"
+
+namespace capstan {
+
+constexpr uint32_t kCudaApiVersion = 1;
+constexpr const char* kCudaEntryName = "capstan_cuda_api";
+
+struct CudaBackendOptions {
+  int device = 0;  // as CUDA counts them
+  DType weight_dtype = DType::kBf16;
+};
+
+struct CudaApi {
+  uint32_t version;
+  const char* build_id;
+  // The number of devices that can be used; 0 with the reason in `reason`.
+  int (*num_devices)(char* reason, size_t size);
+  // A backend, owned by the caller, which takes `comm` (null = one rank); or null with the error's code and message.
+  Backend* (*make_backend)(const CudaBackendOptions* options, Comm* comm, int* code, char* message, size_t size);
+};
+
+using CudaEntry = const CudaApi* (*)();
+
+// Two sides with another id must not exchange classes: they differ in compiler or contract.
+inline std::string cuda_build_id() {
+  std::string id = __VERSION__;
+  for (const size_t size : {sizeof(DeviceModel), sizeof(DeviceLimits), sizeof(LayerWeights), sizeof(StepInput), sizeof(SampleRow), sizeof(SampleResult), sizeof(BackendInfo),
+                            sizeof(MatrixSource), sizeof(FileTensor)})
+    id += " " + std::to_string(size);
+  return id;
+}
+
+}  // namespace capstan

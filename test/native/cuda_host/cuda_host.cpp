@@ -1,0 +1,480 @@
+#include "test/native/cuda_host/cuda_host.h"
+
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#define CAPSTAN_ASAN 1
+#else
+#define CAPSTAN_ASAN 0
+#endif
+
+namespace capstan::cuda_host {
+
+thread_local ThreadPlace place;
+
+namespace {
+
+std::atomic<uint64_t> seed{1};
+std::atomic<int> skipped_barrier{-1};
+
+// ---- fibers ----------------------------------------------------------------------------------------------------------------------------
+
+constexpr size_t kStackBytes = 256 << 10;
+
+enum class State : uint8_t { kReady, kAtBarrier, kAtWarp, kDone };
+
+struct Fiber {
+  void* stack_pointer = nullptr;
+  char* stack = nullptr;
+  State state = State::kReady;
+  const char* where = "the beginning";
+  int num_barriers = 0;
+  dim3 thread;
+  void* fake_stack = nullptr;
+#if !defined(__x86_64__)
+  ucontext_t context;
+#endif
+};
+
+struct Warp {
+  unsigned num_arrived = 0;
+  void* payloads[32] = {};
+  const char* where = nullptr;
+};
+
+// Stacks are kept per thread of the host; blocks have at most 1,024 threads.
+struct Stacks {
+  std::vector<char*> all;
+  ~Stacks() {
+    for (char* stack : all) munmap(stack, kStackBytes);
+  }
+  char* get(size_t i) {
+    while (all.size() <= i) {
+      void* memory = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (memory == MAP_FAILED) throw std::runtime_error("cuda_host: no memory for the stacks of a block");
+      all.push_back(static_cast<char*>(memory));
+    }
+    return all[i];
+  }
+};
+thread_local Stacks stacks;
+
+struct Block;
+thread_local Block* current_block = nullptr;
+
+#if defined(__x86_64__)
+// Saves what a callee keeps, changes stacks, and restores.
+extern "C" void capstan_fiber_switch(void** save, void* load);
+asm(R"(
+.text
+.type capstan_fiber_switch, @function
+capstan_fiber_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size capstan_fiber_switch, .-capstan_fiber_switch
+)");
+#endif
+
+struct Block {
+  const std::function<void()>& kernel;
+  std::vector<Fiber> fibers;
+  std::vector<Warp> warps;
+  unsigned num_at_barrier = 0, num_alive = 0;
+  unsigned running = 0;
+  std::exception_ptr error;
+  uint64_t random;
+  void* main_stack_pointer = nullptr;
+  const void* main_stack_bottom = nullptr;
+  size_t main_stack_size = 0;
+  void* main_fake_stack = nullptr;
+#if !defined(__x86_64__)
+  ucontext_t main_context;
+#endif
+
+  Block(const std::function<void()>& kernel_, dim3 block, uint64_t random_) : kernel(kernel_), random(random_) {
+    const unsigned size = block.x * block.y * block.z;
+    if (size == 0 || size > 1024 || size % 32 != 0) throw std::runtime_error("cuda_host: a block has 32 to 1,024 threads, a multiple of 32");
+    fibers.resize(size);
+    warps.resize(size / 32);
+    num_alive = size;
+    for (unsigned i = 0; i < size; ++i) {
+      fibers[i].thread = {i % block.x, i / block.x % block.y, i / block.x / block.y};
+      start(fibers[i], i);
+    }
+  }
+
+  unsigned draw(unsigned count) {
+    random ^= random << 13;
+    random ^= random >> 7;
+    random ^= random << 17;
+    return static_cast<unsigned>((random >> 11) % count);
+  }
+
+  static void entry();
+
+  void start(Fiber& fiber, unsigned i) {
+    fiber.stack = stacks.get(i);
+#if defined(__x86_64__)
+    auto* top = reinterpret_cast<void**>(fiber.stack + kStackBytes);
+    *--top = nullptr;  // keeps the stack aligned as after a call
+    *--top = reinterpret_cast<void*>(&Block::entry);
+    for (int r = 0; r < 6; ++r) *--top = nullptr;
+    fiber.stack_pointer = top;
+#else
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = fiber.stack;
+    fiber.context.uc_stack.ss_size = kStackBytes;
+    fiber.context.uc_link = nullptr;
+    makecontext(&fiber.context, &Block::entry, 0);
+#endif
+  }
+
+  void resume(unsigned i) {
+    Fiber& fiber = fibers[i];
+    running = i;
+    place.thread = fiber.thread;
+#if CAPSTAN_ASAN
+    __sanitizer_start_switch_fiber(&main_fake_stack, fiber.stack, kStackBytes);
+#endif
+#if defined(__x86_64__)
+    capstan_fiber_switch(&main_stack_pointer, fiber.stack_pointer);
+#else
+    swapcontext(&main_context, &fiber.context);
+#endif
+#if CAPSTAN_ASAN
+    __sanitizer_finish_switch_fiber(main_fake_stack, nullptr, nullptr);
+#endif
+  }
+
+  void leave(Fiber& fiber) {
+#if CAPSTAN_ASAN
+    __sanitizer_start_switch_fiber(fiber.state == State::kDone ? nullptr : &fiber.fake_stack, main_stack_bottom, main_stack_size);
+#endif
+#if defined(__x86_64__)
+    capstan_fiber_switch(&fiber.stack_pointer, main_stack_pointer);
+#else
+    swapcontext(&fiber.context, &main_context);
+#endif
+#if CAPSTAN_ASAN
+    __sanitizer_finish_switch_fiber(fiber.fake_stack, &main_stack_bottom, &main_stack_size);
+#endif
+  }
+
+  void release_barrier_if_full() {
+    if (num_at_barrier == 0 || num_at_barrier < num_alive) return;
+    num_at_barrier = 0;
+    for (Fiber& fiber : fibers)
+      if (fiber.state == State::kAtBarrier) fiber.state = State::kReady;
+  }
+
+  std::string places() const {
+    std::map<std::string, int> counts;
+    for (const Fiber& fiber : fibers) ++counts[fiber.state == State::kDone ? "the end" : fiber.where];
+    std::string text;
+    for (const auto& [where, count] : counts) text += "\n  " + std::to_string(count) + " threads at " + where;
+    return text;
+  }
+
+  // Rounds over the warps in random order; each is left out now and then.
+  void run() {
+    std::vector<unsigned> order(warps.size());
+    for (unsigned w = 0; w < order.size(); ++w) order[w] = w;
+    while (num_alive > 0) {
+      for (unsigned w = static_cast<unsigned>(order.size()); w > 1; --w) std::swap(order[w - 1], order[draw(w)]);
+      bool has_run = false, has_skipped = false;
+      for (const unsigned w : order) {
+        if (order.size() > 1 && draw(4) == 0) {
+          has_skipped = true;
+          continue;
+        }
+        const unsigned first = draw(32);
+        for (unsigned lane = 0; lane < 32; ++lane) {
+          const unsigned i = w * 32 + (first + lane) % 32;
+          if (fibers[i].state != State::kReady) continue;
+          has_run = true;
+          resume(i);
+          if (error) std::rethrow_exception(error);
+        }
+      }
+      if (!has_run && !has_skipped) throw std::runtime_error("cuda_host: deadlock:" + places());
+    }
+  }
+};
+
+void Block::entry() {
+  Block& block = *current_block;
+  Fiber& fiber = block.fibers[block.running];
+#if CAPSTAN_ASAN
+  __sanitizer_finish_switch_fiber(nullptr, &block.main_stack_bottom, &block.main_stack_size);
+#endif
+  try {
+    block.kernel();
+  } catch (...) {
+    block.error = std::current_exception();
+  }
+  fiber.state = State::kDone;
+  --block.num_alive;
+  block.release_barrier_if_full();
+  block.leave(fiber);
+}
+
+}  // namespace
+
+void set_seed(uint64_t value) { seed = value * 2 + 1; }
+void skip_barrier(int n) { skipped_barrier = n; }
+
+void sync_threads(const char* where) {
+  Block& block = *current_block;
+  Fiber& fiber = block.fibers[block.running];
+  if (fiber.num_barriers++ == skipped_barrier) return;
+  fiber.where = where;
+  fiber.state = State::kAtBarrier;
+  ++block.num_at_barrier;
+  block.release_barrier_if_full();
+  block.leave(fiber);
+}
+
+void meet_warp(const char* where, void* payload, const std::function<void(void* const* lanes)>& compute) {
+  Block& block = *current_block;
+  const unsigned i = block.running;
+  Fiber& fiber = block.fibers[i];
+  Warp& warp = block.warps[i / 32];
+  if (warp.num_arrived > 0 && warp.where != where)
+    throw std::runtime_error(std::string("cuda_host: lanes of a warp meet at ") + warp.where + " and at " + where);
+  warp.where = fiber.where = where;
+  warp.payloads[i % 32] = payload;
+  fiber.state = State::kAtWarp;
+  if (++warp.num_arrived == 32) {
+    warp.num_arrived = 0;
+    compute(warp.payloads);
+    for (unsigned lane = 0; lane < 32; ++lane) block.fibers[i / 32 * 32 + lane].state = State::kReady;
+  }
+  block.leave(fiber);
+}
+
+void run_grid(dim3 grid, dim3 block_size, size_t shared_bytes, const std::function<void()>& kernel) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 || grid.z > 65535) throw std::runtime_error("cuda_host: a grid has no blocks, or too many");
+  if (shared_bytes > 232448) throw std::runtime_error("cuda_host: more shared memory than a block may have");
+  const ThreadPlace before = place;
+  uint64_t random = seed;
+  // The exact size, so that the address sanitizer sees the first byte beyond it.
+  const std::unique_ptr<unsigned char, void (*)(void*)> shared(static_cast<unsigned char*>(std::aligned_alloc(128, (std::max<size_t>(shared_bytes, 1) + 127) / 128 * 128)), std::free);
+#if CAPSTAN_ASAN
+  const size_t allocated = (std::max<size_t>(shared_bytes, 1) + 127) / 128 * 128;
+  ASAN_POISON_MEMORY_REGION(shared.get() + shared_bytes, allocated - shared_bytes);
+#endif
+  for (unsigned z = 0; z < grid.z; ++z)
+    for (unsigned y = 0; y < grid.y; ++y)
+      for (unsigned x = 0; x < grid.x; ++x) {
+        std::memset(shared.get(), 0xff, shared_bytes);
+        place = {{0, 0, 0}, {x, y, z}, block_size, grid, shared.get()};
+        random = random * 6364136223846793005ull + 1442695040888963407ull;
+        Block block(kernel, block_size, random | 1);
+        Block* const outer = current_block;
+        current_block = &block;
+        try {
+          block.run();
+        } catch (...) {
+          current_block = outer;
+          place = before;
+          throw;
+        }
+        current_block = outer;
+      }
+#if CAPSTAN_ASAN
+  ASAN_UNPOISON_MEMORY_REGION(shared.get(), allocated);
+#endif
+  place = before;
+}
+
+// ---- the runtime ------------------------------------------------------------------------------------------------------------------------
+
+// All streams of all threads run under one lock, when somebody waits.
+struct Stream {
+  std::deque<std::function<void()>> work;
+};
+struct Event {
+  Stream* stream = nullptr;
+  uint64_t recorded = 0, done = 0;
+};
+
+namespace {
+
+std::recursive_mutex runtime_mutex;
+std::map<void*, size_t> allocations;
+std::vector<Stream*> streams;
+size_t memory_in_use = 0, memory_size = size_t{1} << 30;
+int device_count = 1;
+cudaError_t sticky = cudaSuccess;
+
+void run_one(Stream* stream) {
+  const std::function<void()> work = std::move(stream->work.front());
+  stream->work.pop_front();
+  if (sticky == cudaSuccess) work();
+}
+
+void run_until(Event* event, uint64_t number) {
+  while (event->done < number) {
+    if (event->stream->work.empty()) throw std::runtime_error("cuda_host: waits for an event that nobody records");
+    run_one(event->stream);
+  }
+}
+
+}  // namespace
+
+void enqueue(Stream* stream, std::function<void()> work) {
+  const std::lock_guard lock(runtime_mutex);
+  stream->work.push_back(std::move(work));
+}
+
+void set_device_memory(size_t bytes) { memory_size = bytes; }
+size_t device_memory_in_use() { return memory_in_use; }
+int num_devices() { return device_count; }
+void set_num_devices(int count) { device_count = count; }
+void break_device(int error) { sticky = static_cast<cudaError_t>(error); }
+void repair_device() { sticky = cudaSuccess; }
+
+}  // namespace capstan::cuda_host
+
+using namespace capstan::cuda_host;
+
+const char* cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess: return "no error";
+    case cudaErrorMemoryAllocation: return "out of memory";
+    case cudaErrorIllegalAddress: return "an illegal memory access was encountered";
+    case cudaErrorNoDevice: return "no CUDA-capable device is detected";
+    default: return "an error";
+  }
+}
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = device_count;
+  return device_count > 0 ? cudaSuccess : cudaErrorNoDevice;
+}
+cudaError_t cudaSetDevice(int device) { return device >= 0 && device < device_count ? sticky : cudaErrorInvalidValue; }
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  *total = memory_size;
+  *free = memory_size - std::min(memory_size, memory_in_use);
+  return sticky;
+}
+cudaError_t cudaMalloc(void** out, size_t bytes) {
+  const std::lock_guard lock(runtime_mutex);
+  if (sticky != cudaSuccess) return sticky;
+  if (memory_in_use + bytes > memory_size) return cudaErrorMemoryAllocation;
+  void* memory = nullptr;
+  if (posix_memalign(&memory, 256, std::max<size_t>(bytes, 1)) != 0) return cudaErrorMemoryAllocation;
+  std::memset(memory, 0xff, bytes);
+  allocations[memory] = bytes;
+  memory_in_use += bytes;
+  *out = memory;
+  return cudaSuccess;
+}
+// As the runtime does, waits for all that runs on the device.
+cudaError_t cudaFree(void* memory) {
+  const std::lock_guard lock(runtime_mutex);
+  for (Stream* stream : streams)
+    while (!stream->work.empty()) run_one(stream);
+  if (memory == nullptr) return cudaSuccess;
+  const auto found = allocations.find(memory);
+  if (found == allocations.end()) return cudaErrorInvalidValue;
+  memory_in_use -= found->second;
+  allocations.erase(found);
+  std::free(memory);
+  return cudaSuccess;
+}
+cudaError_t cudaMallocHost(void** out, size_t bytes) {
+  *out = std::malloc(bytes);
+  return *out == nullptr ? cudaErrorMemoryAllocation : sticky;
+}
+cudaError_t cudaFreeHost(void* memory) {
+  std::free(memory);
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  enqueue(stream, [=] { std::memcpy(to, from, bytes); });
+  return sticky;
+}
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  enqueue(stream, [=] { std::memset(to, value, bytes); });
+  return sticky;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* out, unsigned) {
+  const std::lock_guard lock(runtime_mutex);
+  *out = streams.emplace_back(new Stream);
+  return sticky;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const std::lock_guard lock(runtime_mutex);
+  std::erase(streams, stream);
+  delete stream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  const std::lock_guard lock(runtime_mutex);
+  while (!stream->work.empty()) run_one(stream);
+  return sticky;
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  const std::lock_guard lock(runtime_mutex);
+  if (!stream->work.empty()) run_one(stream);
+  return sticky != cudaSuccess ? sticky : stream->work.empty() ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned) {
+  static std::deque<Event> all;
+  const std::lock_guard lock(runtime_mutex);
+  *out = &all.emplace_back();
+  return sticky;
+}
+// As the runtime does: an event that a stream waits for lives on. Here all do, until the process ends.
+cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const std::lock_guard lock(runtime_mutex);
+  event->stream = stream;
+  const uint64_t number = ++event->recorded;
+  stream->work.push_back([=] { event->done = number; });
+  return sticky;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  const std::lock_guard lock(runtime_mutex);
+  const uint64_t number = event->recorded;
+  stream->work.push_back([=] { run_until(event, number); });
+  return sticky;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  const std::lock_guard lock(runtime_mutex);
+  if (sticky == cudaSuccess) run_until(event, event->recorded);
+  return sticky;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const std::lock_guard lock(runtime_mutex);
+  if (sticky != cudaSuccess) return sticky;
+  if (event->done < event->recorded && !event->stream->work.empty()) run_one(event->stream);
+  return event->done < event->recorded ? cudaErrorNotReady : cudaSuccess;
+}

@@ -1,0 +1,172 @@
+#pragma once
+// CUDA for g++: what the sources of `cuda/` need of the language and the runtime, so that every kernel runs on the CPU (design: cuda.md, 5.5).
+//
+// A block's threads are fibers; blocks run one after the other. __syncthreads and all operations of a warp are rendezvous points. Which warp goes
+// on is drawn from a seed, and each round leaves some out, so that a missing barrier shows up as a wrong result. Device and shared memory begin as
+// NaN patterns and have their exact size, for the address sanitizer. Streams run late: when somebody waits for them.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <limits>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+  constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+};
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+
+namespace capstan::cuda_host {
+
+// Seed of the order in which warps and blocks of threads go on.
+void set_seed(uint64_t seed);
+// Makes a __syncthreads do nothing: the n-th of each thread (0 based; -1: none). For mutation tests.
+void skip_barrier(int n);
+// Bytes that cudaMemGetInfo and cudaMalloc have.
+void set_device_memory(size_t bytes);
+size_t device_memory_in_use();
+int num_devices();
+void set_num_devices(int count);
+// The next call of the runtime that waits reports this error, and every later one too (a sticky error).
+void break_device(int error);
+void repair_device();
+
+struct ThreadPlace {
+  dim3 thread, block, block_dim, grid_dim;
+  unsigned char* shared = nullptr;
+};
+extern thread_local ThreadPlace place;
+
+void sync_threads(const char* where);
+// Waits until all lanes of the warp are here, with their payloads; then one of them computes for all.
+void meet_warp(const char* where, void* payload, const std::function<void(void* const* lanes)>& compute);
+
+template <class T, class Pick>
+T exchange(const char* where, T value, Pick pick) {
+  struct Payload {
+    T in, out;
+  } mine{value, value};
+  const unsigned lane = place.thread.x % 32;
+  meet_warp(where, &mine, [&](void* const* lanes) {
+    for (unsigned l = 0; l < 32; ++l) {
+      // NOTE: `pick` of one lane serves all: it gets the lane it is for.
+      static_cast<Payload*>(lanes[l])->out = static_cast<Payload*>(lanes[pick(l)])->in;
+    }
+  });
+  (void)lane;
+  return mine.out;
+}
+
+struct Stream;
+struct Event;
+struct Graph;
+struct GraphExec;
+void enqueue(Stream* stream, std::function<void()> work);
+void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& kernel);
+
+}  // namespace capstan::cuda_host
+
+#define threadIdx (::capstan::cuda_host::place.thread)
+#define blockIdx (::capstan::cuda_host::place.block)
+#define blockDim (::capstan::cuda_host::place.block_dim)
+#define gridDim (::capstan::cuda_host::place.grid_dim)
+
+#define CAPSTAN_LINE_2(x) #x
+#define CAPSTAN_LINE(x) CAPSTAN_LINE_2(x)
+#define CAPSTAN_HERE __FILE__ ":" CAPSTAN_LINE(__LINE__)
+
+#define __syncthreads() ::capstan::cuda_host::sync_threads(CAPSTAN_HERE)
+#define __syncwarp() ::capstan::cuda_host::meet_warp(CAPSTAN_HERE, nullptr, [](void* const*) {})
+#define __shfl_xor_sync(mask, value, bits) ::capstan::cuda_host::exchange(CAPSTAN_HERE, value, [=](unsigned l) { return l ^ static_cast<unsigned>(bits); })
+#define __shfl_sync(mask, value, from) ::capstan::cuda_host::shuffle(CAPSTAN_HERE, value, static_cast<unsigned>(from))
+
+namespace capstan::cuda_host {
+
+// The source lane may differ from lane to lane.
+template <class T>
+T shuffle(const char* where, T value, unsigned from) {
+  struct Payload {
+    T in, out;
+    unsigned from;
+  } mine{value, value, from % 32};
+  meet_warp(where, &mine, [](void* const* lanes) {
+    for (unsigned l = 0; l < 32; ++l) {
+      auto* to = static_cast<Payload*>(lanes[l]);
+      to->out = static_cast<Payload*>(lanes[to->from])->in;
+    }
+  });
+  return mine.out;
+}
+
+}  // namespace capstan::cuda_host
+
+// Blocks run one after the other and fibers only change at rendezvous points: plain operations are atomic.
+template <class T, class U>
+T atomicAdd(T* address, U value) {
+  const T old = *address;
+  *address = static_cast<T>(old + static_cast<T>(value));
+  return old;
+}
+template <class T>
+T atomicMax(T* address, T value) {
+  const T old = *address;
+  *address = std::max(old, value);
+  return old;
+}
+inline void __threadfence() {}
+
+// ---- the runtime ------------------------------------------------------------------------------------------------------------------------
+
+using cudaStream_t = capstan::cuda_host::Stream*;
+using cudaEvent_t = capstan::cuda_host::Event*;
+using cudaGraph_t = capstan::cuda_host::Graph*;
+using cudaGraphExec_t = capstan::cuda_host::GraphExec*;
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorNoDevice = 100,
+  cudaErrorInsufficientDriver = 35,
+  cudaErrorNotReady = 600,
+  cudaErrorIllegalAddress = 700,
+  cudaErrorLaunchFailure = 719,
+};
+enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
+
+const char* cudaGetErrorString(cudaError_t error);
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
+cudaError_t cudaMalloc(void** out, size_t bytes);
+cudaError_t cudaFree(void* memory);
+cudaError_t cudaMallocHost(void** out, size_t bytes);
+cudaError_t cudaFreeHost(void* memory);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* out, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamQuery(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventQuery(cudaEvent_t event);
