@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <cmath>
 #include <vector>
 
 #include "cuda/kernels.h"
 #include "cuda/memory.h"
+#include "cuda/sampling.h"
 #include "cuda/weights.h"
 #include "native/base/check.h"
 
@@ -85,13 +84,8 @@ class CudaBackend final : public Backend {
   template <class Work>
   auto guarded(const Work& work) -> decltype(work()) {
     if (is_device_lost()) throw Error(ErrorCode::kDeviceLost, "CUDA: the device was lost earlier; it cannot be used again in this process");
-    try {
-      check(cudaSetDevice(device_), "choosing the device");
-      return work();
-    } catch (const Error& error) {
-      if (error.code() == ErrorCode::kDeviceLost) is_device_lost() = true;
-      throw;
-    }
+    check(cudaSetDevice(device_), "choosing the device");
+    return work();
   }
 
   void allocate(const DeviceModel& model, const DeviceLimits& limits);
@@ -108,7 +102,6 @@ class CudaBackend final : public Backend {
   // hidden += (or =) the sum of all ranks' partials.
   void add_all_partials(const float* bias, bool replaces);
   int64_t layer_elements() const { return limits_.num_blocks * layout_.block_elements(); }
-  void read_top_logprobs(const SampleRow& row, SampleResult& result);
 
   const int device_;
   const DType dtype_;
@@ -127,22 +120,18 @@ class CudaBackend final : public Backend {
   DeviceBuffer q_;          // (max_num_tokens, num_heads, k_dim)
   DeviceBuffer rope_;       // (max_model_len, 2, rotary_dim / 2)
   DeviceBuffer logits_;     // (max_num_seqs, vocab_size); rank 0's holds all columns
-  DeviceBuffer scores_;     // scratch of the same shape
-  DeviceBuffer outputs_;    // (max_num_seqs)
   DeviceBuffer scratch_;    // of attention
   Acts norm_acts_, attention_acts_, mlp_acts_;
-  std::unique_ptr<Staging> step_staging_, rows_staging_, sample_staging_;
+  Staging step_staging_{"the step"}, rows_staging_{"the rows of a step"};
+  std::unique_ptr<DeviceSampler> sampler_;
   Shown shown_{};  // to the other ranks, until they part
-  std::unique_ptr<Event> shown_event_, read_event_, sampled_;
-  std::vector<SampleOutput> read_outputs_;
+  std::unique_ptr<Event> shown_event_, read_event_;
 
   // The step, on the device.
   int num_tokens_ = 0, num_tiles_ = 0, max_chunks_ = 1, max_blocks_per_seq_ = 0;
   const int32_t *ids_ = nullptr, *positions_ = nullptr, *slots_ = nullptr, *cu_seqlens_ = nullptr, *context_lens_ = nullptr, *block_tables_ = nullptr;
   const AttentionTile* tiles_ = nullptr;
   std::vector<AttentionTile> host_tiles_;
-  std::vector<SampleItem> host_items_;
-  std::vector<int32_t> host_words_;
   int num_logit_rows_ = 0;
 };
 
@@ -168,8 +157,7 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
   qkv_ = floats(rows * qkv_stride_, "queries, keys and values");
   q_ = DeviceBuffer(static_cast<size_t>(rows * model.num_heads * layout_.k_dim) * 2, "the queries");
   logits_ = floats(seqs * model.vocab_size, "the logits");
-  scores_ = floats(seqs * model.vocab_size, "the scores");
-  outputs_ = DeviceBuffer(static_cast<size_t>(seqs) * sizeof(SampleOutput), "the samples");
+  sampler_ = std::make_unique<DeviceSampler>(model.vocab_size, model.num_token_ids, limits.max_num_seqs);
   norm_acts_ = make_acts(std::max(rows, seqs), split_depth(model.hidden_size, model.hidden_size, row_parallel_parts(model.hidden_size)), "the activations");
   // The parts of a row-parallel layer are those of the whole model.
   attention_acts_ = make_acts(rows, split_depth(q_size, q_size * world_size(), row_parallel_parts(q_size * world_size())), "the activations of attention");
@@ -179,17 +167,8 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
   check(cudaMemcpyAsync(rope_.as<void>(), model.rope_table.data(), rope_.bytes(), cudaMemcpyHostToDevice, stream_), "the rotations");
   kv_ = DeviceBuffer(static_cast<size_t>(model.num_layers * layer_elements()) * 2, "the KV cache");
 
-  const int64_t blocks_per_seq = (model.max_model_len + limits.block_size - 1) / limits.block_size;
-  const int64_t group = model.num_heads / model.num_kv_heads;
-  const int64_t max_tiles = seqs + rows * group / 16;
-  step_staging_ = std::make_unique<Staging>(static_cast<size_t>(rows * 3 + seqs * (blocks_per_seq + 3) + max_tiles * 2 + 64) * sizeof(int32_t), "the step");
-  rows_staging_ = std::make_unique<Staging>(static_cast<size_t>(seqs + 4) * sizeof(int32_t), "the rows of a step");
-  // Per row: masks, and ids with counts or biases, each at most once per id.
-  sample_staging_ = std::make_unique<Staging>(static_cast<size_t>(seqs) * (sizeof(SampleItem) + static_cast<size_t>(model.vocab_size) * 28 + 64), "what sampling needs");
   shown_event_ = std::make_unique<Event>();
   read_event_ = std::make_unique<Event>();
-  sampled_ = std::make_unique<Event>();
-  read_outputs_.resize(static_cast<size_t>(seqs));
   const int64_t chunk_items = kWantedWarps + 64;  // chunks are only cut while they are fewer
   scratch_ = floats(chunk_items * 16 * (layout_.v_dim + 2), "the scratch of attention");
   check(cudaStreamSynchronize(stream_), "the preparation");
@@ -212,15 +191,16 @@ void CudaBackend::begin_step(const StepInput& step) {
     const int chunks = (longest + kChunk - 1) / kChunk;
     max_chunks_ = num_tiles_ * model_.num_kv_heads * chunks <= kWantedWarps ? chunks : 1;
 
-    step_staging_->begin();
-    ids_ = step_staging_->add(step.input_ids.data(), step.input_ids.size());
-    positions_ = step_staging_->add(step.positions.data(), step.positions.size());
-    slots_ = step_staging_->add(step.slot_mapping.data(), step.slot_mapping.size());
-    cu_seqlens_ = step_staging_->add(step.cu_seqlens_q.data(), step.cu_seqlens_q.size());
-    context_lens_ = step_staging_->add(step.context_lens.data(), step.context_lens.size());
-    block_tables_ = step_staging_->add(step.block_tables.data(), step.block_tables.size());
-    tiles_ = step_staging_->add(host_tiles_.data(), host_tiles_.size());
-    step_staging_->send(stream_);
+    const size_t num_words = step.input_ids.size() * 3 + step.cu_seqlens_q.size() + step.context_lens.size() + step.block_tables.size() + host_tiles_.size() * 2;
+    step_staging_.begin(num_words * sizeof(int32_t) + 7 * 16);
+    ids_ = step_staging_.add(step.input_ids.data(), step.input_ids.size());
+    positions_ = step_staging_.add(step.positions.data(), step.positions.size());
+    slots_ = step_staging_.add(step.slot_mapping.data(), step.slot_mapping.size());
+    cu_seqlens_ = step_staging_.add(step.cu_seqlens_q.data(), step.cu_seqlens_q.size());
+    context_lens_ = step_staging_.add(step.context_lens.data(), step.context_lens.size());
+    block_tables_ = step_staging_.add(step.block_tables.data(), step.block_tables.size());
+    tiles_ = step_staging_.add(host_tiles_.data(), host_tiles_.size());
+    step_staging_.send(stream_);
   });
 }
 
@@ -386,9 +366,9 @@ void CudaBackend::lm_head(const Vector& norm, const Matrix& head, std::span<cons
     num_logit_rows_ = static_cast<int>(rows.size());
     CAPSTAN_CHECK(num_logit_rows_ > 0 && num_logit_rows_ <= limits_.max_num_seqs);
     for (const int32_t row : rows) CAPSTAN_CHECK(row >= 0 && row < num_tokens_);
-    rows_staging_->begin();
-    const int32_t* device_rows = rows_staging_->add(rows.data(), rows.size());
-    rows_staging_->send(stream_);
+    rows_staging_.begin(rows.size_bytes() + 16);
+    const int32_t* device_rows = rows_staging_.add(rows.data(), rows.size());
+    rows_staging_.send(stream_);
     norm_rows(static_cast<const CudaVector&>(norm).device(), device_rows, num_logit_rows_);
 
     // Every rank writes its columns of rank 0's array, which rank 0 reads only then.
@@ -408,102 +388,8 @@ void CudaBackend::lm_head(const Vector& norm, const Matrix& head, std::span<cons
 }
 
 void CudaBackend::sample(std::span<const SampleRow> rows, std::span<SampleResult> results) {
-  CAPSTAN_CHECK(rows.size() == results.size() && rows.size() <= static_cast<size_t>(limits_.max_num_seqs));
-  guarded([&] {
-    host_items_.clear();
-    host_words_.clear();
-    const auto range = [&](auto&& write) {
-      const auto begin = static_cast<int32_t>(host_words_.size());
-      const int32_t count = write();
-      return SampleItem::Range{begin, count};
-    };
-    const auto ids = [&](std::span<const int32_t> from) {
-      return range([&] {
-        host_words_.insert(host_words_.end(), from.begin(), from.end());
-        return static_cast<int32_t>(from.size());
-      });
-    };
-    for (const SampleRow& row : rows) {
-      CAPSTAN_CHECK(row.logits_row >= 0 && row.logits_row < num_logit_rows_);
-      SampleItem item;
-      item.logits_row = row.logits_row;
-      item.target_id = row.target_id;
-      item.wants_sample = row.wants_sample ? 1 : 0;
-      item.num_logprobs = row.num_logprobs > kMaxTopLogprobs ? 0 : row.num_logprobs;
-      item.temperature = row.temperature;
-      item.top_k = row.top_k;
-      item.top_p = row.top_p;
-      item.min_p = row.min_p;
-      item.presence_penalty = row.presence_penalty;
-      item.frequency_penalty = row.frequency_penalty;
-      item.repetition_penalty = row.repetition_penalty;
-      item.seed_low = static_cast<uint32_t>(row.seed);
-      item.seed_high = static_cast<uint32_t>(row.seed >> 32);
-      item.position = row.position;
-      item.choice_idx = row.choice_idx;
-      if (row.repetition_penalty != 1.0f) item.prompt_ids = ids(row.counts.prompt_ids);
-      if (row.repetition_penalty != 1.0f || row.presence_penalty != 0 || row.frequency_penalty != 0)
-        item.completion_counts = range([&] {
-          for (const auto& [id, times] : row.counts.completion_counts) host_words_.insert(host_words_.end(), {id, times});
-          return static_cast<int32_t>(row.counts.completion_counts.size());
-        });
-      item.logit_bias = range([&] {
-        for (const auto& [id, bias] : row.logit_bias) host_words_.insert(host_words_.end(), {id, std::bit_cast<int32_t>(bias)});
-        return static_cast<int32_t>(row.logit_bias.size());
-      });
-      item.banned_ids = ids(row.banned_ids);
-      item.allowed_mask = range([&] {
-        for (const uint32_t word : row.allowed_mask) host_words_.push_back(static_cast<int32_t>(word));
-        return static_cast<int32_t>(row.allowed_mask.size());
-      });
-      host_items_.push_back(item);
-    }
-    sample_staging_->begin();
-    SampleArgs args;
-    args.logits = logits_.as<float>();
-    args.vocab_size = model_.vocab_size;
-    args.num_token_ids = model_.num_token_ids;
-    args.items = sample_staging_->add(host_items_.data(), host_items_.size());
-    args.num_items = static_cast<int>(rows.size());
-    args.words = sample_staging_->add(host_words_.data(), host_words_.size());
-    args.scores = scores_.as<float>();
-    args.outputs = outputs_.as<SampleOutput>();
-    sample_staging_->send(stream_);
-    launch_sample(args, stream_);
-    check(cudaMemcpyAsync(read_outputs_.data(), outputs_.as<void>(), rows.size() * sizeof(SampleOutput), cudaMemcpyDeviceToHost, stream_), "reading the samples");
-    sampled_->record(stream_);
-    sampled_->wait();
-
-    for (size_t i = 0; i < rows.size(); ++i) {
-      const SampleOutput& output = read_outputs_[i];
-      SampleResult& result = results[i];
-      result.has_numeric_error = output.num_top < 0;
-      result.top.clear();
-      if (result.has_numeric_error) continue;
-      result.token_id = output.token_id;
-      if (rows[i].num_logprobs < 0) continue;
-      result.logprob = output.logprob;
-      result.rank = output.rank;
-      for (int top = 0; top < output.num_top; ++top) result.top.push_back({output.top_ids[top], output.top_logprobs[top]});
-      if (rows[i].num_logprobs > kMaxTopLogprobs) read_top_logprobs(rows[i], result);
-    }
-  });
-}
-
-// More alternatives than the device sorts: the whole row comes to the host.
-void CudaBackend::read_top_logprobs(const SampleRow& row, SampleResult& result) {
-  std::vector<float> logits(static_cast<size_t>(model_.vocab_size));
-  check(cudaMemcpyAsync(logits.data(), logits_.as<float>() + row.logits_row * model_.vocab_size, logits.size() * sizeof(float), cudaMemcpyDeviceToHost, stream_), "reading logits");
-  check(cudaStreamSynchronize(stream_), "reading logits");
-  const float normalizer = logits[static_cast<size_t>(result.token_id)] - result.logprob;
-  std::vector<int32_t> order(logits.size());
-  for (size_t id = 0; id < order.size(); ++id) order[id] = static_cast<int32_t>(id);
-  const size_t count = std::min(order.size(), static_cast<size_t>(row.num_logprobs));
-  std::partial_sort(order.begin(), order.begin() + static_cast<ptrdiff_t>(count), order.end(), [&](int32_t a, int32_t b) {
-    const float first = logits[static_cast<size_t>(a)], second = logits[static_cast<size_t>(b)];
-    return first > second || (first == second && a < b);
-  });
-  for (size_t i = 0; i < count; ++i) result.top.push_back({order[i], logits[static_cast<size_t>(order[i])] - normalizer});
+  for (const SampleRow& row : rows) CAPSTAN_CHECK(row.logits_row >= 0 && row.logits_row < num_logit_rows_);
+  guarded([&] { sampler_->sample(logits_.as<float>(), rows, results, stream_); });
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #pragma once
 // Launches, and errors of the runtime.
+#include <atomic>
 #include <string>
 #include <type_traits>
 
@@ -8,10 +9,16 @@
 
 namespace capstan::cuda {
 
-// Any error of the runtime but "out of memory" leaves the device unusable for this process.
+// Set by the first error that is not about memory; CUDA is then refused in this process, and nothing of it is called again.
+inline std::atomic<bool>& is_device_lost() {
+  static std::atomic<bool> is_lost{false};
+  return is_lost;
+}
+
 inline void check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   const bool is_memory = error == cudaErrorMemoryAllocation;
+  if (!is_memory) is_device_lost() = true;
   throw Error(is_memory ? ErrorCode::kOutOfMemory : ErrorCode::kDeviceLost, std::string("CUDA: ") + what + ": " + cudaGetErrorString(error));
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 // Memory of the device and of the host beside it, freed by whoever holds it. Once the device is lost nothing is freed: no call to CUDA follows.
-#include <atomic>
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -9,12 +9,6 @@
 #include "cuda/launch.h"
 
 namespace capstan::cuda {
-
-// Set by the first error that is not about memory; CUDA is then refused in this process.
-inline std::atomic<bool>& is_device_lost() {
-  static std::atomic<bool> is_lost{false};
-  return is_lost;
-}
 
 class DeviceBuffer {
  public:
@@ -50,9 +44,12 @@ inline void wait_for(cudaEvent_t event, std::chrono::milliseconds deadline) {
     if (state == cudaSuccess) return;
     if (state != cudaErrorNotReady) check(state, "waiting for a step");
     if (round < 2000) continue;
-    if (std::chrono::steady_clock::now() - begun > deadline)
-      throw Error(ErrorCode::kDeviceLost, "CUDA: the device has not finished a step within " + std::to_string(deadline.count() / 1000) + " s");
-    std::this_thread::sleep_for(std::chrono::microseconds(20));
+    if (std::chrono::steady_clock::now() - begun <= deadline) {
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+      continue;
+    }
+    is_device_lost() = true;
+    throw Error(ErrorCode::kDeviceLost, "CUDA: the device has not finished a step within " + std::to_string(deadline.count() / 1000) + " s");
   }
 }
 
@@ -74,28 +71,32 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// Host memory whose contents travel to a buffer of the device; it is not written again before they have arrived.
+// Host memory whose contents travel to a buffer of the device; it is not written again before they have arrived. Grows when a step needs more.
 class Staging {
  public:
-  explicit Staging(size_t bytes, const char* purpose) : device_(bytes, purpose), bytes_(bytes) { check(cudaMallocHost(&host_, bytes), purpose); }
+  explicit Staging(const char* purpose) : purpose_(purpose) {}
   ~Staging() {
     if (!is_device_lost()) cudaFreeHost(host_);
   }
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  // Waits until the last contents have been sent.
-  char* begin() {
+  // Room for `bytes` in arrays that begin at multiples of 16; waits until the last contents have been sent.
+  void begin(size_t bytes) {
     if (is_sent_) sent_.wait();
     used_ = 0;
-    return static_cast<char*>(host_);
+    if (bytes <= bytes_) return;
+    bytes_ = std::max(bytes, bytes_ * 2);
+    if (host_ != nullptr) cudaFreeHost(std::exchange(host_, nullptr));
+    check(cudaMallocHost(&host_, bytes_), purpose_);
+    device_ = DeviceBuffer(bytes_, purpose_);
   }
   // Copies an array behind what is there; returns where the device will have it.
   template <class T>
   const T* add(const T* from, size_t count) {
     used_ = (used_ + 15) / 16 * 16;
     const size_t begin = used_;
-    if (begin + count * sizeof(T) > bytes_) throw Error(ErrorCode::kInternal, "CUDA: the data of a step are larger than planned");
+    if (begin + count * sizeof(T) > bytes_) throw Error(ErrorCode::kInternal, "CUDA: the data of a step are larger than announced");
     if (count > 0) std::memcpy(static_cast<char*>(host_) + begin, from, count * sizeof(T));
     used_ += count * sizeof(T);
     return reinterpret_cast<const T*>(device_.as<char>() + begin);
@@ -107,8 +108,9 @@ class Staging {
   }
 
  private:
+  const char* purpose_;
   DeviceBuffer device_;
-  size_t bytes_;
+  size_t bytes_ = 0;
   void* host_ = nullptr;
   size_t used_ = 0;
   Event sent_;

@@ -7,8 +7,8 @@ import { findToolCallFormat } from './text/tool-calls';
 
 /** How an engine is set up. Every field is optional. */
 export interface EngineOptions {
-  /** Where to run; 'auto' (the default) and 'cpu' are the CPU in this version. */
-  device?: 'auto' | 'cpu';
+  /** Where to run: 'cpu'; 'cuda', the first GPUs; 'cuda:0,1', one rank on each (a repeated number makes virtual ranks). 'auto' (the default) is the CPU in this version and says why. */
+  device?: 'auto' | 'cpu' | 'cuda' | `cuda:${string}`;
   /** Ranks that each layer is split over: 1 (default), 2, 4 or 8; the tokens are the same for all. */
   tensorParallelSize?: number;
   /** Threads in total over ranks; default: the cores that affinity and the control group allow. */
@@ -81,12 +81,12 @@ const ENGINE_KEYS = [
 export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOptions {
   checkKnownKeys('options', checkObject('options', options), ENGINE_KEYS);
   if (options.signal !== undefined && !(options.signal instanceof AbortSignal)) throw CapstanError.argument('signal', 'an AbortSignal', options.signal);
-  checkOneOf('device', options.device ?? 'auto', ['auto', 'cpu']);
+  const device = checkDevice(options.device ?? 'auto');
   const count = (name: keyof EngineOptions, fallback: number, min = 1) =>
     options[name] === undefined ? fallback : checkNumber(name, options[name], { min, max: 2 ** 31 - 1, isInteger: true });
   return {
-    device: 'cpu',
-    tensorParallelSize: count('tensorParallelSize', 1),
+    device,
+    tensorParallelSize: count('tensorParallelSize', device.startsWith('cuda:') ? device.split(',').length : 1),
     threads: count('threads', 0),
     pinThreads: checkBoolean('pinThreads', options.pinThreads ?? false),
     dtype: checkOneOf('dtype', options.dtype ?? 'auto', ['auto', ...DTYPES]),
@@ -114,6 +114,11 @@ export function resolveLibraryOptions(options: EngineOptions): LibraryOptions {
     toolCallFormat: checkToolCallFormat(toolCallFormat),
     reasoningFormat: checkOneOf('reasoningFormat', reasoningFormat, ['auto', 'none', ...REASONING_FORMATS]),
   };
+}
+
+function checkDevice(device: string): string {
+  if (!/^(auto|cpu|cuda|cuda:\d{1,3}(,\d{1,3})*)$/.test(checkString('device', device))) throw CapstanError.argument('device', 'auto, cpu, cuda, or cuda:0,1 and the like', device);
+  return device;
 }
 
 /** Before the model is read, whose template 'auto' needs. */

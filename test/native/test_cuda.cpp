@@ -5,6 +5,11 @@
 
 #include "cuda/backend.h"
 #include "cuda/layout.h"
+#include "cuda/memory.h"
+#include "cuda/sampling.h"
+#include "native/backend/cpu/sample.h"
+#include "native/backend/cuda_library.h"
+#include "native/backend/registry.h"
 #include "test/native/cuda_host/cuda_host.h"
 #include "test/native/decoder_fixture.h"
 #include "test/native/testing.h"
@@ -139,6 +144,21 @@ TEST(cuda_equals_reference) {
     }
 }
 
+// Samples rows of one array of logits, without a model.
+std::vector<SampleResult> sample_on_device(const std::vector<float>& logits, int64_t num_token_ids, const std::vector<SampleRow>& rows) {
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
+  std::vector<SampleResult> results(rows.size());
+  {
+    const DeviceBuffer device_logits(logits.size() * sizeof(float), "logits");
+    check(cudaMemcpyAsync(device_logits.as<void>(), logits.data(), logits.size() * sizeof(float), cudaMemcpyHostToDevice, stream), "logits");
+    DeviceSampler sampler(static_cast<int64_t>(logits.size()), num_token_ids, static_cast<int>(rows.size()));
+    sampler.sample(device_logits.as<float>(), rows, results, stream);
+  }
+  check(cudaStreamDestroy(stream), "a stream");
+  return results;
+}
+
 bool is_same(const LogProbs& a, const LogProbs& b) {
   for (size_t s = 0; s < a.size(); ++s)
     for (size_t i = 0; i < a[s].size(); ++i)
@@ -203,6 +223,71 @@ TEST(cuda_out_of_memory_is_told) {
   cuda_host::set_device_memory(200'000);
   EXPECT_ERROR("out_of_memory", fixture.run(cuda_options(DType::kBf16), {random_ids(1, 9, shape.vocab_size)}));
   cuda_host::set_device_memory(size_t{1} << 30);
+}
+
+TEST(cuda_library_says_why_it_is_not_used) {
+  EXPECT(open_cuda_library("/nowhere/capstan_cuda.so").reason.find("cannot be opened") != std::string::npos);
+  EXPECT(open_cuda_library("libm.so.6").reason.find("is no CUDA backend") != std::string::npos);
+  DeviceOptions options;
+  options.device = "cuda:0,x";
+  EXPECT_ERROR("invalid_argument", make_device_group(options));
+  options.device = "tpu";
+  EXPECT_ERROR("invalid_argument", make_device_group(options));
+  options.device = "auto";
+  const DeviceGroup group = make_device_group(options);
+  EXPECT(group.backends[0]->info().name == "cpu" && group.notes.size() == 1 && group.notes[0].find("running on the CPU") == 0);
+}
+
+TEST(cuda_lost_device_is_not_called_again) {
+  DecoderShape shape;
+  shape.file_dtype = DType::kBf16;
+  DecoderFixture fixture(shape);
+  cuda_host::break_device(cudaErrorIllegalAddress);
+  EXPECT_ERROR("device_lost", fixture.run(cuda_options(DType::kBf16), {random_ids(1, 9, shape.vocab_size)}));
+  cuda_host::repair_device();
+  EXPECT_ERROR("device_lost", fixture.run(cuda_options(DType::kBf16), {random_ids(1, 9, shape.vocab_size)}));
+  is_device_lost() = false;
+}
+
+// Every way to sample, against the CPU's own on the same logits: the embedding's rows, as one layer without attention would give them.
+TEST(cuda_samples_like_the_cpu) {
+  constexpr int64_t kVocab = 1000;
+  const std::vector<float> logits = random_values(5, kVocab, 4.0f);
+  const std::vector<int32_t> prompt_ids = {3, 17, 500}, banned = {9, 10};
+  const std::vector<std::pair<int32_t, int32_t>> counts = {{17, 2}, {40, 1}, {999, 5}};
+  const std::vector<std::pair<int32_t, float>> bias = {{4, 3.5f}, {5, -80.0f}};
+  std::vector<uint32_t> mask(kVocab / 32 + 1, 0x5a5a5a5a);
+  std::vector<SampleRow> rows;
+  for (int i = 0; i < 200; ++i) {
+    SampleRow row;
+    row.logits_row = 0;
+    row.num_logprobs = i % 4 == 0 ? i % 30 : -1;
+    row.temperature = i % 5 == 0 ? 0.0f : 0.3f + static_cast<float>(i % 7) * 0.4f;
+    row.top_k = i % 3 == 0 ? 1 + i % 60 : 0;
+    row.top_p = i % 4 == 1 ? 0.1f + static_cast<float>(i % 9) * 0.1f : 1.0f;
+    row.min_p = i % 6 == 2 ? 0.05f : 0.0f;
+    row.presence_penalty = i % 8 == 3 ? 0.7f : 0.0f;
+    row.frequency_penalty = i % 9 == 4 ? 0.4f : 0.0f;
+    row.repetition_penalty = i % 7 == 5 ? 1.3f : 1.0f;
+    row.seed = static_cast<uint64_t>(i) * 0x9e3779b97f4a7c15ull;
+    row.position = static_cast<uint32_t>(i);
+    row.counts = {prompt_ids, counts};
+    if (i % 5 == 1) row.logit_bias = bias;
+    if (i % 5 == 2) row.banned_ids = banned;
+    if (i % 5 == 3) row.allowed_mask = mask;
+    rows.push_back(row);
+  }
+  const std::vector<SampleResult> got = sample_on_device(logits, kVocab - 7, rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    SampleResult wanted;
+    sample_row(logits, kVocab - 7, rows[i], wanted);
+    EXPECT_EQ(got[i].token_id, wanted.token_id);
+    if (rows[i].num_logprobs < 0) continue;
+    EXPECT_EQ(got[i].rank, wanted.rank);
+    EXPECT_NEAR(got[i].logprob, wanted.logprob, 1e-4);
+    EXPECT_EQ(got[i].top.size(), wanted.top.size());
+    for (size_t top = 0; top < wanted.top.size(); ++top) EXPECT_EQ(got[i].top[top].token_id, wanted.top[top].token_id);
+  }
 }
 
 }  // namespace
