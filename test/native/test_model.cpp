@@ -79,6 +79,7 @@ class TinyModel {
     }
     request_.device.weight_dtype = dtype;
     request_.device.num_threads = 1;
+    request_.device.device = "cpu";
     if (dtype == DType::kBf16) request_.compute = ComputeChoice::kBf16;
     request_.kv_cache_bytes = 4 << 20;
     request_.max_model_len = 320;
