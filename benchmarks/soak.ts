@@ -244,7 +244,7 @@ function render(result: { minutes: number; width: number; blocks: number; slope:
 \`benchmarks/soak.ts --minutes ${result.minutes} --width ${result.width}\`: \`capstan serve demo --access-control\` under ${result.width} clients that chat, stream, complete, ask for JSON and tools, leave
 in the middle (15 %), send bad requests (14 %) and use keys of nobody, while keys were made, changed, rotated, disabled and deleted by \`capstan keys\` on the same database.
 
-${sent.toLocaleString('en-US')} requests: ${Object.entries(statuses).map(([status, count]) => `${count.toLocaleString('en-US')} ${status === 'left' ? 'given up by the client' : `answered ${status}`}`).join(', ')}. ${numKeyChanges} key changes; ${numStreamErrors} streams ended with an error.
+${sent.toLocaleString('en-US')} requests: ${Object.entries(statuses).map(([status, count]) => `${count.toLocaleString('en-US')} ${status === 'left' ? 'given up by the client' : `answered ${status}`}`).join(', ')}. ${numKeyChanges} key changes; ${numStreamErrors} streams ended with an error event (a key that is deleted or disabled ends what it has running; an internal error would have been logged).
 ${problems.length === 0 ? `Every request is accounted for in the server's metrics; free and cached blocks are all ${result.blocks} at the end; nothing was logged as an error; the server exited with 0.` : `**Problems**: ${problems.slice(0, 10).join('; ')}`}
 
 After the first 30 % resident memory differs by ${result.growthMib.toFixed(1)} MiB between the two halves of the rest (slopes: resident ${result.slope.resident.toFixed(1)}, heap ${result.slope.heap.toFixed(1)} MiB an hour).

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Widely used clients, from PyPI and npm, against our server over both transports. Makes a virtual environment and a folder for the npm ones
+# (CLIENTS_DIR, default build/clients) once. Usage: test/clients/run.sh [TABLE.md]
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+dir=${CLIENTS_DIR:-$PWD/build/clients}
+table=${1:-}
+
+python=$dir/venv/bin/python
+if ! "$python" -c 'import openai, litellm, langchain_openai' 2>/dev/null; then
+  python3 -m venv "$dir/venv"
+  "$dir/venv/bin/pip" install --quiet -r test/clients/requirements.txt
+fi
+if [ ! -d "$dir/ai-sdk/node_modules/ai" ]; then
+  mkdir -p "$dir/ai-sdk"
+  echo '{ "private": true }' > "$dir/ai-sdk/package.json"
+  npm install --prefix "$dir/ai-sdk" --no-audit --no-fund --silent ai@7.0.173 @ai-sdk/openai-compatible@3.0.92 zod@4.6.7
+fi
+node -r ./test/oracle/register-ts.cjs test/clients/run.ts "$python" "$dir/ai-sdk" ${table:+"$table"}
