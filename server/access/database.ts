@@ -5,7 +5,7 @@ import { Kysely, PostgresDialect, type SqliteDatabase, SqliteDialect } from 'kys
 import pg from 'pg';
 import { AccessError } from './errors';
 import { describeLocation, type DatabaseLocation } from './location';
-import { migrate } from './migrations';
+import { ACCESS, type Component, migrate } from './migrations';
 import type { AccessTables, Db } from './schema';
 
 const BUSY_TIMEOUT_MS = 5_000;
@@ -14,11 +14,11 @@ const PG_STATEMENT_TIMEOUT_MS = 10_000;
 const INT8_OID = 20;
 
 /** Opens the database, creating and migrating it where needed. `destroy()` closes it. */
-export async function openDatabase(location: DatabaseLocation): Promise<Db> {
+export async function openDatabase(location: DatabaseLocation, components: readonly Component[] = [ACCESS]): Promise<Db> {
   let db: Db | undefined;
   try {
     db = new Kysely<AccessTables>({ dialect: location.kind === 'file' ? fileDialect(location.file) : postgresDialect(location.url) });
-    await migrate(db);
+    await migrate(db, components);
     return db;
   } catch (error) {
     await db?.destroy().catch(() => {});

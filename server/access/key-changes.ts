@@ -117,23 +117,26 @@ export function deleteKey(db: Db, reference: string, nowMs: number, options: Cha
 }
 
 /** Ends a user or an organization and the keys that it owns: a user's personal keys, never those of an organization. */
-export async function deleteOwner(db: Db, { type, id }: OwnerRef, nowMs: number, options: ChangeOptions = {}): Promise<void> {
-  await change(db, nowMs, options, async (context) => {
-    const { tx, rev, touch, record } = context;
-    const { numUpdatedRows } = await tx.updateTable(type === 'user' ? 'users' : 'organizations').set({ status: 'deleted', updated_at: nowMs, rev })
-      .where('id', '=', id).where('status', '=', 'active').executeTakeFirst();
-    if (numUpdatedRows === 0n) throw new AccessError('not_found', `owner: there is no ${id}`);
-    await tx.deleteFrom('memberships').where(type === 'user' ? 'user_id' : 'org_id', '=', id).execute();
-    const rows = await tx.selectFrom('api_keys').selectAll().where('owner_id', '=', id).where('status', '!=', 'deleted').execute();
-    for (const row of rows) {
-      const before = auditView(await describeKey(tx, row, nowMs));
-      await bury(context, row, options.actor?.id ?? null);
-      await write(context, row);
-      record({ action: 'key.deleted', owner: { type, id }, target: { type: 'key', id: row.id }, before });
-    }
-    await touch('owner', id);
-    record({ action: 'owner.deleted', owner: { type, id }, target: { type, id } });
-  });
+export async function deleteOwner(db: Db, owner: OwnerRef, nowMs: number, options: ChangeOptions = {}): Promise<void> {
+  await change(db, nowMs, options, (context) => endOwner(context, owner, options.actor?.id ?? null));
+}
+
+/** {@link deleteOwner} as part of a greater change. */
+export async function endOwner(context: Change, { type, id }: OwnerRef, deletedBy: string | null): Promise<void> {
+  const { tx, rev, nowMs, touch, record } = context;
+  const { numUpdatedRows } = await tx.updateTable(type === 'user' ? 'users' : 'organizations').set({ status: 'deleted', updated_at: nowMs, rev })
+    .where('id', '=', id).where('status', '=', 'active').executeTakeFirst();
+  if (numUpdatedRows === 0n) throw new AccessError('not_found', `owner: there is no ${id}`);
+  await tx.deleteFrom('memberships').where(type === 'user' ? 'user_id' : 'org_id', '=', id).execute();
+  const rows = await tx.selectFrom('api_keys').selectAll().where('owner_id', '=', id).where('status', '!=', 'deleted').execute();
+  for (const row of rows) {
+    const before = auditView(await describeKey(tx, row, nowMs));
+    await bury(context, row, deletedBy);
+    await write(context, row);
+    record({ action: 'key.deleted', owner: { type, id }, target: { type: 'key', id: row.id }, before });
+  }
+  await touch('owner', id);
+  record({ action: 'owner.deleted', owner: { type, id }, target: { type, id } });
 }
 
 /** The key as it is inside the change's lock; what `run` makes of its row is written and recorded as `action`. */

@@ -3,34 +3,42 @@ import { PostgresAdapter, sql } from 'kysely';
 import { AccessError } from './errors';
 import type { Db, Tx } from './schema';
 
-const COMPONENT = 'access';
+/** Tables of one part of the product, and the steps that made them what they are. Steps are only ever added. */
+export interface Component {
+  name: string;
+  steps: readonly ((tx: Tx) => Promise<void>)[];
+}
+
 /** One number for all processes that may migrate the same PostgreSQL database at once. */
 const POSTGRES_LOCK = 0x63_61_70_73;
 
-/** Brings the tables to the newest version, each step in one transaction. Two processes may do it at once. */
-export async function migrate(db: Db): Promise<void> {
+/** Brings the tables to the newest version, all steps in one transaction. Two processes may do it at once. */
+export async function migrate(db: Db, components: readonly Component[] = [ACCESS]): Promise<void> {
   await db.transaction().execute(async (tx) => {
     if (isPostgres(db)) await sql`select pg_advisory_xact_lock(${sql.lit(POSTGRES_LOCK)})`.execute(tx);
     await tx.schema.createTable('schema_versions').ifNotExists()
       .addColumn('component', 'text', (column) => column.primaryKey()).addColumn('version', 'integer', (column) => column.notNull()).execute();
-    const row = await tx.selectFrom('schema_versions').select('version').where('component', '=', COMPONENT).executeTakeFirst();
-    const current = row?.version ?? 0;
-    if (current > MIGRATIONS.length) {
-      throw new AccessError('database_error', `the key database is of a newer version of Capstan: its schema is ${current}, this one knows ${MIGRATIONS.length}`);
-    }
-    if (current === MIGRATIONS.length) return;
-    for (const step of MIGRATIONS.slice(current)) await step(tx);
-    await tx.insertInto('schema_versions').values({ component: COMPONENT, version: MIGRATIONS.length })
-      .onConflict((conflict) => conflict.column('component').doUpdateSet({ version: MIGRATIONS.length })).execute();
+    for (const component of components) await migrateComponent(tx, component);
   });
+}
+
+async function migrateComponent(tx: Tx, { name, steps }: Component): Promise<void> {
+  const row = await tx.selectFrom('schema_versions').select('version').where('component', '=', name).executeTakeFirst();
+  const current = row?.version ?? 0;
+  if (current > steps.length) {
+    throw new AccessError('database_error', `the database is of a newer version of Capstan: its schema of ${name} is ${current}, this one knows ${steps.length}`);
+  }
+  if (current === steps.length) return;
+  for (const step of steps.slice(current)) await step(tx);
+  await tx.insertInto('schema_versions').values({ component: name, version: steps.length })
+    .onConflict((conflict) => conflict.column('component').doUpdateSet({ version: steps.length })).execute();
 }
 
 export function isPostgres(db: Db | Tx): boolean {
   return db.getExecutor().adapter instanceof PostgresAdapter;
 }
 
-/** Steps are only ever added. */
-const MIGRATIONS: readonly ((tx: Tx) => Promise<void>)[] = [createOwners, createKeys, createFeed, limitKeys, keepAudit, boundFeed, addKeyPolicy];
+export const ACCESS: Component = { name: 'access', steps: [createOwners, createKeys, createFeed, limitKeys, keepAudit, boundFeed, addKeyPolicy] };
 
 async function createOwners(tx: Tx): Promise<void> {
   for (const table of ['users', 'organizations'] as const) {

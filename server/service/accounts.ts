@@ -1,0 +1,165 @@
+import { hashSecret, verifySecret } from '../access/hash';
+import { ensureOwner } from '../access/owners';
+import { checkDisplayName, checkEmail, checkPassword } from './account-values';
+import { serviceChange, type ServiceChange } from './change';
+import type { ChangeOptions } from '../access/change';
+import { ServiceError } from './errors';
+import type { AccountRow, ServiceDb, ServiceTx } from './schema';
+import { newToken, tokenHash } from './tokens';
+
+/** Somebody who can sign in, as the interface shows them. */
+export interface Account {
+  userId: string;
+  email: string;
+  name: string;
+  isAdmin: boolean;
+  locale: AccountRow['locale'];
+  theme: AccountRow['theme'];
+  rev: number;
+}
+
+export interface NewAccount {
+  email: string;
+  name: string;
+  password: string;
+}
+
+const LINK_LIFETIME_MS = 24 * 3_600_000;
+const FREE_FAILURES = 5;
+const FIRST_BLOCK_MS = 60_000;
+const LONGEST_BLOCK_MS = 900_000;
+/** Failures that long ago are forgotten. */
+const FORGET_MS = 3_600_000;
+
+/**
+ * The link by which the first administrator is made, new each time; links before it end. @throws ServiceError `gone` once there is an
+ * administrator.
+ */
+export async function createBootstrapLink(db: ServiceDb, nowMs: number): Promise<string> {
+  const token = newToken();
+  await serviceChange(db, nowMs, {}, async ({ tx }) => {
+    await demandNoAdmin(tx);
+    await tx.deleteFrom('bootstrap_links').execute();
+    await tx.insertInto('bootstrap_links').values({ token_hash: tokenHash(token), created_at: nowMs, expires_at: nowMs + LINK_LIFETIME_MS }).execute();
+  });
+  return token;
+}
+
+/** Single use. */
+export async function redeemBootstrapLink(db: ServiceDb, token: string, spec: NewAccount, nowMs: number, options: ChangeOptions = {}): Promise<Account> {
+  const values = await prepare(spec);
+  return serviceChange(db, nowMs, options, async (context) => {
+    await demandNoAdmin(context.tx);
+    const { numDeletedRows } = await context.tx.deleteFrom('bootstrap_links').where('token_hash', '=', tokenHash(token)).where('expires_at', '>', nowMs).executeTakeFirst();
+    if (numDeletedRows === 0n) throw new ServiceError('gone', 'this link was used, replaced, or is older than a day: start the service again for a new one');
+    return insertAccount(context, values, true);
+  });
+}
+
+/** Without a link, for a start without a person; undefined, and nothing changed, once there is an administrator. */
+export async function ensureFirstAdmin(db: ServiceDb, spec: NewAccount, nowMs: number): Promise<Account | undefined> {
+  const values = await prepare(spec);
+  if (await hasAdmin(db)) return undefined;
+  return serviceChange(db, nowMs, {}, async (context) => (await hasAdmin(context.tx) ? undefined : insertAccount(context, values, true)));
+}
+
+export async function createAccount(db: ServiceDb, spec: NewAccount, nowMs: number, options: ChangeOptions = {}): Promise<Account> {
+  const values = await prepare(spec);
+  return serviceChange(db, nowMs, options, (context) => insertAccount(context, values, false));
+}
+
+export async function findAccount(db: ServiceDb | ServiceTx, userId: string): Promise<Account> {
+  const row = await db.selectFrom('accounts').innerJoin('users', 'users.id', 'accounts.user_id').selectAll('accounts')
+    .where('user_id', '=', userId).where('users.status', '=', 'active').executeTakeFirst();
+  if (row === undefined) throw new ServiceError('not_found', 'there is no such account');
+  return toAccount(row);
+}
+
+/**
+ * Whose address and password these are. One answer for all that is wrong, after the same work; too many failures for an address, whether
+ * anybody has it or not, make it wait.
+ */
+export async function authenticate(db: ServiceDb, email: string, password: string, nowMs: number): Promise<Account> {
+  const address = email.trim().normalize('NFC').toLowerCase();
+  const slot = tokenHash(address);
+  const attempts = await db.selectFrom('login_attempts').select('blocked_until').where('email_hash', '=', slot).executeTakeFirst();
+  if (attempts !== undefined && attempts.blocked_until > nowMs) {
+    throw new ServiceError('too_many_attempts', `too many failed attempts: try again in ${Math.ceil((attempts.blocked_until - nowMs) / 1000)} s`);
+  }
+  const row = await db.selectFrom('accounts').innerJoin('users', 'users.id', 'accounts.user_id').selectAll('accounts').where('email', '=', address).where('users.status', '=', 'active').executeTakeFirst();
+  const isRight = await verifySecret(row?.password_hash ?? await nobodysHash(), password);
+  if (row === undefined || !isRight) {
+    await countFailure(db, slot, nowMs);
+    throw new ServiceError('bad_credentials', 'the address or the password is wrong');
+  }
+  await db.deleteFrom('login_attempts').where('email_hash', '=', slot).execute();
+  return toAccount(row);
+}
+
+/** Sessions end with the old password: see `revokeSessions`. @throws ServiceError `bad_credentials` */
+export async function changePassword(db: ServiceDb, userId: string, current: string, wanted: string, nowMs: number, options: ChangeOptions = {}): Promise<void> {
+  const { email } = await findAccount(db, userId);
+  await authenticate(db, email, current, nowMs);
+  const hash = await hashSecret(checkPassword(wanted, email));
+  await serviceChange(db, nowMs, options, async ({ tx, rev, record }) => {
+    await tx.updateTable('accounts').set({ password_hash: hash, updated_at: nowMs, rev }).where('user_id', '=', userId).execute();
+    await tx.updateTable('sessions').set({ revoked_at: nowMs }).where('user_id', '=', userId).where('revoked_at', 'is', null).execute();
+    const user = { type: 'user', id: userId } as const;
+    record({ action: 'account.password_changed', owner: user, target: user });
+  });
+}
+
+interface Prepared {
+  email: string;
+  name: string;
+  hash: string;
+}
+
+/** Before the transaction: hashing would hold the lock of all writers. */
+async function prepare(spec: NewAccount): Promise<Prepared> {
+  const email = checkEmail(spec.email);
+  const name = checkDisplayName(spec.name);
+  return { email, name, hash: await hashSecret(checkPassword(spec.password, email)) };
+}
+
+export async function insertAccount({ access, tx, rev, nowMs, record }: ServiceChange, { email, name, hash }: Prepared, isAdmin: boolean): Promise<Account> {
+  const taken = await tx.selectFrom('accounts').select('user_id').where('email', '=', email).executeTakeFirst();
+  if (taken !== undefined) throw new ServiceError('conflict', 'email: there is an account with this address');
+  const user = await ensureOwner(access, { type: 'user', name: email });
+  const row: AccountRow = {
+    user_id: user.id, email, display_name: name, password_hash: hash, locale: 'en', theme: 'system', is_admin: isAdmin ? 1 : 0, created_at: nowMs, updated_at: nowMs, rev,
+  };
+  await tx.insertInto('accounts').values(row).execute();
+  record({ action: 'account.created', owner: user, target: user, after: { email, is_admin: isAdmin } });
+  return toAccount(row);
+}
+
+async function demandNoAdmin(tx: ServiceTx): Promise<void> {
+  if (await hasAdmin(tx)) throw new ServiceError('gone', 'there is an administrator already');
+}
+
+async function hasAdmin(db: ServiceDb | ServiceTx): Promise<boolean> {
+  return await db.selectFrom('accounts').innerJoin('users', 'users.id', 'accounts.user_id').select('user_id').where('is_admin', '=', 1).where('users.status', '=', 'active').executeTakeFirst() !== undefined;
+}
+
+async function countFailure(db: ServiceDb, slot: string, nowMs: number): Promise<void> {
+  await db.transaction().execute(async (tx) => {
+    await tx.deleteFrom('login_attempts').where('updated_at', '<', nowMs - FORGET_MS).execute();
+    const { failures } = await tx.insertInto('login_attempts').values({ email_hash: slot, failures: 1, blocked_until: 0, updated_at: nowMs })
+      .onConflict((conflict) => conflict.column('email_hash').doUpdateSet((eb) => ({ failures: eb('login_attempts.failures', '+', 1), updated_at: nowMs }))).returning('failures').executeTakeFirstOrThrow();
+    if (failures < FREE_FAILURES) return;
+    const blockedMs = Math.min(LONGEST_BLOCK_MS, FIRST_BLOCK_MS * 2 ** (failures - FREE_FAILURES));
+    await tx.updateTable('login_attempts').set({ blocked_until: nowMs + blockedMs }).where('email_hash', '=', slot).execute();
+  });
+}
+
+let nobody: Promise<string> | undefined;
+
+/** What a password is compared with when there is no account: nothing matches it. */
+function nobodysHash(): Promise<string> {
+  return nobody ??= hashSecret(newToken());
+}
+
+function toAccount({ user_id: userId, email, display_name: name, is_admin: isAdmin, locale, theme, rev }: AccountRow): Account {
+  return { userId, email, name, isAdmin: isAdmin === 1, locale, theme, rev };
+}

@@ -1,0 +1,82 @@
+import type { ChangeOptions } from '../access/change';
+import { newId } from '../access/ids';
+import type { MemberRole } from '../access/schema';
+import { checkEmail } from './account-values';
+import { findAccount } from './accounts';
+import { serviceChange } from './change';
+import { ServiceError } from './errors';
+import { addMember, demandRight, roleOf } from './organizations';
+import { demandRoleChange, ROLES } from './roles';
+import type { InvitationRow, ServiceDb } from './schema';
+import { newToken, tokenHash } from './tokens';
+
+/** Without its token, which is shown once to whoever invites. */
+export interface Invitation {
+  id: string;
+  orgId: string;
+  email: string;
+  role: MemberRole;
+  invitedBy: string;
+  expiresAt: number;
+}
+
+const LIFETIME_MS = 7 * 86_400_000;
+
+/** For one address, with a role that is no higher than the inviter's. An earlier invitation of the same address ends. */
+export async function invite(
+  db: ServiceDb, actorId: string, orgId: string, spec: { email: string; role: MemberRole }, nowMs: number, options: ChangeOptions = {},
+): Promise<{ invitation: Invitation; token: string }> {
+  const email = checkEmail(spec.email);
+  if (!ROLES.includes(spec.role)) throw new ServiceError('invalid_argument', `role: expected ${ROLES.join(', ')}`);
+  const token = newToken();
+  return serviceChange(db, nowMs, options, async ({ tx, record }) => {
+    demandRoleChange(await roleOf(tx, orgId, actorId), null, spec.role);
+    const member = await tx.selectFrom('memberships').innerJoin('accounts', 'accounts.user_id', 'memberships.user_id').select('email').where('org_id', '=', orgId).where('email', '=', email).executeTakeFirst();
+    if (member !== undefined) throw new ServiceError('conflict', 'email: somebody with this address is a member already');
+    await tx.updateTable('invitations').set({ revoked_at: nowMs }).where('org_id', '=', orgId).where('email', '=', email).where('accepted_at', 'is', null).where('revoked_at', 'is', null).execute();
+    const row: InvitationRow = {
+      id: newId('inv', nowMs), org_id: orgId, email, role: spec.role, token_hash: tokenHash(token), expires_at: nowMs + LIFETIME_MS, accepted_at: null, revoked_at: null, invited_by: actorId, created_at: nowMs,
+    };
+    await tx.insertInto('invitations').values(row).execute();
+    const org = { type: 'org', id: orgId } as const;
+    record({ action: 'member.invited', owner: org, target: org, after: { invitation: row.id, email, role: spec.role } });
+    return { invitation: toInvitation(row), token };
+  });
+}
+
+/** Open ones; members who may invite see them. */
+export async function listInvitations(db: ServiceDb, actorId: string, orgId: string, nowMs: number): Promise<Invitation[]> {
+  await demandRight(db, orgId, actorId, 'member.change');
+  const rows = await db.selectFrom('invitations').selectAll().where('org_id', '=', orgId).where('accepted_at', 'is', null).where('revoked_at', 'is', null).where('expires_at', '>', nowMs).orderBy('id').execute();
+  return rows.map(toInvitation);
+}
+
+export async function revokeInvitation(db: ServiceDb, actorId: string, orgId: string, invitationId: string, nowMs: number, options: ChangeOptions = {}): Promise<void> {
+  await serviceChange(db, nowMs, options, async ({ tx, record }) => {
+    await demandRight(tx, orgId, actorId, 'member.change');
+    const { numUpdatedRows } = await tx.updateTable('invitations').set({ revoked_at: nowMs }).where('id', '=', invitationId).where('org_id', '=', orgId)
+      .where('accepted_at', 'is', null).where('revoked_at', 'is', null).executeTakeFirst();
+    if (numUpdatedRows === 0n) throw new ServiceError('not_found', 'there is no such open invitation');
+    const org = { type: 'org', id: orgId } as const;
+    record({ action: 'member.invitation_revoked', owner: org, target: org, before: { invitation: invitationId } });
+  });
+}
+
+/** Once, and only by the account of the address that was invited. */
+export async function acceptInvitation(db: ServiceDb, userId: string, token: string, nowMs: number, options: ChangeOptions = {}): Promise<{ orgId: string; role: MemberRole }> {
+  return serviceChange(db, nowMs, options, async (context) => {
+    const { tx } = context;
+    const row = await tx.selectFrom('invitations').innerJoin('organizations', 'organizations.id', 'invitations.org_id').selectAll('invitations')
+      .where('token_hash', '=', tokenHash(token)).where('organizations.status', '=', 'active').executeTakeFirst();
+    if (row === undefined || row.accepted_at !== null || row.revoked_at !== null || row.expires_at <= nowMs) throw new ServiceError('gone', 'this invitation was used or withdrawn, or is older than a week');
+    const { email } = await findAccount(tx, userId);
+    if (email !== row.email) throw new ServiceError('forbidden', 'this invitation is for another address than that of your account');
+    await tx.updateTable('invitations').set({ accepted_at: nowMs }).where('id', '=', row.id).execute();
+    await addMember(context, row.org_id, userId, row.role);
+    return { orgId: row.org_id, role: row.role };
+  });
+}
+
+function toInvitation({ id, org_id: orgId, email, role, invited_by: invitedBy, expires_at: expiresAt }: InvitationRow): Invitation {
+  return { id, orgId, email, role, invitedBy, expiresAt };
+}

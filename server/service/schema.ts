@@ -1,0 +1,71 @@
+import type { Kysely, Transaction } from 'kysely';
+import type { AccessTables, MemberRole } from '../access/schema';
+
+/** The tables of access, and what the service adds to the same ids. Times are UTC milliseconds; flags are 0 and 1. */
+export interface ServiceTables extends AccessTables {
+  accounts: AccountRow;
+  login_attempts: { email_hash: string; failures: number; blocked_until: number; updated_at: number };
+  sessions: SessionRow;
+  bootstrap_links: { token_hash: string; created_at: number; expires_at: number };
+  org_settings: OrgSettingsRow;
+  invitations: InvitationRow;
+}
+
+/** A user who can sign in; `users.name` is the address. */
+export interface AccountRow {
+  user_id: string;
+  /** In lower case. */
+  email: string;
+  display_name: string;
+  /** An argon2id string. */
+  password_hash: string;
+  locale: 'en' | 'zh-CN';
+  theme: 'light' | 'dark' | 'system';
+  is_admin: 0 | 1;
+  created_at: number;
+  updated_at: number;
+  rev: number;
+}
+
+export interface SessionRow {
+  /** SHA-256 of the cookie's value, which is 256 random bits. */
+  id_hash: string;
+  user_id: string;
+  csrf_hash: string;
+  created_ip: string | null;
+  user_agent: string | null;
+  created_at: number;
+  last_seen_at: number;
+  idle_expires_at: number;
+  expires_at: number;
+  revoked_at: number | null;
+  /** When the password was last asked for. */
+  step_up_at: number | null;
+}
+
+export interface OrgSettingsRow {
+  org_id: string;
+  display_name: string;
+  /** Null is no bound. */
+  quota_gpu: number | null;
+  quota_deployments: number | null;
+  created_at: number;
+  updated_at: number;
+  rev: number;
+}
+
+export interface InvitationRow {
+  id: string;
+  org_id: string;
+  email: string;
+  role: MemberRole;
+  token_hash: string;
+  expires_at: number;
+  accepted_at: number | null;
+  revoked_at: number | null;
+  invited_by: string;
+  created_at: number;
+}
+
+export type ServiceDb = Kysely<ServiceTables>;
+export type ServiceTx = Transaction<ServiceTables>;
