@@ -47,5 +47,7 @@ void build_model_inputs(Batch& batch, int block_size);
 
 // Fills the rows to sample from the scheduled sequences.
 void build_sample_rows(Batch& batch);
+// Ids that must not come next for bad words and min_tokens, ascending; all earlier tokens are known.
+std::span<const int32_t> banned_ids(Sequence& seq);
 
 }  // namespace capstan

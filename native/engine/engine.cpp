@@ -67,6 +67,12 @@ void check_sampling(const SamplingParams& sampling, int64_t vocab_size) {
   }
 }
 
+// One of the ids that alone may be drawn must be left without `banned`, which is ascending.
+void check_some_left(const std::vector<int32_t>& allowed, const std::vector<int32_t>& banned, const std::string& expected) {
+  const bool is_left = std::ranges::any_of(allowed, [&](int32_t id) { return !std::ranges::binary_search(banned, id); });
+  require(is_left, "allowedTokenIds", expected, "none");
+}
+
 std::vector<int32_t> sorted_distinct(std::vector<int32_t> ids) {
   std::ranges::sort(ids);
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
@@ -149,6 +155,8 @@ std::vector<std::unique_ptr<Sequence>> Engine::make_sequences(Request& request) 
   if (sampling.max_tokens == 0) request.grammar = nullptr, sampling.thinking.reset();
   std::vector<uint32_t> allowed_mask;
   if (sampling.allowed_token_ids) {
+    check_some_left(*sampling.allowed_token_ids, bad_ids, "an id that is no bad word");
+    if (sampling.min_tokens > 0 && !request.grammar) check_some_left(*sampling.allowed_token_ids, early_bad_ids, "an id that may come before minTokens");
     allowed_mask.resize(num_mask_words);
     for (const int32_t id : *sampling.allowed_token_ids) allowed_mask[static_cast<size_t>(id / 32)] |= 1u << (id % 32);
   }
@@ -452,7 +460,7 @@ void Engine::take_masks() {
 void Engine::finish_mask(Sequence& seq) {
   auto& mask = seq.grammar_mask;
   for (size_t i = 0; i < seq.allowed_mask.size(); ++i) mask[i] &= seq.allowed_mask[i];
-  const auto is_left_without = [&](const std::vector<int32_t>& banned) {
+  const auto is_left_without = [&](std::span<const int32_t> banned) {
     auto next = banned.begin();
     for (size_t i = 0; i < mask.size(); ++i) {
       uint32_t rest = mask[i];
@@ -462,7 +470,7 @@ void Engine::finish_mask(Sequence& seq) {
     return true;
   };
   seq.is_min_waived = seq.num_completion_tokens() < seq.sampling.min_tokens && is_left_without(seq.early_bad_ids);
-  if (!is_left_without(seq.bad_ids)) return;
+  if (!is_left_without(banned_ids(seq))) return;
   end(seq, FinishReason::kError, [](Finish& finish) {
     finish.error_code = ErrorCode::kInvalidArgument;
     finish.error_message = kDeadEnd;

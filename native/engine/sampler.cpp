@@ -25,6 +25,8 @@ bool ends_with(std::span<const int32_t> ids, std::span<const int32_t> end) {
   return ids.size() >= end.size() && std::ranges::equal(ids.subspan(ids.size() - end.size()), end);
 }
 
+}  // namespace
+
 std::span<const int32_t> banned_ids(Sequence& seq) {
   const SamplingParams& sampling = seq.sampling;
   const bool is_early = seq.num_completion_ahead() < sampling.min_tokens && !seq.is_min_waived;
@@ -34,8 +36,11 @@ std::span<const int32_t> banned_ids(Sequence& seq) {
   const auto completion = std::span<const int32_t>(seq.token_ids).subspan(static_cast<size_t>(seq.num_prompt_tokens));
   for (const std::vector<int32_t>& word : sampling.bad_words)
     if (ends_with(completion, std::span(word).first(word.size() - 1))) seq.banned_ids.push_back(word.back());
+  std::ranges::sort(seq.banned_ids);
   return seq.banned_ids;
 }
+
+namespace {
 
 SampleRow make_sample_row(Sequence& seq) {
   const SamplingParams& sampling = seq.sampling;

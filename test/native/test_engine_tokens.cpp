@@ -49,6 +49,24 @@ TEST(bad_words_and_min_tokens_hold_together) {
   EXPECT_EQ(answer.finish->num_completion_tokens, 4);
 }
 
+TEST(bad_words_that_leave_nothing_are_the_requests_error) {
+  PickingEngine engine;
+  const auto refused = [&](std::vector<int32_t> allowed, std::vector<std::vector<int32_t>> bad_words, int min_tokens) {
+    EXPECT_ERROR("invalid_argument", engine.submit([&](Request& request) {
+      request.sampling.allowed_token_ids = allowed, request.sampling.bad_words = bad_words, request.sampling.min_tokens = min_tokens;
+    }));
+  };
+  refused({2, 4}, {{4}, {2}}, 0);
+  refused({2, testing::kLetterEos}, {{2}}, 1);
+  refused({testing::kLetterEos}, {}, 1);
+  // A word of several tokens, where the grammar takes nothing else.
+  const auto grammar = engine.compile("root ::= \"BCD\"");
+  const auto stuck = engine.run([&](Request& request) { request.grammar = grammar, request.sampling.bad_words = {{1, 2, 3}, {5, 6}}; });
+  EXPECT_EQ(stuck.text, std::string("BC"));
+  EXPECT(stuck.finish->reason == FinishReason::kError);
+  EXPECT(stuck.finish->error_code == ErrorCode::kInvalidArgument);
+}
+
 TEST(bad_words_out_of_bounds_are_refused) {
   PickingEngine engine;
   EXPECT_ERROR("invalid_argument", engine.submit([](Request& request) { request.sampling.bad_words = {{}}; }));
