@@ -1,5 +1,7 @@
 #include "native/engine/mask_pool.h"
 
+#include <algorithm>
+
 namespace capstan {
 
 std::shared_ptr<MaskJob> MaskPool::start(std::shared_ptr<grammar::GrammarMatcher> matcher, size_t num_mask_words) {
@@ -9,7 +11,12 @@ std::shared_ptr<MaskJob> MaskPool::start(std::shared_ptr<grammar::GrammarMatcher
   const std::lock_guard lock(mutex_);
   if (threads_.empty())
     for (int i = 0; i < kNumThreads; ++i) threads_.emplace_back([this] { main(); });
-  waiting_.push_back(job);
+  const grammar::CompiledGrammar* grammar = &job->matcher->grammar();
+  const auto queue = std::ranges::find(waiting_, grammar, &Queue::grammar);
+  if (queue == waiting_.end())
+    waiting_.push_back({grammar, {job}});
+  else
+    queue->jobs.push_back(job);
   wake_.notify_one();
   return job;
 }
@@ -26,13 +33,21 @@ void MaskPool::close() {
   threads_.clear();
 }
 
+std::shared_ptr<MaskJob> MaskPool::next_job() {
+  Queue queue = std::move(waiting_.front());
+  waiting_.pop_front();
+  std::shared_ptr<MaskJob> job = std::move(queue.jobs.front());
+  queue.jobs.pop_front();
+  if (!queue.jobs.empty()) waiting_.push_back(std::move(queue));
+  return job;
+}
+
 void MaskPool::main() {
   std::unique_lock lock(mutex_);
   while (true) {
     wake_.wait(lock, [this] { return is_closing_ || !waiting_.empty(); });
     if (is_closing_) return;
-    std::shared_ptr<MaskJob> job = std::move(waiting_.front());
-    waiting_.pop_front();
+    std::shared_ptr<MaskJob> job = next_job();
     running_.push_back(job);
     lock.unlock();
     try {

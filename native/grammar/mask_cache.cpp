@@ -1,6 +1,7 @@
 #include "native/grammar/mask_cache.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace capstan::grammar {
 namespace {
@@ -39,15 +40,21 @@ std::shared_ptr<const LocalMask> MaskCache::get(const MaskKey& key, const Frame&
   const std::lock_guard lock(make_mutex_);
   // Another thread may have been faster.
   if (auto mask = tokens_.masks().find(this, key)) return mask;
-  return make(key, top);
+  auto mask = make(key, top, kMaxWork);
+  keep_sets();
+  return mask;
 }
 
-std::shared_ptr<const LocalMask> MaskCache::get_quickly(const MaskKey& key, const Frame& top) {
+std::shared_ptr<const LocalMask> MaskCache::get_quickly(const MaskKey& key, const Frame& top, size_t& work_left) {
   if (auto mask = tokens_.masks().find(this, key)) return mask;
   const auto base = base_of(key, top);
   if (!base || tokens_.longer_than(base->num_bytes).size() > kMaxQuickTokens || !tokens_.masks().find(this, base->key)) return nullptr;
   const std::unique_lock lock(make_mutex_, std::try_to_lock);
-  return lock ? make(key, top) : nullptr;
+  if (!lock) return nullptr;
+  auto mask = make(key, top, work_left);
+  work_left -= std::min(work_left, work_ + tokens_.num_mask_words());
+  keep_sets();
+  return mask;
 }
 
 // Tokens of no more bytes than the rounds that are left do not reach a bound: they are taken as at the beginning of the call, or, once it may end, as
@@ -78,10 +85,25 @@ void MaskCache::warm_up(std::chrono::steady_clock::time_point deadline) {
   }
 }
 
+MaskCache::~MaskCache() {
+  tokens_.masks().set_bytes -= kept_bytes_;
+  tokens_.masks().forget(this);
+}
+
+// What is kept between masks is bounded, here and over all grammars: most of them are never used again.
+void MaskCache::keep_sets() {
+  auto& all_bytes = tokens_.masks().set_bytes;
+  all_bytes -= std::exchange(kept_bytes_, set_bytes_ + machine_.size_bytes());
+  all_bytes += kept_bytes_;
+  if (kept_bytes_ <= kMaxSetBytes && all_bytes <= MaskStore::kMaxSetBytes) return;
+  forget_sets();
+  all_bytes -= std::exchange(kept_bytes_, 0);
+}
+
 void MaskCache::forget_sets() {
   machine_.clear();
-  sets_.clear();
-  set_ids_.clear();
+  sets_ = {};
+  set_ids_ = {};
   set_bytes_ = 0;
 }
 
@@ -100,38 +122,45 @@ int32_t MaskCache::id_of(const ConfigSet& set, bool is_cut) {
 int32_t MaskCache::next(int32_t set, uint8_t byte) {
   int32_t id = sets_[static_cast<size_t>(set)].next[byte];
   if (id == kUnknown) {
-    if (work_ > kMaxWork) return kDead;
+    if (work_ > max_work_) return kDead;
     const bool is_alive = machine_.step(sets_[static_cast<size_t>(set)].set, byte, scratch_);
     id = is_alive ? id_of(scratch_, machine_.is_cut()) : kDead;
     sets_[static_cast<size_t>(set)].next[byte] = id;
+    sets_[static_cast<size_t>(set)].effort[byte] = static_cast<uint16_t>(std::min<size_t>(machine_.effort() / kEffortUnit, UINT16_MAX));
   }
   Known& known = sets_[static_cast<size_t>(set)];
   if (known.used_round != round_) known.used_round = round_, known.used = {};
   // Counted as if no mask had been made before.
   if ((known.used[byte / 64] >> (byte % 64) & 1) == 0) {
     known.used[byte / 64] |= uint64_t{1} << (byte % 64);
-    work_ += 1 + known.set.configs.size() + (id == kDead ? 0 : sets_[static_cast<size_t>(id)].set.configs.size());
-    is_inexact_ |= work_ > kMaxWork || (id != kDead && sets_[static_cast<size_t>(id)].is_cut);
+    work_ += 1 + kEffortUnit * known.effort[byte] + known.set.configs.size() + (id == kDead ? 0 : sets_[static_cast<size_t>(id)].set.configs.size());
+    is_inexact_ |= work_ > max_work_ || (id != kDead && sets_[static_cast<size_t>(id)].is_cut);
   }
   return id;
 }
 
-std::shared_ptr<const LocalMask> MaskCache::make(const MaskKey& key, const Frame& top) {
-  if (set_bytes_ > kMaxSetBytes) forget_sets();
+// Null where less work than kMaxWork does not do.
+std::shared_ptr<const LocalMask> MaskCache::make(const MaskKey& key, const Frame& top, size_t max_work) {
+  const bool is_quick = max_work < kMaxWork;
   auto mask = std::make_shared<LocalMask>();
   if (const auto base = base_of(key, top)) {
     mask->base = tokens_.masks().find(this, base->key);
-    if (!mask->base) mask->base = make(base->key, base->top);
+    if (!mask->base && is_quick) return nullptr;
+    if (!mask->base) mask->base = make(base->key, base->top, max_work);
     mask->base_key = base->key;
     mask->base_bytes = base->num_bytes;
   }
   const size_t min_bytes = mask->base ? mask->base_bytes + 1 : 0;
   const bool is_fresh = sets_.empty();
-  if (!walk(key, top, min_bytes, *mask) && !is_fresh) {
+  max_work_ = max_work;
+  const bool is_exact = walk(key, top, min_bytes, *mask);
+  if (!is_exact && is_quick) return nullptr;
+  if (!is_exact && !is_fresh) {
     // What is left out where something must be depends on the sets met before: only from the beginning it is always the same.
     forget_sets();
     walk(key, top, min_bytes, *mask);
   }
+  mask->work = work_ + (mask->base ? mask->base->work : 0);
   tokens_.masks().add(this, key, mask);
   return mask;
 }

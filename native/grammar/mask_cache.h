@@ -17,24 +17,25 @@ namespace capstan::grammar {
 class MaskCache {
  public:
   static constexpr size_t kMaxSetBytes = size_t{8} << 20;  // of the sets kept between masks
-  // What making one mask may cost, in configurations: about a tenth of a second. Tokens not reached by then are left out, which is safe.
+  // What making one mask may cost, in configurations looked at: about a tenth of a second. Tokens not reached by then are left out, which is safe.
   static constexpr size_t kMaxWork = 2'000'000;
   // A mask that differs from one at hand in so many tokens at most is made on the spot.
   static constexpr size_t kMaxQuickTokens = 256;
 
   MaskCache(const Automaton& automaton, const TokenTable& tokens) : tokens_(tokens), machine_(automaton) {}
-  ~MaskCache() { tokens_.masks().forget(this); }
+  ~MaskCache();
 
   MaskKey key_of(const Config& config, const Frame& top) const;
   std::shared_ptr<const LocalMask> get(const MaskKey& key, const Frame& top);
-  // Null where getting it would take long.
-  std::shared_ptr<const LocalMask> get_quickly(const MaskKey& key, const Frame& top);
+  // Null where getting it would take more than `work_left`, which it is taken from, or a wait.
+  std::shared_ptr<const LocalMask> get_quickly(const MaskKey& key, const Frame& top, size_t& work_left);
   // Makes masks that are likely to be wanted, until the deadline.
   void warm_up(std::chrono::steady_clock::time_point deadline);
   size_t size_bytes() const { return tokens_.masks().size_bytes(this); }
 
  private:
   static constexpr int32_t kUnknown = -2, kDead = -1;
+  static constexpr size_t kEffortUnit = 16;
   struct SetHash {
     size_t operator()(const ConfigSet& set) const;
   };
@@ -48,15 +49,17 @@ class MaskCache {
     ConfigSet set;
     bool is_cut = false;
     std::array<int32_t, 256> next;          // kUnknown where no byte has led yet
+    std::array<uint16_t, 256> effort{};     // of finding it, in units of kEffortUnit
     uint32_t used_round = 0;                // the mask that `used` is about
     std::array<uint64_t, 4> used{};         // bit per byte that its making took
   };
 
   std::optional<Base> base_of(const MaskKey& key, const Frame& top) const;
-  std::shared_ptr<const LocalMask> make(const MaskKey& key, const Frame& top);
+  std::shared_ptr<const LocalMask> make(const MaskKey& key, const Frame& top, size_t max_work);
   bool walk(const MaskKey& key, const Frame& top, size_t min_bytes, LocalMask& mask);
   int32_t id_of(const ConfigSet& set, bool is_cut);
   int32_t next(int32_t set, uint8_t byte);
+  void keep_sets();
   void forget_sets();
 
   const TokenTable& tokens_;
@@ -66,10 +69,11 @@ class MaskCache {
   std::vector<Known> sets_;
   std::unordered_map<ConfigSet, int32_t, SetHash> set_ids_;
   size_t set_bytes_ = 0;
+  size_t kept_bytes_ = 0;  // what the vocabulary's count has of it
   ConfigSet scratch_;
   // ---- of the mask being made ----
   uint32_t round_ = 0;
-  size_t work_ = 0;
+  size_t work_ = 0, max_work_ = 0;
   bool is_inexact_ = false;  // too much work, or a set without some of its configurations
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 // The masks of all grammars of one vocabulary. Bounded: the least recently used ones go.
+#include <atomic>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -37,6 +38,7 @@ struct LocalMask {
   MaskKey base_key;
   size_t base_bytes = 0;
   std::vector<int32_t> removed;
+  size_t work = 0;  // that it took, in configurations
 
   size_t size_bytes() const { return words.size() * 4 + ids.size() * 4 + removed.size() * 4 + suffixes.size_bytes() + sizeof(LocalMask); }
 };
@@ -45,6 +47,7 @@ struct LocalMask {
 class MaskStore {
  public:
   static constexpr size_t kMaxBytes = size_t{256} << 20;
+  static constexpr size_t kMaxSetBytes = size_t{128} << 20;
   using Owner = const void*;  // a grammar
 
   explicit MaskStore(size_t max_bytes = kMaxBytes) : max_bytes_(max_bytes) {}
@@ -55,6 +58,9 @@ class MaskStore {
   void forget(Owner owner);
   size_t size_bytes() const;
   size_t size_bytes(Owner owner) const;
+
+  // Of what the grammars keep for masks to come.
+  std::atomic<size_t> set_bytes{0};
 
  private:
   struct Entry {

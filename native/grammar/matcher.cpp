@@ -22,33 +22,26 @@ GrammarMatcher::GrammarMatcher(std::shared_ptr<const CompiledGrammar> grammar) :
   current_ = machine_.start();
 }
 
-void GrammarMatcher::fill_mask(std::span<uint32_t> mask, const std::stop_token& stop) {
-  const TokenTable& tokens = *grammar_->tokens();
-  CAPSTAN_CHECK(mask.size() >= tokens.num_mask_words());
-  std::ranges::fill(mask, 0);
-  if (is_terminated_) return;
-  for (const MaskGroup& group : group_configs()) {
-    if (stop.stop_requested()) return;
-    const auto local = grammar_->masks().get(group.key, group.top);
-    fill_local(mask, *local);
-    for (const int32_t id : *dependent_tokens(group, *local, SIZE_MAX)) set_bit(mask, id);
-  }
-  if (current_.is_at_bottom)
-    for (const int32_t id : tokens.eos_ids()) set_bit(mask, id);
-}
+void GrammarMatcher::fill_mask(std::span<uint32_t> mask, const std::stop_token& stop) { fill(mask, false, stop); }
 
-bool GrammarMatcher::try_fill_mask(std::span<uint32_t> mask) {
+bool GrammarMatcher::try_fill_mask(std::span<uint32_t> mask) { return fill(mask, true, {}); }
+
+bool GrammarMatcher::fill(std::span<uint32_t> mask, bool is_quick, const std::stop_token& stop) {
   const TokenTable& tokens = *grammar_->tokens();
   CAPSTAN_CHECK(mask.size() >= tokens.num_mask_words());
   std::ranges::fill(mask, 0);
   if (is_terminated_) return true;
+  size_t work = 0, quick_work = kQuickWork;
   for (const MaskGroup& group : group_configs()) {
-    const auto local = grammar_->masks().get_quickly(group.key, group.top);
+    if (stop.stop_requested()) return false;
+    const auto local = is_quick ? grammar_->masks().get_quickly(group.key, group.top, quick_work) : grammar_->masks().get(group.key, group.top);
     if (!local) return false;
     fill_local(mask, *local);
-    const std::vector<int32_t>* dependents = dependent_tokens(group, *local, kQuickSteps);
+    const Dependents* dependents = dependent_tokens(group, *local, is_quick ? &quick_work : nullptr);
     if (dependents == nullptr) return false;
-    for (const int32_t id : *dependents) set_bit(mask, id);
+    for (const int32_t id : dependents->ids) set_bit(mask, id);
+    work += local->work + dependents->work;
+    if (work > kMaxFillWork) break;
   }
   if (current_.is_at_bottom)
     for (const int32_t id : tokens.eos_ids()) set_bit(mask, id);
@@ -81,24 +74,36 @@ std::vector<GrammarMatcher::MaskGroup> GrammarMatcher::group_configs() const {
   return groups;
 }
 
-// The tokens whose bytes go on where the callers of the group's rule wait.
-const std::vector<int32_t>* GrammarMatcher::dependent_tokens(const MaskGroup& group, const LocalMask& local, size_t max_steps) {
-  static const std::vector<int32_t> kNone;
+// The tokens whose bytes go on where the callers of the group's rule wait. Null where that takes more than `quick_work`, which it is taken from.
+const GrammarMatcher::Dependents* GrammarMatcher::dependent_tokens(const MaskGroup& group, const LocalMask& local, size_t* quick_work) {
+  static const Dependents kNone;
   const TokenTrie* base_suffixes = local.base ? &local.base->suffixes : nullptr;
   if (local.suffixes.is_empty() && (base_suffixes == nullptr || base_suffixes->is_empty())) return &kNone;
-  if (dependents_.size() >= kMaxDependents) dependents_.clear();
-  const auto [at, is_new] = dependents_.try_emplace(group);
-  if (!is_new) return &at->second;
+  if (const auto known = dependents_.find(group); known != dependents_.end()) return &known->second;
+
+  Dependents dependents;
+  const size_t num_frames = machine_.num_frames(), max_work = quick_work != nullptr ? *quick_work : MaskCache::kMaxWork;
   machine_.expand_returns(group.bases, sets_.empty() ? sets_.emplace_back() : sets_[0]);
-  const bool is_done = add_dependents(local.suffixes, SIZE_MAX, max_steps, at->second) &&
-                       (base_suffixes == nullptr || add_dependents(*base_suffixes, local.base_bytes, max_steps, at->second));
-  if (is_done) return &at->second;
-  dependents_.erase(at);
-  return nullptr;
+  dependents.work = machine_.effort();
+  const bool is_done = add_dependents(local.suffixes, SIZE_MAX, max_work, dependents) &&
+                       (base_suffixes == nullptr || add_dependents(*base_suffixes, local.base_bytes, max_work, dependents));
+  // What is tried leaves no stacks behind: which ones there are depends on the text alone.
+  machine_.drop_frames(num_frames);
+  if (quick_work != nullptr) {
+    *quick_work -= std::min(*quick_work, dependents.work);
+    if (!is_done) return nullptr;
+  }
+  if (dependents_.size() >= kMaxDependents || num_dependent_ids_ >= kMaxDependentIds) {
+    dependents_.clear();
+    num_dependent_ids_ = 0;
+  }
+  num_dependent_ids_ += dependents.ids.size();
+  return &dependents_.emplace(group, std::move(dependents)).first->second;
 }
 
-// Adds those of `suffixes` that go on from the first of sets_ and have at most `max_bytes` bytes. False when it takes more than `max_steps`.
-bool GrammarMatcher::add_dependents(const TokenTrie& suffixes, size_t max_bytes, size_t max_steps, std::vector<int32_t>& ids) {
+// Adds those of `suffixes` that go on from the first of sets_ and have at most `max_bytes` bytes. False when that takes more than `max_work`: those not
+// reached by then are left out.
+bool GrammarMatcher::add_dependents(const TokenTrie& suffixes, size_t max_bytes, size_t max_work, Dependents& dependents) {
   if (sets_.size() <= static_cast<size_t>(suffixes.max_depth())) sets_.resize(static_cast<size_t>(suffixes.max_depth()) + 1);
   const auto first = machine_.first_bytes(sets_[0]);
   for (uint32_t idx = 0; idx < suffixes.num_nodes();) {
@@ -108,13 +113,15 @@ bool GrammarMatcher::add_dependents(const TokenTrie& suffixes, size_t max_bytes,
       idx = node.skip;
       continue;
     }
-    if (max_steps-- == 0) return false;
-    if (!machine_.step(sets_[node.depth - 1u], node.byte, sets_[node.depth])) {
+    if (dependents.work > max_work) return false;
+    const bool is_alive = machine_.step(sets_[node.depth - 1u], node.byte, sets_[node.depth]);
+    dependents.work += 1 + sets_[node.depth - 1u].configs.size() + machine_.effort();
+    if (!is_alive) {
       idx = node.skip;
       continue;
     }
     for (const int32_t id : suffixes.tokens_of(idx))
-      if (grammar_->tokens()->bytes_of(id).size() <= max_bytes) ids.push_back(id);
+      if (grammar_->tokens()->bytes_of(id).size() <= max_bytes) dependents.ids.push_back(id);
     ++idx;
   }
   return true;
@@ -193,6 +200,7 @@ void GrammarMatcher::compact() {
   machine_.compact(sets);
   max_frames_ = std::max(kCompactFrames, 2 * machine_.num_frames());
   dependents_.clear();
+  num_dependent_ids_ = 0;
 }
 
 uint64_t GrammarMatcher::bytes_to_end(const ConfigSet& set) const {

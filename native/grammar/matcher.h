@@ -34,6 +34,8 @@ class GrammarMatcher {
 
   explicit GrammarMatcher(std::shared_ptr<const CompiledGrammar> grammar);
 
+  const CompiledGrammar& grammar() const { return *grammar_; }
+
   // Sets the bits (num_mask_words) of the ids that may come next and clears all others; bits from num_ids on are cleared. EOS exactly when the text
   // may end here. Nothing once terminated. Stops between masks, with the mask unfinished, when asked to.
   void fill_mask(std::span<uint32_t> mask, const std::stop_token& stop = {});
@@ -74,14 +76,20 @@ class GrammarMatcher {
       return hash;
     }
   };
-  static constexpr size_t kMaxDependents = 256;
-  static constexpr size_t kQuickSteps = 1000;  // bytes of suffixes that are tried on the spot
+  struct Dependents {
+    std::vector<int32_t> ids;
+    size_t work = 0;
+  };
+  static constexpr size_t kMaxDependents = 256, kMaxDependentIds = size_t{1} << 18;  // kept
+  // What a mask may cost, in configurations looked at, be its parts there already or not: about a second. Groups not reached by then are left out.
+  static constexpr size_t kMaxFillWork = 10 * MaskCache::kMaxWork;
+  static constexpr size_t kQuickWork = 50'000;  // on the spot
 
   std::vector<MaskGroup> group_configs() const;
+  bool fill(std::span<uint32_t> mask, bool is_quick, const std::stop_token& stop);
   void fill_local(std::span<uint32_t> mask, const LocalMask& local);
-  // Null when it takes more than `max_steps`.
-  const std::vector<int32_t>* dependent_tokens(const MaskGroup& group, const LocalMask& local, size_t max_steps);
-  bool add_dependents(const TokenTrie& suffixes, size_t max_bytes, size_t max_steps, std::vector<int32_t>& ids);
+  const Dependents* dependent_tokens(const MaskGroup& group, const LocalMask& local, size_t* quick_work);
+  bool add_dependents(const TokenTrie& suffixes, size_t max_bytes, size_t max_work, Dependents& dependents);
   bool step_over(int32_t token_id, ConfigSet& at);
   bool step_over(std::string_view bytes, ConfigSet& at);
   void take(ConfigSet&& at);
@@ -94,7 +102,8 @@ class GrammarMatcher {
   ConfigSet current_;
   bool is_terminated_ = false;
   std::deque<ConfigSet> history_;  // before each of the last tokens, the newest last; not counting EOS
-  std::unordered_map<MaskGroup, std::vector<int32_t>, MaskGroupHash> dependents_;
+  std::unordered_map<MaskGroup, Dependents, MaskGroupHash> dependents_;
+  size_t num_dependent_ids_ = 0;
   std::vector<ConfigSet> sets_;    // by depth of a walk
   size_t max_frames_ = kCompactFrames;
 };

@@ -1,6 +1,7 @@
 #include "native/grammar/stack_machine.h"
 
 #include <algorithm>
+#include <bit>
 #include <tuple>
 
 namespace capstan::grammar {
@@ -11,6 +12,9 @@ constexpr size_t kSeenSlots = 4096;  // at least twice the configurations that o
 constexpr size_t kShortList = 24;    // a list this long is searched faster than hashed
 constexpr size_t kMaxSeen = 2 * kMaxConfigs;
 static_assert(kSeenSlots >= 2 * kMaxSeen);
+constexpr size_t kMaxEffort = 64 * kMaxSeen;  // where calls lead again and again to configurations that are there already
+constexpr size_t kEdgesPerStep = 16;          // a byte edge is looked at so much faster than a call
+constexpr size_t kKeptSlots = size_t{1} << 18;
 
 size_t hash(uint32_t a, uint32_t b, uint32_t c = 0) {
   uint64_t h = (uint64_t{a} << 32 | b) * 0x9E3779B97F4A7C15;
@@ -21,8 +25,8 @@ size_t hash(uint32_t a, uint32_t b, uint32_t c = 0) {
 }  // namespace
 
 void StackMachine::clear() {
-  frames_.assign(1, Frame{});
-  slots_.assign(kFirstSlots, 0);
+  frames_ = std::vector<Frame>(1);
+  slots_ = std::vector<uint32_t>(kFirstSlots);
   seen_slots_.assign(kSeenSlots, 0);
 }
 
@@ -50,6 +54,7 @@ void StackMachine::begin_set(ConfigSet& out) {
   out.configs.clear();
   out.is_at_bottom = false;
   is_cut_ = false;
+  effort_ = 0;
   pending_.clear();
   if (seen_.size() > kShortList) std::ranges::fill(seen_slots_, 0);
   seen_.clear();
@@ -82,6 +87,7 @@ bool StackMachine::mark_seen(const Config& config) {
 
 void StackMachine::add(uint32_t state, StackId stack) {
   const Config config{state, stack};
+  ++effort_;
   if (mark_seen(config)) pending_.push_back(config);
 }
 
@@ -106,6 +112,12 @@ void StackMachine::drain(ConfigSet& out) {
     const State& state = automaton_->states[config.state];
     if (state.edges_begin != state.edges_end) out.configs.push_back(config);
     for (uint32_t id = state.calls_begin; id < state.calls_end; ++id) {
+      // What has no room gets no frame: one state may have very many calls.
+      if (seen_.size() >= kMaxSeen || effort_ >= kMaxEffort) {
+        is_cut_ = true;
+        break;
+      }
+      ++effort_;
       const CallEdge& call = automaton_->calls[id];
       // A call in last place needs no frame: whoever waits for this rule waits for that one.
       const bool is_tail = !call.is_counted() && automaton_->states[call.target].is_final();
@@ -157,10 +169,13 @@ bool StackMachine::step(const ConfigSet& in, uint8_t byte, ConfigSet& out) {
   begin_set(out);
   for (const Config& config : in.configs) {
     if ((automaton_->first_bytes[config.state][byte / 64] >> (byte % 64) & 1) == 0) continue;
+    size_t num_edges = 0;
     for (const ByteEdge& edge : automaton_->edges_of(config.state)) {
       if (edge.first > byte) break;
+      ++num_edges;
       if (byte <= edge.last) add(edge.target, config.stack);
     }
+    effort_ += num_edges / kEdgesPerStep;
   }
   drain(out);
   return !out.is_dead();
@@ -213,6 +228,20 @@ void StackMachine::compact(std::span<ConfigSet*> sets) {
   size_t num_slots = kFirstSlots;
   while (num_slots < frames_.size() * 4) num_slots *= 2;
   rehash(num_slots);
+}
+
+void StackMachine::drop_frames(size_t num_kept) {
+  // From the newest on, so that the table becomes what it was before each of them came.
+  for (; frames_.size() > num_kept; frames_.pop_back()) {
+    const Frame& frame = frames_.back();
+    size_t slot = hash(frame.call, frame.parent, frame.count) & (slots_.size() - 1);
+    while (slots_[slot] != frames_.size() - 1) slot = (slot + 1) & (slots_.size() - 1);
+    slots_[slot] = 0;
+  }
+  if (slots_.size() <= kKeptSlots || frames_.size() * 8 > slots_.size()) return;
+  frames_.shrink_to_fit();
+  slots_ = {};
+  rehash(std::max(kFirstSlots, std::bit_ceil(frames_.size() * 4)));
 }
 
 }  // namespace capstan::grammar

@@ -44,6 +44,7 @@ class StackMachine {
   const Automaton& automaton() const { return *automaton_; }
   const Frame& frame(StackId stack) const { return frames_[stack]; }
   size_t num_frames() const { return frames_.size(); }
+  size_t size_bytes() const { return frames_.size() * sizeof(Frame) + slots_.size() * sizeof(uint32_t); }
   void clear();  // forgets all stacks
 
   StackId push(const Frame& frame);
@@ -57,6 +58,8 @@ class StackMachine {
   bool step_token(const ConfigSet& in, int32_t token_id, ConfigSet& out);
   // Whether the last set made lacks configurations for their number.
   bool is_cut() const { return is_cut_; }
+  // What the last set took to make, in configurations and calls looked at. Many may lead to few.
+  size_t effort() const { return effort_; }
   // The bytes that step() takes.
   std::array<uint64_t, 4> first_bytes(const ConfigSet& set) const;
   // Fewest bytes from here to the end of the text.
@@ -64,6 +67,8 @@ class StackMachine {
 
   // Keeps only the stacks that `sets` use, and renumbers them there.
   void compact(std::span<ConfigSet*> sets);
+  // Forgets all stacks but the oldest ones.
+  void drop_frames(size_t num_kept);
 
  private:
   void begin_set(ConfigSet& out);
@@ -80,6 +85,7 @@ class StackMachine {
   // ---- of the set being made ----
   std::vector<Config> pending_;
   bool is_cut_ = false;
+  size_t effort_ = 0;
   std::vector<Config> seen_;
   std::vector<uint32_t> seen_slots_;  // hash table of seen_: index + 1 or 0; used once seen_ is long
 };

@@ -1,4 +1,5 @@
 // Grammars in the engine: masks reach the sampler, sampled tokens move the grammar on, and the text ends with it.
+#include "test/native/grammar_fixture.h"
 #include "test/native/picking_engine.h"
 
 namespace capstan {
@@ -116,6 +117,41 @@ TEST(grammar_masks_that_take_long_stall_nobody_else) {
   EXPECT(engine.run([&](Request& request) { request.grammar = grammar, request.sampling.max_tokens = 3; }).token_ids == first.token_ids);
   const EngineStats stats = engine.engine().stats();
   EXPECT_EQ(stats.num_free_blocks + stats.num_cached_blocks, stats.num_blocks);
+}
+
+TEST(grammar_mask_pool_gives_each_grammar_a_turn) {
+  const auto tokens = testing::make_tokens({"a", "b", "<eos>"});
+  std::mutex mutex;
+  std::condition_variable changed;
+  int num_made = 0, num_let_go = 0;
+  // A thread stands still behind each mask until it is let go.
+  MaskPool pool([&] {
+    std::unique_lock lock(mutex);
+    const int idx = num_made++;
+    changed.notify_all();
+    changed.wait(lock, [&] { return idx < num_let_go; });
+  });
+  const auto let_go_and_wait_for = [&](int num_masks) {
+    std::unique_lock lock(mutex);
+    num_let_go = num_masks - MaskPool::kNumThreads;
+    changed.notify_all();
+    EXPECT(changed.wait_for(lock, std::chrono::seconds(60), [&] { return num_made == num_masks; }));
+  };
+  const auto first = testing::compile_gbnf("root ::= \"a\"*", tokens), second = testing::compile_gbnf("root ::= \"b\"", tokens);
+  const auto start = [&](const std::shared_ptr<const grammar::CompiledGrammar>& grammar) {
+    return pool.start(std::make_shared<grammar::GrammarMatcher>(grammar), tokens->num_mask_words());
+  };
+  std::vector<std::shared_ptr<MaskJob>> many{start(first), start(first)};
+  let_go_and_wait_for(2);
+  for (int i = 0; i < 50; ++i) many.push_back(start(first));
+  const auto late = start(second);
+  let_go_and_wait_for(4);
+  EXPECT(late->is_done && many[2]->is_done && !many[3]->is_done);
+  let_go_and_wait_for(6);
+  EXPECT(many[4]->is_done && !many[5]->is_done);
+  const std::lock_guard lock(mutex);
+  num_let_go = 100;
+  changed.notify_all();
 }
 
 TEST(grammar_sequences_that_wait_for_masks_can_be_ended) {

@@ -1,4 +1,5 @@
 // Hostile grammars: refused by name or harmless, and quick either way.
+#include <algorithm>
 #include <chrono>
 
 #include "test/native/grammar_fixture.h"
@@ -113,6 +114,68 @@ TEST(grammar_broken_texts_never_crash) {
       EXPECT_EQ(error_code_name(error.code()), std::string("invalid_argument"));
     }
   }
+}
+
+// ---- what making masks may take ----
+
+TEST(grammar_states_with_many_calls_make_few_stacks) {
+  std::string text = "root ::= ";
+  for (int i = 2; i < 20'000; ++i) text += "\"b\" root{1," + std::to_string(i) + "} \"x\" | ";
+  text += "\"c\"";
+  const auto grammar = compile_gbnf(text);
+  grammar::StackMachine machine(grammar->automaton());
+  grammar::ConfigSet set = machine.start(), next;
+  for (int i = 0; i < 5; ++i) {
+    EXPECT(machine.step(set, 'b', next));
+    std::swap(set, next);
+    EXPECT(machine.effort() < 100'000);
+  }
+  EXPECT(machine.is_cut());
+  EXPECT(machine.num_frames() < 20'000);
+}
+
+TEST(grammar_stacks_that_are_dropped_leave_no_trace) {
+  const auto grammar = compile_gbnf("root ::= \"a\" root \"x\" | \"b\" root \"y\" | \"c\"");
+  std::mt19937 random(4);
+  grammar::StackMachine machine(grammar->automaton()), other(grammar->automaton());
+  grammar::ConfigSet set = machine.start(), other_set = other.start(), tried, next;
+  for (int round = 0; round < 200; ++round) {
+    const size_t num_frames = machine.num_frames();
+    tried = set;
+    for (int i = 0; i < 300; ++i) {
+      EXPECT(machine.step(tried, static_cast<uint8_t>("ab"[random() % 2]), next));
+      std::swap(tried, next);
+    }
+    machine.drop_frames(num_frames);
+    EXPECT_EQ(machine.num_frames(), num_frames);
+    const auto byte = static_cast<uint8_t>("ab"[random() % 2]);
+    EXPECT(machine.step(set, byte, next));
+    std::swap(set, next);
+    EXPECT(other.step(other_set, byte, next));
+    std::swap(other_set, next);
+    EXPECT(set == other_set);
+  }
+}
+
+TEST(grammar_masks_of_hostile_ones_end) {
+  // Every token leaves the rule after its first byte, and every way on has stacks of its own.
+  auto pieces = all_strings("abcdefgh", 5);
+  pieces.push_back("<eos>");
+  const auto tokens = make_tokens(pieces);
+  std::string text = "root ::= one s\none ::= [a-h]\n";
+  for (const std::string rule : {"s", "t", "u"}) {
+    text += rule + " ::= \"!\"";
+    for (const char c : std::string("abcdefgh"))
+      for (const std::string called : {"s", "t", "u"}) text += std::string(" | \"") + c + "\" " + called + " \"" + c + rule + called + "\"";
+    text += "\n";
+  }
+  const auto grammar = compile_gbnf(text, tokens);
+  GrammarMatcher matcher(grammar);
+  std::vector<uint32_t> mask(tokens->num_mask_words());
+  EXPECT(!matcher.try_fill_mask(mask));
+  matcher.fill_mask(mask);
+  EXPECT(std::ranges::any_of(mask, [](uint32_t word) { return word != 0; }));
+  EXPECT(tokens->masks().set_bytes <= grammar::MaskStore::kMaxSetBytes);
 }
 
 }  // namespace
