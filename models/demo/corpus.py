@@ -10,7 +10,7 @@ import facts
 import tools as tool_box
 import words as w
 from memory import filler, lookup, recall
-from skills import DRAWS, SMALL, Exchange, arithmetic, assistant, beyond, draw, final_talk, last_talk, late_talk, small_talk, user
+from skills import DRAWS, SMALL, Exchange, arithmetic, assistant, beyond, draw, final_talk, late_talk, small_talk, user
 
 # Requests that no given tool could serve, for chats with tools.
 POEM_ASKS = [form for form in facts.BEYOND_ASKS if "poem" in form]
@@ -88,12 +88,12 @@ def system_prompt(rng):
 
 def chat(rng, stage=0, long=False):
     """One chat of the training set: its messages and tools. The later stages bring more of what is learned last."""
-    talk = (small_talk, late_talk, last_talk, final_talk)[stage]
+    talk = (small_talk, late_talk, final_talk)[stage]
     if long:
         messages, given = long_chat(rng, talk)
-    elif stage == 3:
+    elif stage == 2:
         messages, given = final_chat(rng)
-    elif stage > 0:
+    elif stage == 1:
         messages, given = late_chat(rng, talk)
     else:
         messages, given = early_chat(rng)
@@ -123,7 +123,7 @@ def late_chat(rng, talk):
         return draw(rng, recall).messages, []
     if kind < 0.78:
         return with_system(draw(rng, lambda r: lookup(r, most=5, questions=3))), []
-    return tool_chat(rng, requests=(2, 3, 3, 4))
+    return tool_chat(rng, requests=(2, 3, 3, 4), narrow=True)
 
 
 def final_chat(rng):
@@ -179,7 +179,7 @@ def held_out_case(rng, skill):
         names, given = " ".join(t.name for t in drawn), [t.definition for t in drawn]
         make = (lambda r: without_tool(r, names)) if skill == "no-tool" else lambda r: tool_use(r, drawn, skill == "results", narrow=True)
     elif skill in SMALL:
-        make = lambda r: next(e for e in iter(lambda: last_talk(r), None) if e.skill == skill)
+        make = lambda r: next(e for e in iter(lambda: late_talk(r), None) if e.skill == skill)
     else:
         make = {"recall": lambda r: recall(r, True), "lookup": lookup, "lookup-long": lambda r: lookup(r, r.randint(600, 1200))}[
             skill

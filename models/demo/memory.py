@@ -233,7 +233,7 @@ def recall_parts(rng):
         named = next((v for _, v, _, a in group if a.startswith("Your name")), None)
         statements.append([user(text), assistant(f"Nice to meet you, {named}." if named else "I will remember that.")])
     _, value, question, answer = rng.choice(said)
-    if rng.random() < 0.1:
+    if rng.random() < 0.18:
         other = rng.choice([row for row in MINE if row not in chosen])
         question, answer = f"({other[2]})", UNKNOWN
     return statements, [user(ask(rng, w.expand(question, rng))), assistant(answer.replace("{v}", value))]
@@ -241,7 +241,7 @@ def recall_parts(rng):
 
 def recall(rng, held_out=False):
     statements, question = recall_parts(rng)
-    if rng.random() < 0.04:
+    if rng.random() < 0.06:
         statements = []
         question[1] = assistant(UNKNOWN)
     if len(statements) == 1 and rng.random() < 0.2:  # told and asked in one message

@@ -178,7 +178,7 @@ def arithmetic(rng):
 
 
 COLON = (
-    "(Repeat|Repeat after me|Please repeat|Say|Echo|Copy|Copy this|Repeat this|Repeat the following|Write|Copy the text|Echo this back|Repeat exactly|Reply with|Answer with|Say the following|Print|Repeat these words|Reply with exactly|Please say|Output|Say exactly|Please copy this text|Now repeat|Write down|Respond with|Type): {x}",
+    "(Repeat|Repeat after me|Please repeat|Say|Echo|Copy|Copy this|Copy this sentence|Repeat this|Repeat this sentence|Repeat the sentence|Repeat this word|Repeat the following|Write|Copy the text|Echo this back|Repeat exactly|Reply with|Answer with|Say the following|Print|Repeat these words|Reply with exactly|Please say|Output|Say exactly|Please copy this text|Now repeat|Write down|Respond with|Type): {x}",
 )
 QUOTED = (
     '(Repeat|Please repeat|Say|Echo|Copy|Write|Reply with|Answer with|Print|Just say|Output|Respond with|Only say|Type|Say just|Please say) (|the word |the words |the text |the phrase |exactly |this: )"{x}"(|.|!| back to me| please)',
@@ -417,7 +417,8 @@ eighteen nineteen twenty""".split()
 
 
 def late_talk(rng, weights=LATE_WEIGHTS):
-    """Small talk of the second half: also numbers in words, and requests that look like a skill and are none."""
+    """Small talk of the later stages: also numbers in words, and requests that look like a skill and are none. What is known
+    by heart is held out by the letter from now on: nothing else tells what an unseen question means."""
     exchange = small_talk(rng, weights)
     if exchange.skill == "beyond" and rng.random() < 0.35:
         return beyond(rng, facts.NEAR_MISSES)
@@ -425,18 +426,12 @@ def late_talk(rng, weights=LATE_WEIGHTS):
     numbers = [int(n) for n in re.findall(r"\d+", question["content"])]
     if exchange.skill in ("arithmetic", "count") and numbers and max(numbers) <= 20 and rng.random() < 0.12:
         question["content"] = re.sub(r"\d+", lambda n: NUMBER_WORDS[int(n[0])], question["content"])
-    return exchange
-
-
-def last_talk(rng, weights=LATE_WEIGHTS):
-    """Late talk in which what is known by heart is held out by the letter: nothing else tells what an unseen question means."""
-    exchange = late_talk(rng, weights)
     exchange.by_surface = exchange.skill in BY_HEART
     return exchange
 
 
 def final_talk(rng):
-    return last_talk(rng, FINAL_WEIGHTS)
+    return late_talk(rng, FINAL_WEIGHTS)
 
 
 def draw(rng, make, held_out=False):

@@ -11,9 +11,9 @@ NARROW = [family for family in FAMILIES if family[0].split("|")[0] in NARROW_NAM
 VERBS = "get find update delete create list check open close start stop send count fetch show reset move copy lock unlock print scan".split()
 
 
-def generic_family(rng):
+def generic_family(rng, narrow=False):
     """A tool that exists nowhere else: a verb, an object and one to three parameters that are named in the request."""
-    verb, noun = rng.choice(VERBS), rng.choice(w.NOUNS) if rng.random() < 0.7 else w.pseudo(rng)
+    verb, noun = rng.choice(VERBS), rng.choice(w.NOUNS) if narrow or rng.random() < 0.7 else w.pseudo(rng)
     kinds = [
         (STRING, w.word),
         (STRING, w.code),
@@ -91,7 +91,7 @@ def draw_tools(rng, narrow=False):
     for _ in range(rng.choice((1, 1, 1, 2, 2, 3) if narrow else (1, 1, 2, 2, 3, 4))):
         roll = rng.random()
         if narrow:
-            families.append(FAMILIES[0] if roll < 0.25 else generic_family(rng) if roll < 0.4 else rng.choice(NARROW))
+            families.append(FAMILIES[0] if roll < 0.25 else generic_family(rng, narrow) if roll < 0.4 else rng.choice(NARROW))
         else:
             families.append(FAMILIES[0] if roll < 0.15 else generic_family(rng) if roll < 0.4 else rng.choice(FAMILIES))
     chosen = {}
@@ -126,7 +126,7 @@ def result(tool, call, rng, narrow=False):
                 w.code(rng),
             ]
         )
-        return text, f"{lead}he result is: {text}"
+        return text, f"The result is: {text}"
     if "weather" in tool.name:
         fields = {
             "temperature": rng.choice([rng.randint(-15, 42), decimal(rng), f"{rng.randint(-9, 40)}°C"]),
@@ -138,7 +138,7 @@ def result(tool, call, rng, narrow=False):
     else:
         makers = [decimal, w.word, w.code, w.name, w.clock, lambda r: r.choice([True, False]), count(0, 99), w.city]
         fields = {
-            (rng.choice(RESULT_KEYS) if rng.random() < 0.7 else f"{w.word(rng)}_{rng.choice(RESULT_KEYS)}"): rng.choice(makers)(rng)
+            (rng.choice(RESULT_KEYS) if narrow or rng.random() < 0.7 else f"{w.word(rng)}_{rng.choice(RESULT_KEYS)}"): rng.choice(makers)(rng)
             for _ in range(rng.randint(1, 3))
         }
     return json.dumps(fields, ensure_ascii=False), lead + sentence(fields)[1:]

@@ -1,6 +1,7 @@
 """Makes the demonstration model: tokenizer, weights and evaluation set, from nothing but the corpus and a seed.
 
 python train.py              trains (or goes on from the checkpoint) and writes the model's files here
+python train.py --second     goes on from the weights here, on the last stage of the corpus alone
 python train.py --eval       answers heldout.jsonl with transformers, greedily, and prints the accuracy per skill
 python train.py --prepare    only the tokenizer, the configuration and heldout.jsonl
 """
@@ -10,13 +11,14 @@ import json
 import os
 import random
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 # Waiting threads sleep instead of spinning, so that two threads still get on where they must share one core.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import torch
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 import corpus
@@ -24,14 +26,23 @@ from model import CONFIG, Qwen2
 
 HERE = Path(__file__).parent
 SEED = 20261121
-STEPS, WARM_UP = 2740, 60
-# The steps at which the stages of the corpus begin.
-STAGES = (0, 1400, 1800, 2200)
+
+
+@dataclass(frozen=True)
+class Run:
+    name: str
+    steps: int
+    warm_up: int
+    plateau: int  # the step from which the rate falls to nothing, in a straight line
+    rate: float
+    stages: tuple  # the steps at which the stages of the corpus begin
+
+
+FIRST = Run("first", 5000, 60, 2600, 2e-3, (0, 1600, 2600))
+SECOND = Run("second", 1500, 60, 400, 1.2e-3, (0, 0, 0))
 # A step's rows as (length, count): attention costs by the length of the row, so short chats are packed into short rows.
 USUAL = ((256, 8), (512, 4))
 WITH_LONG = ((256, 4), (512, 2), (2048, 1))
-RATE = 2e-3
-LINES = ((1400, 2800, 1400), (1800, 2550, 1050), (2000, 2340, 650), (2100, 2750, 1760), (2200, STEPS, 1350))
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 TAGS = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<tools>", "</tools>"]
 QWEN2_SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -106,8 +117,8 @@ def write_held_out():
 class Batches:
     """The batch of a step follows from the seed and the step alone, so that a run can go on from any checkpoint."""
 
-    def __init__(self, tokenizer, render):
-        self.tokenizer, self.render = tokenizer, render
+    def __init__(self, tokenizer, render, run):
+        self.tokenizer, self.render, self.run = tokenizer, render, run
         self.start, self.end = tokenizer.token_to_id("<|im_start|>"), tokenizer.token_to_id("<|im_end|>")
         self.role = tokenizer.encode("assistant\n").ids
 
@@ -126,11 +137,11 @@ class Batches:
 
     def batch(self, step):
         """Packed rows, one group for each row length. In the later stages, every second or third step has a long row."""
-        stage = sum(step >= first for first in STAGES) - 1
-        shapes = WITH_LONG if stage > 0 and step % (3 if stage == 3 else 2) == 0 else USUAL
+        stage = sum(step >= first for first in self.run.stages) - 1
+        shapes = WITH_LONG if stage > 0 and step % (3 if stage == 2 else 2) == 0 else USUAL
         rows = [(length, []) for length, count in shapes for _ in range(count)]
         room = [length for length, _ in rows]
-        rng, misses = random.Random(f"{SEED}-{step}"), 0
+        rng, misses = random.Random(f"{SEED}-{self.run.name}-{step}"), 0
         while misses < 12:
             chat = self.encode(*corpus.chat(rng, stage, long=room[-1] == 2048))
             fits = [r for r in range(len(rows)) if room[r] >= len(chat[0])]
@@ -160,12 +171,9 @@ def pack(rows, length):
     return ids, labels, positions, documents
 
 
-def rate(step):
-    """Warm-up, a plateau, and a straight line to nothing, which was made steeper when time ran short."""
-    for begin, zero_at, span in reversed(LINES):
-        if step >= begin:
-            return RATE * (zero_at - step) / span
-    return RATE * min(1, (step + 1) / WARM_UP)
+def rate(run, step):
+    """Warm-up, a plateau, and a straight line to nothing."""
+    return run.rate * min(1, (step + 1) / run.warm_up, (run.steps - step) / (run.steps - run.plateau))
 
 
 def optimizers(model):
@@ -173,8 +181,8 @@ def optimizers(model):
     matrices = [p for n, p in model.named_parameters() if p.dim() == 2 and "embed" not in n]
     others = [p for n, p in model.named_parameters() if p.dim() < 2 or "embed" in n]
     return [
-        torch.optim.Muon(matrices, lr=RATE, weight_decay=0.1, momentum=0.95, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(others, lr=RATE, betas=(0.9, 0.95), weight_decay=0.0),
+        torch.optim.Muon(matrices, lr=0.0, weight_decay=0.1, momentum=0.95, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(others, lr=0.0, betas=(0.9, 0.95), weight_decay=0.0),
     ]
 
 
@@ -195,9 +203,11 @@ def save_weights(model):
     (HERE / "model.safetensors").chmod(0o644)
 
 
-def train(checkpoint, stop_at):
+def train(run, checkpoint, stop_at):
     tokenizer, render = Tokenizer.from_file(str(HERE / "tokenizer.json")), template()
-    batches, model = Batches(tokenizer, render), Qwen2()
+    batches, model = Batches(tokenizer, render, run), Qwen2()
+    if run is SECOND:
+        model.load_state_dict({name: value.float() for name, value in load_file(HERE / "model.safetensors").items()})
     optims, first = optimizers(model), 0
     if checkpoint.exists():
         state = torch.load(checkpoint)
@@ -209,7 +219,7 @@ def train(checkpoint, stop_at):
     started, average = time.time(), None
     for step in range(first, stop_at):
         for optim in optims:
-            optim.param_groups[0]["lr"] = rate(step)
+            optim.param_groups[0]["lr"] = rate(run, step)
         loss = backward(model, forward, batches.batch(step))
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optim in optims:
@@ -218,7 +228,7 @@ def train(checkpoint, stop_at):
         average = loss if average is None else 0.95 * average + 0.05 * loss
         if step % 20 == 19:
             speed = (step + 1 - first) * sum(length * count for length, count in USUAL) / (time.time() - started)
-            print(f"{time.strftime('%H:%M:%S')} step {step + 1}/{STEPS} loss {average:.4f} tokens/s {speed:.0f}", flush=True)
+            print(f"{time.strftime('%H:%M:%S')} step {step + 1}/{run.steps} loss {average:.4f} tokens/s {speed:.0f}", flush=True)
         if step % 100 == 99 or step + 1 == stop_at:
             temporary = checkpoint.with_suffix(".new")
             torch.save({"model": model.state_dict(), "optims": [o.state_dict() for o in optims], "step": step + 1}, temporary)
@@ -231,7 +241,8 @@ def main():
     parser.add_argument("--eval", action="store_true")
     parser.add_argument("--prepare", action="store_true")
     parser.add_argument("--checkpoint", type=Path, default=Path("demo-checkpoint.pt"))
-    parser.add_argument("--stop-at", type=int, default=STEPS)
+    parser.add_argument("--second", action="store_true")
+    parser.add_argument("--stop-at", type=int)
     options = parser.parse_args()
     torch.set_num_threads(2)
     torch.manual_seed(SEED)
@@ -240,12 +251,14 @@ def main():
         from judge import evaluate
 
         return evaluate(HERE)
+    run = SECOND if options.second else FIRST
     if options.prepare or not options.checkpoint.exists():
-        train_tokenizer(template())
-        write_configuration(Tokenizer.from_file(str(HERE / "tokenizer.json")))
+        if run is FIRST:
+            train_tokenizer(template())
+            write_configuration(Tokenizer.from_file(str(HERE / "tokenizer.json")))
         write_held_out()
     if not options.prepare:
-        train(options.checkpoint, options.stop_at)
+        train(run, options.checkpoint, options.stop_at or run.steps)
 
 
 if __name__ == "__main__":

@@ -111,15 +111,15 @@ def code(rng):
 
 
 def name(rng):
-    return rng.choice(NAMES) if rng.random() < 0.7 else pseudo(rng).capitalize()
+    return rng.choice(NAMES) if rng.random() < 0.7 else pseudo(rng, 2).capitalize()
 
 
 def full_name(rng):
-    return f"{name(rng)} {rng.choice(SURNAMES) if rng.random() < 0.7 else pseudo(rng).capitalize()}"
+    return f"{name(rng)} {rng.choice(SURNAMES) if rng.random() < 0.7 else pseudo(rng, 2).capitalize()}"
 
 
 def city(rng):
-    return rng.choice(CITIES) if rng.random() < 0.75 else pseudo(rng).capitalize()
+    return rng.choice(CITIES) if rng.random() < 0.75 else pseudo(rng, 2).capitalize()
 
 
 def word(rng):
