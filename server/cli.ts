@@ -1,5 +1,4 @@
 import { Command, CommanderError } from 'commander';
-import { addKeysCommand } from './access/cli';
 import { AccessError } from './access/errors';
 import { redactKeys } from './access/key-format';
 import { addBenchCommand } from './bench/cli';
@@ -15,7 +14,11 @@ export async function run(args: readonly string[]): Promise<number | undefined> 
     .configureOutput({ outputError: (text, write) => write(redactKeys(text)) });
   program.version(packageVersion(), '-v, --version', 'print the version');
   addServeCommand(program, (code) => { exitCode = code; });
-  addKeysCommand(program);
+  if (args[0] !== 'serve') {
+    // Here, as a server without keys needs no database library.
+    const { addKeysCommand } = await import('./access/cli.js');
+    addKeysCommand(program);
+  }
   addBenchCommand(program, (code) => { exitCode = code; });
   try {
     await program.parseAsync(args[0] === 'serve' ? normalize(args) : args.map(withDashes), { from: 'user' });
