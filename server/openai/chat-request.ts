@@ -3,7 +3,7 @@ import { ApiError } from '../errors';
 import type { ServerSettings } from '../settings';
 import { checkConversation, conversationOptions, toMessage } from './conversation';
 import type { JsonText } from './json-text';
-import { CHAT_NULLS, withoutNulls } from './nulls';
+import { CHAT_NULLS } from './nulls';
 import type { ChatCompletionRequest, WireTool } from './requests';
 import { checkGenerationFields, CLIENT_NAMES, numAlternatives, type StreamUsage, streamUsage, toSamplingParams, withoutUndefined } from './sampling-request';
 import { CHAT_COMPLETION_REQUEST } from './schema';
@@ -32,7 +32,7 @@ export interface ChatCall {
 
 /** @throws ApiError naming the first field that is wrong. */
 export async function parseChatRequest({ value, seed }: JsonText, settings: ServerSettings, vocabSize: number): Promise<ChatCall> {
-  const request = withTools(await validate<ChatCompletionRequest>(CHAT_COMPLETION_REQUEST, withoutNulls(value, CHAT_NULLS)));
+  const request = withTools(await validate<ChatCompletionRequest>(CHAT_COMPLETION_REQUEST, value, CHAT_NULLS));
   refuseUnsupported(value, CHAT_UNSUPPORTED);
   checkConversation(request);
   checkToolChoice(request);

@@ -2,7 +2,7 @@ import type { SamplingParams } from '../../ts';
 import { ApiError } from '../errors';
 import type { ServerSettings } from '../settings';
 import type { JsonText } from './json-text';
-import { GENERATION_NULLS, withoutNulls } from './nulls';
+import { GENERATION_NULLS } from './nulls';
 import type { CompletionRequest } from './requests';
 import { checkGenerationFields, CLIENT_NAMES, numAlternatives, type StreamUsage, streamUsage, toSamplingParams } from './sampling-request';
 import { COMPLETION_REQUEST, MAX_PROMPTS } from './schema';
@@ -40,7 +40,7 @@ const DEFAULT_MAX_TOKENS = 16;
 
 /** @throws ApiError naming the first field that is wrong. */
 export async function parseCompletionRequest({ value, seed }: JsonText, settings: ServerSettings, vocabSize: number): Promise<CompletionCall> {
-  const request = await validate<CompletionRequest>(COMPLETION_REQUEST, withoutNulls(value, GENERATION_NULLS));
+  const request = await validate<CompletionRequest>(COMPLETION_REQUEST, value, GENERATION_NULLS);
   refuseUnsupported(value, COMPLETION_UNSUPPORTED);
   checkGenerationFields(request);
   const prompts = toPrompts(request.prompt);

@@ -10,6 +10,7 @@ export interface Schema {
   additionalProperties?: Schema;
   minItems?: number;
   maxItems?: number;
+  maxProperties?: number;
   minLength?: number;
   maxLength?: number;
   pattern?: string;
@@ -28,6 +29,8 @@ const MAX_PROMPTS = 1_024;
 const MAX_STOPS = 1_024;
 const MAX_BAD_WORDS = 4_096;
 const MAX_CHOICES = 10_000;
+const MAX_BIASES = 65_536;
+const MAX_DETOKENIZED = 1_048_576;
 
 const boolean: Schema = { type: 'boolean' };
 const string: Schema = { type: 'string' };
@@ -108,7 +111,7 @@ const generation: Record<string, Schema> = {
   include_stop_str_in_output: boolean,
   skip_special_tokens: boolean,
   spaces_between_special_tokens: boolean,
-  logit_bias: { type: 'object', additionalProperties: number(-100, 100), description: 'an object from token id to a number from -100 to 100' },
+  logit_bias: { type: 'object', additionalProperties: number(-100, 100), maxProperties: MAX_BIASES, description: `an object from up to ${MAX_BIASES} token ids to a number from -100 to 100 each` },
   allowed_token_ids: { ...tokenIds, minItems: 1, description: 'an array of at least one token id' },
   bad_words: texts(MAX_BAD_WORDS, `an array of up to ${MAX_BAD_WORDS} strings of at least one character`),
   truncate_prompt_tokens: integer(-1),
@@ -177,7 +180,7 @@ export const TOKENIZE_REQUEST: Schema = {
 export const DETOKENIZE_REQUEST: Schema = {
   type: 'object',
   required: ['tokens'],
-  properties: { model: string, tokens: tokenIds },
+  properties: { model: string, tokens: { ...tokenIds, maxItems: MAX_DETOKENIZED, description: `an array of up to ${MAX_DETOKENIZED} token ids` } },
 };
 
 export { MAX_CHOICES as MAX_STRUCTURED_CHOICES, MAX_PROMPTS };

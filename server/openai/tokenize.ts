@@ -6,7 +6,7 @@ import type { OpenAiContext } from './context';
 import { checkConversation, conversationOptions, toMessage } from './conversation';
 import { readJson } from './json-body';
 import { TokenWords } from './logprobs';
-import { CONVERSATION_NULLS, withoutNulls } from './nulls';
+import { CONVERSATION_NULLS } from './nulls';
 import type { ConversationFields, DetokenizeRequest, TokenizeRequest } from './requests';
 import { CLIENT_NAMES } from './sampling-request';
 import { DETOKENIZE_REQUEST, TOKENIZE_REQUEST } from './schema';
@@ -16,7 +16,7 @@ import { validate } from './validate';
 /** POST /tokenize: a text, or a conversation as a chat would render it. */
 export async function tokenize({ engine, model, settings }: OpenAiContext, request: HttpRequest, reply: HttpReply): Promise<void> {
   const { value } = await readJson(request);
-  const body = await validate<TokenizeRequest>(TOKENIZE_REQUEST, withoutNulls(value, CONVERSATION_NULLS));
+  const body = await validate<TokenizeRequest>(TOKENIZE_REQUEST, value, CONVERSATION_NULLS);
   refuseUnsupported(value, TOKENIZE_UNSUPPORTED);
   const { messages, prompt } = body;
   if (messages !== undefined && prompt !== undefined) throw new ApiError('invalid_value', 'prompt: expected none beside messages', { param: 'prompt' });
@@ -46,7 +46,7 @@ function render(engine: OpenAiContext['engine'], request: ConversationFields, se
 /** POST /detokenize: the text of token ids, special tokens included. */
 export async function detokenize({ engine, model }: OpenAiContext, request: HttpRequest, reply: HttpReply): Promise<void> {
   const { value } = await readJson(request);
-  const { model: name, tokens } = await validate<DetokenizeRequest>(DETOKENIZE_REQUEST, withoutNulls(value, {}));
+  const { model: name, tokens } = await validate<DetokenizeRequest>(DETOKENIZE_REQUEST, value);
   model.answerName(name === '' ? undefined : name);
   try {
     sendJson(reply, { prompt: engine.detokenize(tokens, { skipSpecialTokens: false }) });

@@ -1,5 +1,6 @@
 import { ApiError, type ApiErrorCode } from '../errors';
-import type { Schema } from './schema';
+import { type NullMap, withoutNulls } from './nulls';
+import { MAX_PROMPTS, type Schema } from './schema';
 
 /** As `typebox/schema` reports. */
 interface Violation {
@@ -14,13 +15,56 @@ interface Violation {
 /** Fields whose items have fields of their own; elsewhere the top field is the parameter. */
 const NESTED = new Set(['messages', 'tools', 'functions', 'tool_choice', 'stream_options']);
 
-/** @throws ApiError for the first violation: types before ranges, then in the schema's order. */
-export async function validate<T>(schema: Schema, value: unknown): Promise<T> {
+/**
+ * The value without its nulls.
+ * @throws ApiError for a list that is too long, else for the first violation: types before ranges, then in the schema's order.
+ */
+export async function validate<T>(schema: Schema, value: unknown, nulls: NullMap = {}): Promise<T> {
+  // NOTE: first, for the checker takes a microsecond or more for every item, whatever their number may be.
+  checkLengths(schema, value, [], { numItems: 0 });
+  const given = withoutNulls(value, nulls);
+  const checked = withFewTokenIds(schema, given);
   const { Check, Errors } = await import('typebox/schema');
-  if (Check(schema, value)) return value as T;
-  const [, violations] = Errors(schema, value) as unknown as [boolean, Violation[]];
+  if (Check(schema, checked)) return given as T;
+  const [, violations] = Errors(schema, checked) as unknown as [boolean, Violation[]];
   const isAboutType = ({ keyword }: Violation) => keyword === 'type' || keyword === 'required';
-  throw toError(violations.find(isAboutType) ?? violations[0], schema, value);
+  throw toError(violations.find(isAboutType) ?? violations[0], schema, checked);
+}
+
+/** Messages, their parts, tools and the like, all together. */
+const MAX_TOTAL_ITEMS = 131_072;
+
+function checkLengths(schema: Schema, value: unknown, path: readonly string[], total: { numItems: number }): void {
+  if (typeof value !== 'object' || value === null) return;
+  const { maxItems = Infinity, maxProperties = Infinity, items, properties = {} } = schema;
+  const wrong = (expected: string, received: string) => {
+    const param = paramName(path);
+    return new ApiError('invalid_value', `${param}: expected ${expected}, got ${received}`, { param });
+  };
+  if (!Array.isArray(value)) {
+    if (maxProperties !== Infinity && Object.keys(value).length > maxProperties) throw wrong(describe(schema), `${Object.keys(value).length} entries`);
+    for (const [name, property] of Object.entries(properties)) if (Object.hasOwn(value, name)) checkLengths(property, (value as Record<string, unknown>)[name], [...path, name], total);
+    return;
+  }
+  if (value.length > maxItems) throw wrong(describe(schema), show(value));
+  if (items?.properties === undefined) return;
+  total.numItems += value.length;
+  if (total.numItems > MAX_TOTAL_ITEMS) throw wrong(`at most ${MAX_TOTAL_ITEMS} items in all lists together`, 'more');
+  value.forEach((item, i) => checkLengths(items, item, [...path, String(i)], total));
+}
+
+/** Lists of token ids may hold millions: the checker sees one of them where all are right, else those from the first wrong one on. */
+function withFewTokenIds(schema: Schema, value: unknown): unknown {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return value;
+  const lists = Object.entries(schema.properties ?? {}).filter(([name, { items }]) => [items?.type].flat().includes('integer') && Object.hasOwn(value, name));
+  return { ...value, ...Object.fromEntries(lists.map(([name, property]) => [name, fewTokenIds(property, (value as Record<string, unknown>)[name])])) };
+}
+
+function fewTokenIds({ items }: Schema, value: unknown): unknown {
+  if (!Array.isArray(value)) return value;
+  const wrongAt = value.findIndex((item) => !Number.isInteger(item) || item < 0);
+  if (wrongAt < 0) return value.slice(0, 1);
+  return value.slice(wrongAt, wrongAt + MAX_PROMPTS).map((item: unknown) => (items?.items === undefined ? item : fewTokenIds(items, item)));
 }
 
 function toError({ keyword, schemaPath, instancePath, params }: Violation, schema: Schema, value: unknown): ApiError {

@@ -1,0 +1,40 @@
+import { CHAT_COMPLETION_REQUEST, COMPLETION_REQUEST, DETOKENIZE_REQUEST } from '../../../server/openai/schema';
+import { CHAT_NULLS } from '../../../server/openai/nulls';
+import { validate } from '../../../server/openai/validate';
+
+const messages = [{ role: 'user', content: 'hi' }];
+const part = { type: 'text', text: 'x' };
+
+describe('lists of token ids', () => {
+  // Looking at every one of these by the schema would take seconds.
+  const many = new Array<number>(300_000).fill(7);
+
+  test('pass whole, however long they are', async () => {
+    const request = { prompt: [many, [1]], stop_token_ids: many };
+    const { prompt, stop_token_ids: stops } = await validate<typeof request>(COMPLETION_REQUEST, request);
+    expect([prompt === request.prompt, stops === many]).toEqual([true, true]);
+  });
+
+  test.each([
+    [{ prompt: [...many, -1] }, 'prompt: expected a string or an integer or an array of 0 or more, got -1'],
+    [{ prompt: [[1], [...many, 'x']] }, 'prompt: expected an integer of 0 or more, got "x"'],
+    [{ prompt: [] }, 'prompt: expected a string, an array of token ids, or an array of one of them, got an array of 0'],
+    [{ prompt: 'x', stop_token_ids: [1, 2, 3.5] }, 'stop_token_ids: expected an integer of 0 or more, got 3.5'],
+    [{ prompt: 'x', allowed_token_ids: [] }, 'allowed_token_ids: expected an array of at least one token id, got an array of 0'],
+  ])('one that is wrong is named, %#', async (request, message) => {
+    await expect(validate(COMPLETION_REQUEST, request)).rejects.toThrow(message);
+  });
+});
+
+test.each([
+  [{ messages: new Array(65_537).fill(0) }, 'messages', 'messages: expected an array of 1 to 65536 items, got an array of 65537'],
+  [{ messages: [{ role: 'user', content: new Array(65_537).fill(part) }] }, 'messages[0].content', 'messages[0].content: expected a string or an array of text parts, got an array of 65537'],
+  [{ messages: new Array(2_100).fill({ role: 'user', content: new Array(65).fill(part) }) }, 'messages[1984].content', 'messages[1984].content: expected at most 131072 items in all lists together, got more'],
+  [{ messages, logit_bias: Object.fromEntries(Array.from({ length: 65_537 }, (_, i) => [i, 1])) }, 'logit_bias', 'logit_bias: expected an object from up to 65536 token ids to a number from -100 to 100 each, got 65537 entries'],
+])('a list that is too long is refused before its items are looked at, %#', async (request, param, message) => {
+  await expect(validate(CHAT_COMPLETION_REQUEST, request, CHAT_NULLS)).rejects.toMatchObject({ code: 'invalid_value', param, message });
+});
+
+test('so many tokens are not turned into text on the thread that serves all', async () => {
+  await expect(validate(DETOKENIZE_REQUEST, { tokens: new Array(1_048_577).fill(1) })).rejects.toMatchObject({ param: 'tokens' });
+});
