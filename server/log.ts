@@ -1,7 +1,7 @@
-import { writeSync } from 'node:fs';
 import { pino } from 'pino';
 import { redactKeys } from './access/key-format';
 import type { LOG_LEVELS } from './log-levels';
+import { LogStream } from './log-stream';
 import type { RequestRecord } from './routes';
 
 /** Structured lines on standard error. Prompts, answers and secrets are never given to it. */
@@ -14,17 +14,9 @@ const STDERR = 2;
 /** @param secrets Fixed keys and the like: taken out of every line, as access keys are by their form, should one ever come that far. */
 export function createLog(level: (typeof LOG_LEVELS)[number], secrets: readonly string[] = []): Log {
   const hidden = secrets.filter(({ length }) => length >= MIN_SECRET_LENGTH).map((secret) => JSON.stringify(secret).slice(1, -1));
-  const write = (line: string): void => writeLine(hidden.reduce((text, secret) => text.replaceAll(secret, '…'), redactKeys(line)));
+  const stream = new LogStream(STDERR);
+  const write = (line: string): void => stream.write(hidden.reduce((text, secret) => text.replaceAll(secret, '…'), redactKeys(line)));
   return pino({ level, base: undefined, timestamp: pino.stdTimeFunctions.isoTime }, { write });
-}
-
-/** Neither a full pipe nor one without a reader may end the server. */
-function writeLine(line: string): void {
-  try {
-    for (let bytes = Buffer.from(line); bytes.length > 0;) bytes = bytes.subarray(writeSync(STDERR, bytes));
-  } catch {
-    // Nobody reads, and there is nowhere to say so.
-  }
 }
 
 const MAX_PATH_LENGTH = 200;
