@@ -70,6 +70,11 @@ export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIte
     return this.#isEnded;
   }
 
+  /** Tokens of the prompt and of all choices so far, also of a call that was left; 0 until the engine has taken it. */
+  get numTokens(): number {
+    return this.#choices.reduce((sum, { reader, finish }) => sum + (finish?.completionTokens ?? reader.tokenIds.length), this.#promptTokenIds.length);
+  }
+
   /** @internal The engine took the request. */
   start(promptTokenIds: Int32Array, numChoices: number, reading: ChoiceReading): void {
     this.#promptTokenIds = promptTokenIds;

@@ -23,11 +23,6 @@ export class ChatChunks {
     this.#promptTokens = promptTokens;
   }
 
-  /** Tokens of prompt and completions so far. */
-  get numTokens(): number {
-    return this.#promptTokens + this.#completionTokens;
-  }
-
   /** One chunk per choice that says who speaks; the first also carries what was asked of the prompt. */
   begin(prompt: PromptEcho): string[] {
     const delta = { role: this.#style.role, content: '' };

@@ -18,14 +18,11 @@ export async function chatCompletions(context: OpenAiContext, request: HttpReque
   const style: AnswerStyle = { role: settings.responseRole, hasPrefixCache: engine.info.prefixCache, words: new TokenWords(engine, call.tokensAsIds) };
   engine.checkRoom();
   const generation = engine.chat(call.messages, call.options, { signal: context.signal, requestId: head.id, cacheSalt: cacheSaltOf(identity, call.cacheSalt) });
-  let numTokens = 0;
   try {
     const { promptTokens, promptTokenIds } = await generation.submitted;
-    numTokens = promptTokens;
     const prompt = await promptEcho(context, call, promptTokenIds);
     if (!call.isStream) {
       const result = await generation.result();
-      numTokens = result.usage.totalTokens;
       return sendJson(reply, chatCompletion(head, call, result, prompt, style), requestId);
     }
     const chunks = new ChatChunks(head, call, promptTokens, style);
@@ -33,7 +30,6 @@ export async function chatCompletions(context: OpenAiContext, request: HttpReque
       await sse.send(...chunks.begin(prompt));
       for await (const events of readyEvents(generation)) {
         const data = chunks.take(events);
-        numTokens = chunks.numTokens;
         if (data.length > 0) await sse.send(...data);
       }
       if (call.usage.isAtEnd) await sse.send(chatChunk(head, [], wireUsage((await generation.result()).usage, style.hasPrefixCache)));
@@ -42,7 +38,7 @@ export async function chatCompletions(context: OpenAiContext, request: HttpReque
     throw inClientsWords(error, call.names);
   } finally {
     generation.abort();
-    identity.done(numTokens);
+    identity.done(generation.numTokens);
   }
 }
 

@@ -4,14 +4,10 @@ import type { CompletionCall } from './completion-request';
 import { type CompletionPiece, completionChunk, type CompletionStyle, CompletionTokens, type EchoedPrompt, pieceChoice } from './completion-response';
 import { runningUsage } from './usage';
 
-/** What a request has used so far, over all its prompts. */
-export class TokenCount {
-  prompt = 0;
-  completion = 0;
-
-  get total(): number {
-    return this.prompt + this.completion;
-  }
+/** What a request has used so far, over all its prompts, as far as its chunks have told. */
+export interface TokenCount {
+  prompt: number;
+  completion: number;
 }
 
 interface ChunkOptions {

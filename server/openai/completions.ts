@@ -4,7 +4,7 @@ import { cacheSaltOf, inClientsWords, requestIdOf, sendJson, streamReply } from 
 import type { AnswerHead } from './chat-response';
 import { type CompletionCall, parseCompletionRequest, type Prompt } from './completion-request';
 import { completionChoices, completionChunk, type CompletionStyle, type EchoedPrompt, textCompletion } from './completion-response';
-import { CompletionChunks, TokenCount } from './completion-stream';
+import { CompletionChunks, type TokenCount } from './completion-stream';
 import type { OpenAiContext } from './context';
 import { readJson } from './json-body';
 import { TokenWords } from './logprobs';
@@ -24,7 +24,7 @@ export async function completions(context: OpenAiContext, request: HttpRequest, 
   const requestId = requestIdOf(context, request, call.requestId);
   const head: AnswerHead = { id: `cmpl-${requestId}`, created: Math.floor(Date.now() / 1000), model: model.answerName(call.model) };
   const style: CompletionStyle = { engine, words: new TokenWords(engine, call.tokensAsIds), hasPrefixCache: engine.info.prefixCache };
-  const count = new TokenCount();
+  const count: TokenCount = { prompt: 0, completion: 0 };
   const generations: Generation[] = [];
   try {
     engine.checkRoom();
@@ -35,13 +35,12 @@ export async function completions(context: OpenAiContext, request: HttpRequest, 
     const results = await Promise.all(running.map(({ generation }) => generation.result()));
     const choices = results.flatMap((result, i) => completionChoices(call, result, running[i].prompt, i * result.choices.length, style));
     const usages = results.map(({ usage }) => usage);
-    count.completion = addUsages(usages).completionTokens;
     sendJson(reply, textCompletion(head, choices, usages, style), requestId);
   } catch (error) {
     throw inClientsWords(error, call.names);
   } finally {
     for (const generation of generations) generation.abort();
-    identity.done(count.total);
+    identity.done(generations.reduce((sum, { numTokens }) => sum + numTokens, 0));
   }
 }
 

@@ -1,5 +1,5 @@
 /** Chat completions in memory: the whole application over the fake engine, without a socket. */
-import { Engine } from '../../../ts';
+import { Engine, type Generation } from '../../../ts';
 import type { App } from '../../../server/app';
 import type { HttpRequest } from '../../../server/http/transport';
 import { fake } from '../../fakes/fake-addon';
@@ -227,6 +227,27 @@ describe('a stream', () => {
     expect(log.error).not.toHaveBeenCalled();
   });
 });
+
+test.each([['/v1/chat/completions', { messages: MESSAGES }, false], ['/v1/chat/completions', { messages: MESSAGES }, true], ['/v1/completions', { prompt: ['a', 'b'], max_tokens: 4000 }, false]])(
+  'what %s has used is told though its client has left, %j, stream: %s',
+  async (path, body, stream) => {
+    fake.answer = () => ({ text: 'a'.repeat(4000), stepMs: 1 });
+    const done = jest.fn();
+    const own = makeApp(engine, { access: { check: () => ({ ok: true, keyId: 'key', ownerId: 'own', done }) } });
+    const controller = new AbortController();
+    const generate = jest.spyOn(engine, 'generate');
+    const chat = jest.spyOn(engine, 'chat');
+    const sending = send({ ...body, stream }, { path, signal: controller.signal }, own);
+    const numTokens = () => [...generate.mock.results, ...chat.mock.results].reduce((sum, { value }) => sum + (value as Generation).numTokens, 0);
+    while (fake.requests.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+    const numOfPrompt = fake.requests[0].promptTokenIds.length;
+    while (numTokens() < 2 * numOfPrompt + 20) await new Promise((resolve) => setTimeout(resolve, 5));
+    controller.abort();
+    await sending;
+    expect(done.mock.calls[0]).toEqual([numTokens()]);
+    jest.restoreAllMocks();
+  },
+);
 
 describe('a wrong request says which field, and nothing at length', () => {
   const bad = (field: string, value: unknown, code = 'invalid_value', param = field): [string, unknown, number, string, string | null] => [`${field}: ${JSON.stringify(value)?.slice(0, 60)}`, { messages: MESSAGES, [field]: value }, 400, code, param];
