@@ -15,6 +15,8 @@ import { startupText } from './startup-text';
 
 const SLOW_CLIENT_TIMEOUT_MS = 60_000;
 const LOOPBACK = '127.0.0.1';
+/** For the errors that end what is open at last: a client that does not read them, or sends no more of its body, keeps no server from its end. */
+const LAST_WORDS_MS = 2_000;
 
 /** Serves until a signal comes; resolves with the exit code. The port is bound first, so that a conflict costs no load. */
 export async function serve(options: ServeOptions): Promise<number> {
@@ -52,7 +54,7 @@ export async function serve(options: ServeOptions): Promise<number> {
     const adminPort = options.adminPort === undefined ? undefined : await openAdmin(options, app, closers);
     const engine = await loadEngine(options, shutdown.signal, log);
     // Ends what is still open, with an error event in streams; then the connections may go.
-    closers.push(() => engine.close().then(() => app.drain()));
+    closers.push(() => engine.close().then(() => within(LAST_WORDS_MS, app.drain())));
     app.serve(metrics.observing(engine, options.servedNames[0] ?? engine.info.modelName));
     const { host, socketPath, adminHost = LOOPBACK } = options;
     process.stdout.write(startupText(engine.info, {
@@ -110,8 +112,13 @@ async function loadEngine({ model, engine: options }: ServeOptions, signal: Abor
 async function drain(app: App, transport: Transport, { shutdownTimeoutMs }: ServeOptions, log: Log): Promise<void> {
   transport.stopListening();
   if (app.numOpenRequests > 0) log.info({ open: app.numOpenRequests, timeoutMs: shutdownTimeoutMs }, 'shutting down once the open requests are answered; again to stop at once');
+  await within(shutdownTimeoutMs, app.drain());
+}
+
+/** Resolves with the promise, or once the time is over. */
+async function within(timeMs: number, promise: Promise<void>): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
-  const timeout = new Promise<void>((resolve) => { timer = setTimeout(resolve, shutdownTimeoutMs); });
-  await Promise.race([app.drain(), timeout]);
+  const timeout = new Promise<void>((resolve) => { timer = setTimeout(resolve, timeMs); });
+  await Promise.race([promise, timeout]);
   clearTimeout(timer);
 }

@@ -1,7 +1,7 @@
 /** The command as a user meets it: processes, exit codes, signals. */
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
+import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fromEnvironment } from '../../server/environment';
@@ -45,6 +45,18 @@ describe('flags', () => {
     expect(code).toBe(2);
     expect(stderr).toContain(message);
     expect(stdout).toBe('');
+  });
+
+  test('a server without keys loads no database library', () => {
+    const script = `
+      const { run } = require('./dist/server/cli.js');
+      process.stdout.write = () => true;
+      void run(['serve', '--help']).then(() => {
+        require('./dist/server/serve.js');
+        console.error(Object.keys(require.cache).filter((file) => /node_modules.(kysely|pg|libsql|argon2)/.test(file)).length, Object.keys(require.cache).some((file) => /serve\.js$/.test(file)));
+      });`;
+    const { stderr } = spawnSync(process.execPath, ['-e', script], { cwd: join(__dirname, '../..'), encoding: 'utf8' });
+    expect(stderr).toBe('0 true\n');
   });
 
   test('--help and --version go to standard output and exit 0', async () => {
@@ -229,6 +241,16 @@ describe.each(['uws', 'node'])('a server over %s', (transport) => {
     const text = await running.text();
     expect(text).toContain('"code":"shutting_down"');
     expect(text).toMatch(/data: \[DONE\]\n\n$/);
+    expect(await server.exited).toEqual([0, null]);
+  });
+
+  test('waits for no body that never comes once the shutdown timeout is over', async () => {
+    const server = await startServer([...args, '--shutdown-timeout', '0.2'], env);
+    const socket = connect(Number(new URL(server.url).port), '127.0.0.1');
+    socket.on('error', () => {});
+    socket.write('POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n');
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    server.process.kill('SIGTERM');
     expect(await server.exited).toEqual([0, null]);
   });
 
