@@ -118,7 +118,7 @@ async function measureLaunch(): Promise<void> {
 /** Tokens a second of so many streams, through the library in this process and through HTTP, in turns. */
 async function measureHttp(): Promise<void> {
   for (const streams of [1, 8, 64]) {
-    const flags = { randomInputLen: '32', randomOutputLen: '128', numPrompts: String(streams), ignoreEos: true, vocabSize: '2000' };
+    const flags = { randomInputLen: '32', randomOutputLen: '128', numPrompts: String(streams), ignoreEos: true, vocabSize: '1500' };
     const alone: number[] = [];
     const overHttp: number[] = [];
     let lagMs = NaN;
@@ -159,7 +159,7 @@ async function tokensPerSecond(engine: Engine, streams: number): Promise<number>
   const runs = await Promise.all(Array.from({ length: streams }, async (_, i) => {
     let first = 0;
     let tokens = 0;
-    for await (const event of engine.generate(Array.from({ length: 32 }, (__, k) => 10 + ((i * 131 + k * 17) % 1900)), sampling)) {
+    for await (const event of engine.generate(Array.from({ length: 32 }, (__, k) => 10 + ((i * 131 + k * 17) % 1400)), sampling)) {
       if (event.type !== 'delta') continue;
       first ||= performance.now();
       tokens += event.tokenIds.length;

@@ -91,7 +91,7 @@ export function addServeBenchFlags(command: Command): Command {
     .option('--seed <number>', 'decides prompts and arrivals', '0')
     .option('--timeout <seconds>', 'most time for one request', '600')
     .option('--ready-check-timeout-sec <seconds>', 'wait this long for the server to be ready', '0')
-    .option('--metric-percentiles <list>', 'percentiles to report', '50,90,99')
+    .option('--metric-percentiles <list>', 'percentiles to report', '90,99')
     .option('--percentile-metrics <list>', 'latencies to report: ttft, tpot, itl, e2el', 'ttft,tpot,itl,e2el')
     .option('--goodput <name:ms...>', 'bounds, such as ttft:500 tpot:50 e2el:5000; counts the requests that keep them all')
     .option('--save-result', 'write a JSON file')

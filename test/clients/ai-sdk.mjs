@@ -3,16 +3,16 @@ import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
 import { pathToFileURL } from 'node:url';
 
-const { baseURL, keys, rejects, run } = await import(pathToFileURL(process.env.CHECKS_MODULE).href);
+const { baseURL, keys, rejects, run, weatherParameters } = await import(pathToFileURL(process.env.CHECKS_MODULE).href);
 const require = createRequire(`${process.cwd()}/`);
 const load = (name) => import(pathToFileURL(require.resolve(name)).href);
-const { APICallError, generateText, Output, stepCountIs, streamText, tool } = await load('ai');
+const { APICallError, generateText, jsonSchema, Output, stepCountIs, streamText, tool } = await load('ai');
 const { createOpenAICompatible } = await load('@ai-sdk/openai-compatible');
 const { z } = await load('zod');
 
 const make = (apiKey, model = 'demo') => createOpenAICompatible({ name: 'capstan', baseURL, apiKey, supportsStructuredOutputs: true, includeUsage: true }).chatModel(model);
 const ask = (options = {}, model = make(keys.good)) => generateText({ model, prompt: 'What is Capstan?', temperature: 0, maxRetries: 0, ...options });
-const tools = { get_weather: tool({ description: 'Get the current weather for a location.', inputSchema: z.object({ city: z.string().describe('City name') }), execute: async () => ({ temperature: 21 }) }) };
+const tools = { get_weather: tool({ description: 'Get the current weather for a location.', inputSchema: jsonSchema(weatherParameters), execute: async () => ({ temperature: 21 }) }) };
 const isCallError = (statusCode) => ({ constructor: APICallError, statusCode });
 
 await run(`ai ${require('ai/package.json').version}`, {
