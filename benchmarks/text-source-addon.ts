@@ -49,6 +49,9 @@ class TextSource implements NativeEngine {
     this.#running.delete(id);
   }
 
+  /** A choice that is stopped is not read any more; its text goes on to its end. */
+  stop(): void {}
+
   stats(): NativeStats {
     return {
       numWaiting: 0, numRunning: this.#running.size, queuedPromptTokens: 0, numBlocks: 64, numFreeBlocks: 64, numCachedBlocks: 0, numEvictions: 0, numPreemptions: 0, numSteps: 0, msSinceLastStep: 0, promptTokens: 0,
