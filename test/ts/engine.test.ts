@@ -320,7 +320,7 @@ describe('load and close', () => {
     engines.push(engine);
     const [load] = fake.loads;
     expect(load.spec).toMatchObject({ vocabSize: 272, hiddenSize: 8, numKvHeads: 1, headDim: 4, attentionScale: 0.5 });
-    expect(load.options).toMatchObject({ device: 'cpu', threads: 2, maxModelLen: 512, maxNumSeqs: 64, maxNumBatchedTokens: 512, maxQueuedRequests: 1024, prefixCache: true, weightDtype: 'f32' });
+    expect(load.options).toMatchObject({ device: 'auto', threads: 2, maxModelLen: 512, maxNumSeqs: 64, maxNumBatchedTokens: 512, maxQueuedRequests: 1024, prefixCache: true, weightDtype: 'f32' });
     expect([...load.options.eosTokenIds]).toEqual([258, 256]);
     expect(load.vocab.special.length).toBe(263);
     expect(load.tensors).toHaveLength(14);
@@ -352,7 +352,7 @@ describe('load and close', () => {
 
   test.each([
     ['an unknown option', { treads: 2 }, 'options.treads'], ['a fraction of threads', { threads: 1.5 }, 'threads'], ['an unknown dtype', { dtype: 'int8' }, 'dtype'],
-    ['a device that is not there', { device: 'cuda' }, 'device'], ['zero sequences', { maxNumSeqs: 0 }, 'maxNumSeqs'], ['a signal that is none', { signal: 1 }, 'signal'],
+    ['a device that nobody knows', { device: 'tpu' }, 'device'], ['zero sequences', { maxNumSeqs: 0 }, 'maxNumSeqs'], ['a signal that is none', { signal: 1 }, 'signal'],
     ['no room for tokens', { maxQueuedTokens: 0 }, 'maxQueuedTokens'], ['a template that is no text', { chatTemplate: 5 }, 'chatTemplate'],
     ['an override out of range', { generationConfigOverrides: { topP: 2 } }, 'generationConfigOverrides.topP'],
     ['an unknown override', { generationConfigOverrides: { minP: 0.1 } }, 'generationConfigOverrides.minP'],
