@@ -15,12 +15,13 @@ export HF_HUB_OFFLINE=1 VLLM_CPU_KVCACHE_SPACE=2 VLLM_CPU_OMP_THREADS_BIND=0,1 V
 
 start() {
   case $1 in
-    capstan) node "$root/dist/server/main.js" serve "$model" --served-model-name m --max-model-len 4096 --dtype bf16 --kv-cache-memory 2G --threads 2 --pin-threads --no-enable-prefix-caching --port "$port" --log-level warn ;;
-    vllm) "$venv/bin/vllm" serve "$model" --served-model-name m --max-model-len 4096 --dtype bfloat16 --no-enable-prefix-caching --port "$port" ;;
+    capstan) exec node "$root/dist/server/main.js" serve "$model" --served-model-name m --max-model-len 4096 --dtype bf16 --kv-cache-memory 2G --threads 2 --pin-threads --no-enable-prefix-caching --port "$port" --log-level warn ;;
+    vllm) exec "$venv/bin/vllm" serve "$model" --served-model-name m --max-model-len 4096 --dtype bfloat16 --no-enable-prefix-caching --port "$port" ;;
   esac
 }
 
 for name in "${servers[@]}"; do
+  ! curl --silent "http://127.0.0.1:$port/health" > /dev/null || { echo "something listens on port $port already" >&2; exit 1; }
   begin=$(date +%s.%N)
   start "$name" > "$out/$name.log" 2>&1 &
   server=$!
@@ -33,5 +34,5 @@ for name in "${servers[@]}"; do
     --num-prompts 32 --max-concurrency 8 --ignore-eos --seed 2 --result-dir "$out" --result-filename "$name-by-capstan.json" | tee -a "$out/$name.txt"
   for pid in $server $(pgrep -P $server || true); do grep -H VmRSS "/proc/$pid/status" | tee -a "$out/$name.txt"; done
   kill $server
-  wait $server || true
+  wait "$server" 2>/dev/null || true
 done
