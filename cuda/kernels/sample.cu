@@ -7,7 +7,7 @@
 namespace capstan::cuda {
 namespace {
 
-constexpr int kThreads = 1024;
+constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / kWarpSize;
 constexpr int kDigits = 256;
 constexpr float kMasked = -__builtin_inff();
@@ -263,7 +263,7 @@ __device__ int32_t choose(const SampleArgs& args, const SampleItem& item, const 
   return draw(args, item, scores, threshold, floor, shared);
 }
 
-__global__ void __launch_bounds__(kThreads) sample_kernel(SampleArgs args) {
+__global__ void __launch_bounds__(kThreads, 1) sample_kernel(SampleArgs args) {
   auto& shared = *reinterpret_cast<Shared*>(shared_memory());
   const SampleItem item = args.items[blockIdx.x];
   SampleOutput& output = args.outputs[blockIdx.x];

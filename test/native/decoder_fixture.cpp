@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <thread>
 
@@ -221,6 +222,14 @@ void DecoderFixture::run_rank(const RunOptions& options, const std::vector<std::
     backend->sample(samples, results);
     for (size_t i = 0; i < rows.size(); ++i) {
       std::vector<float>& row = logprobs[origin[i].first][origin[i].second];
+      // A broken backend may answer anything: then nothing of the row is right.
+      const auto is_id = [&](int32_t id) { return id >= 0 && id < shape_.vocab_size; };
+      const bool is_broken = results[i].has_numeric_error || !is_id(results[i].token_id) ||
+                             !std::all_of(results[i].top.begin(), results[i].top.end(), [&](const TokenLogprob& entry) { return is_id(entry.token_id); });
+      if (is_broken) {
+        std::fill(row.begin(), row.end(), std::numeric_limits<float>::quiet_NaN());
+        continue;
+      }
       for (const TokenLogprob& entry : results[i].top) row[entry.token_id] = entry.logprob;
       row[results[i].token_id] = results[i].logprob;
     }

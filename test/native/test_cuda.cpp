@@ -254,7 +254,7 @@ TEST(cuda_samples_like_the_cpu) {
   constexpr int64_t kVocab = 1000;
   const std::vector<float> logits = random_values(5, kVocab, 4.0f);
   const std::vector<int32_t> prompt_ids = {3, 17, 500}, banned = {9, 10};
-  const std::vector<std::pair<int32_t, int32_t>> counts = {{17, 2}, {40, 1}, {999, 5}};
+  const std::vector<std::pair<int32_t, int32_t>> counts = {{17, 2}, {40, 1}, {990, 5}};
   const std::vector<std::pair<int32_t, float>> bias = {{4, 3.5f}, {5, -80.0f}};
   std::vector<uint32_t> mask(kVocab / 32 + 1, 0x5a5a5a5a);
   std::vector<SampleRow> rows;

@@ -24,7 +24,7 @@
 
 namespace capstan::cuda_host {
 
-thread_local ThreadPlace place;
+constinit thread_local ThreadPlace place;
 
 namespace {
 

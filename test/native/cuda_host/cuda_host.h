@@ -51,7 +51,7 @@ struct ThreadPlace {
   dim3 thread, block, block_dim, grid_dim;
   unsigned char* shared = nullptr;
 };
-extern thread_local ThreadPlace place;
+extern constinit thread_local ThreadPlace place;
 
 void sync_threads(const char* where);
 // Waits until all lanes of the warp are here, with their payloads; then one of them computes for all.
