@@ -42,6 +42,8 @@ const RULES: readonly Rule[] = [
   { path: /\.stop_reason$/, theirs: /^number$/, ours: /^null$/, verdict: 'page 2: null at an end-of-sequence token; theirs counts the second one of generation_config.json as a stop token' },
   { names: /^stop_token_ids$/, path: /\.stop_reason$/, ours: /^number$/, verdict: 'the models: ours meets one of the ids' },
   { names: /^tools (required|named) stream$/, path: /^chunks\[\]\.choices\[\]\.delta\.content$/, verdict: 'page 3: a delta holds what is new; text and calls come in deltas of their own' },
+  // Tokens that are ready together share a chunk: a short text may be one chunk, which then has the reason.
+  { path: /^chunks\[\]\.choices\[\]\.finish_reason$/, theirs: /^null or string$/, ours: /^string$/, verdict: 'page 2: a chunk holds the tokens that are ready' },
   { path: /^data\[\]\.meta$/, verdict: 'page 0, point 19: `meta.default_sampling`' },
 ];
 
