@@ -1,0 +1,201 @@
+/**
+ * The objects of the management interface as they go over the wire. One source: requests are checked against these, the OpenAPI document, the console's types and the command line's come from them.
+ * Times are RFC 3339, lists are `{data, next}`, absent is `null`.
+ */
+import { DEPLOYMENT_STATES } from '../service/deployment-state';
+import { CONTAINER_STATES } from '../service/container-state';
+import { ERROR_REASONS, VERSION_STATES } from '../service/version-state';
+import { input, list, object, oneOf, orNull, pair, partial, record, type Static } from './json-schema';
+
+const STRING = { type: 'string' } as const;
+const INTEGER = { type: 'integer' } as const;
+const NUMBER = { type: 'number' } as const;
+const BOOLEAN = { type: 'boolean' } as const;
+const Time = { type: 'string', format: 'date-time' };
+const Name = { type: 'string', minLength: 1, maxLength: 100 };
+const Rev = { type: 'integer', description: 'The value of `ETag`, and of `If-Match` on a change' };
+
+export const Owner = object({ type: oneOf(['user', 'org']), id: STRING, name: { type: 'string', description: 'An address, or the slug of an organization' } });
+/** In requests; left out: the caller. */
+export const OwnerReference = input({ type: oneOf(['user', 'org']), id: STRING }, 'type', 'id');
+
+export const Compute = object({
+  cpu_millis: { type: 'integer', minimum: 100, maximum: 1_024_000, default: 1_000 },
+  memory_mb: { type: 'integer', minimum: 64, maximum: 67_108_864, default: 1_024 },
+  gpu_count: { type: 'integer', minimum: 0, maximum: 64, default: 0 },
+  gpu_type: orNull({ type: 'string', maxLength: 100 }),
+});
+
+/** What there is to choose from. */
+export const Capacity = object({
+  driver: STRING,
+  isolation: object({
+    level: oneOf(['L2', 'L1', 'L0']),
+    /** What a start script may expect here, in words; why no better level could be had. */
+    reason: STRING,
+    allows_start_scripts: { type: 'boolean', description: 'Whether a start script of one’s own runs here for everybody' },
+  }),
+  total: Compute,
+  free: Compute,
+  gpus: list(object({ uuid: STRING, type: STRING, memory_mb: INTEGER, free: BOOLEAN })),
+});
+
+export const MOUNTS = ['input0', 'input1', 'input2', 'input3', 'input4', 'home'] as const;
+export const Binding = input({ mount: oneOf(MOUNTS), source_id: STRING }, 'mount', 'source_id');
+export const BindingView = object({ mount: oneOf(MOUNTS), source_id: STRING, source_name: STRING, mode: oneOf(['ro', 'rw', 'copy']) });
+
+export const Image = object({
+  id: STRING, name: STRING, version: STRING, type: oneOf(['builtin-runtime', 'host-env']), gpu_required: BOOLEAN,
+  default_start: orNull(STRING), owner: orNull(Owner), created_at: Time,
+});
+export const DataSource = object({
+  id: STRING, name: Name, type: oneOf(['dataset', 'model', 'workspace', 'upload']), owner: Owner, visibility: oneOf(['private', 'org', 'public']),
+  size_bytes: orNull(INTEGER), created_at: Time,
+});
+
+const ENV_NAME = '^[A-Za-z_][A-Za-z0-9_]{0,127}$';
+export const Env = record({ type: 'string', maxLength: 32_768 }, ENV_NAME);
+
+/** How the built-in runtime serves; without effect on a start script. */
+export const RuntimeOptions = object({
+  model: orNull({ type: 'string', description: '`demo` is the embedded model; else a folder below /platform, such as /platform/input/input0', maxLength: 1_000 }),
+  served_name: orNull(Name),
+  max_model_len: orNull({ type: 'integer', minimum: 1 }),
+  gpu_memory_utilization: orNull({ type: 'number', exclusiveMinimum: 0, maximum: 1 }),
+  tensor_parallel_size: orNull({ type: 'integer', minimum: 1, maximum: 64 }),
+  prefix_caching: { type: 'boolean', default: true },
+});
+
+/** What a version runs; never changes. `env` shows names of secret values with `null` for the value. */
+export const VersionSpec = object({
+  image_id: STRING,
+  compute: Compute,
+  bindings: list(BindingView),
+  env: record(orNull(STRING)),
+  start_command: orNull({ type: 'string', description: 'A shell script; null: `capstan serve`' }),
+  runtime: RuntimeOptions,
+  health_path: STRING,
+  start_deadline_s: INTEGER,
+  grace_s: INTEGER,
+});
+
+/** What is left out has its default, or that of what it is made from. */
+export const SpecInput = {
+  image_id: STRING,
+  compute: partial(Compute),
+  bindings: list(Binding, { maxItems: MOUNTS.length }),
+  env: Env,
+  secret_env: Env,
+  start_command: orNull({ type: 'string', minLength: 1, maxLength: 65_536 }),
+  runtime: partial(RuntimeOptions),
+  health_path: { type: 'string', pattern: '^/[!-~]*$', maxLength: 1_000, default: '/v1/models' },
+  start_deadline_s: { type: 'integer', minimum: 1, maximum: 86_400, default: 1_200 },
+  grace_s: { type: 'integer', minimum: 0, maximum: 3_600, default: 30 },
+} as const;
+
+export const ScaleInput = {
+  min_replicas: { type: 'integer', minimum: 0, maximum: 64, default: 1 },
+  max_replicas: { type: 'integer', minimum: 1, maximum: 64, default: 1 },
+  idle_timeout_s: orNull({ type: 'integer', minimum: 1, maximum: 31_536_000 }),
+  cold_start_wait_s: { type: 'integer', minimum: 0, maximum: 3_600, default: 60 },
+} as const;
+const Strategy = oneOf(['auto', 'surge', 'replace']);
+const CacheScope = oneOf(['key', 'deployment']);
+
+export const NewDeployment = input({
+  name: Name, owner: OwnerReference, access_control: { type: 'boolean', default: false }, strategy: Strategy, prefix_cache_scope: CacheScope,
+  note: { type: 'string', maxLength: 1_000 }, ...ScaleInput, ...SpecInput,
+}, 'name');
+export const NewVersion = input({ note: { type: 'string', maxLength: 1_000 }, strategy: Strategy, ...SpecInput });
+export const DeploymentEdit = input({ name: Name, strategy: Strategy, prefix_cache_scope: CacheScope, ...ScaleInput });
+
+export const Reason = object({ code: oneOf(ERROR_REASONS), message: STRING, exit_code: orNull(INTEGER), last_lines: list({ type: 'string', description: 'The end of its log, up to 200 lines' }) });
+export const Replica = object({ id: STRING, ordinal: INTEGER, state: STRING, restarts: INTEGER, started_at: orNull(Time), gpu_uuids: list(STRING) });
+
+export const Version = object({
+  id: STRING, deployment_id: STRING, number: INTEGER, state: oneOf(VERSION_STATES), is_active: BOOLEAN, reason: orNull(Reason), spec: VersionSpec,
+  replicas: list(Replica), note: orNull(STRING), created_by: orNull(STRING), created_at: Time, started_at: orNull(Time), ready_at: orNull(Time), ended_at: orNull(Time),
+  retry_at: orNull(Time),
+});
+
+export const Deployment = object({
+  id: STRING, name: Name, slug: STRING, url: { type: 'string', description: 'Absolute, without a trailing slash and without /v1' }, owner: Owner, state: oneOf(DEPLOYMENT_STATES),
+  reason: orNull(Reason), access_control: BOOLEAN, active_version: orNull(INTEGER), target_version: orNull(INTEGER), min_replicas: INTEGER, max_replicas: INTEGER,
+  ready_replicas: INTEGER, idle_timeout_s: orNull(INTEGER), cold_start_wait_s: INTEGER, strategy: Strategy, prefix_cache_scope: CacheScope,
+  source_container_id: orNull(STRING), created_by: orNull(STRING), created_at: Time, updated_at: Time, rev: Rev,
+});
+
+export const Container = object({
+  id: STRING, name: Name, owner: Owner, state: oneOf(CONTAINER_STATES), image_id: STRING, compute: Compute, bindings: list(BindingView),
+  env: record(orNull(STRING)), start_command: orNull(STRING), runtime: RuntimeOptions, url: orNull({ type: 'string', description: 'Where it serves on port 8080, while it runs' }),
+  reason: orNull(STRING), created_at: Time, updated_at: Time, rev: Rev,
+});
+const ContainerFields = {
+  image_id: SpecInput.image_id, compute: SpecInput.compute, bindings: SpecInput.bindings, env: SpecInput.env, secret_env: SpecInput.secret_env, start_command: SpecInput.start_command, runtime: SpecInput.runtime,
+} as const;
+export const NewContainer = input({ name: Name, owner: OwnerReference, ...ContainerFields }, 'name');
+export const ContainerEdit = input({ name: Name, ...ContainerFields });
+/** What a one-click deploy would make: confirm it as it is, or with changes. */
+export const DeployPreview = object({ name: Name, owner: Owner, spec: VersionSpec, warnings: list(STRING) });
+export const DeployContainer = NewDeployment;
+
+/** How far a change of access has come. */
+export const Propagation = object({ rev: INTEGER, applied: INTEGER, total: INTEGER, max_lag_ms: INTEGER, ceiling_s: INTEGER });
+
+export const LogLine = object({
+  seq: { type: 'integer', description: 'Within the version, without gaps but for lines that expired' }, at: Time, stream: oneOf(['stdout', 'stderr', 'system']), replica: { type: 'integer', description: 'Its ordinal' }, text: STRING,
+});
+export const LogPage = object({ data: list(LogLine), next: orNull(STRING), first_seq: orNull(INTEGER), last_seq: orNull(INTEGER) });
+
+export const DeploymentEvent = object({ seq: INTEGER, at: Time, type: { type: 'string', description: '`deployment.running` and the like' }, target_id: STRING, data: { type: 'object' } });
+
+const Point = pair(Time, orNull(NUMBER));
+export const Series = object({ name: STRING, unit: STRING, points: list(Point) });
+/** `requests`, `errors`, `prompt_tokens`, `completion_tokens`, `cached_tokens`, `latency_p50_ms` … `latency_p99_ms`, `first_byte_p50_ms` …, `cpu_percent`, `memory_mb`; per step. */
+export const Metrics = object({ from: Time, to: Time, step_s: INTEGER, series: list(Series), tokens_counted: { type: 'boolean', description: 'Whether the deployment tells how many tokens it used' } });
+
+const Header = pair({ type: 'string', minLength: 1, maxLength: 200 }, { type: 'string', maxLength: 16_384 });
+export const TestRequest = input({
+  method: oneOf(['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS']), path: { type: 'string', pattern: '^/[!-~]*$', maxLength: 4_096 },
+  query: list(pair(STRING, STRING), { maxItems: 100 }), headers: list(Header, { maxItems: 100 }),
+  body: orNull({ type: 'string', maxLength: 10_485_760 }),
+  auth: { anyOf: [input({ type: { const: 'none' } }, 'type'), input({ type: { const: 'key' }, key: { type: 'string', maxLength: 256 } }, 'type', 'key')] },
+}, 'method', 'path');
+/**
+ * What the answer of the test tool streams (`text/event-stream`, one of these per event): `{type:'head', status, headers:[[name,value]…], at_ms}` · `{type:'chunk', text, at_ms}` (`base64` instead of `text` where it is
+ * no UTF-8) · `{type:'end', at_ms, connect_ms, first_byte_ms, bytes, truncated}` · `{type:'error', code, message, at_ms}`; `at_ms` counts from the sending of the request.
+ */
+export const TestEvent = object({ type: oneOf(['head', 'chunk', 'end', 'error']), at_ms: NUMBER });
+
+export const Problem = object({
+  type: STRING, title: STRING, status: INTEGER, detail: STRING, code: STRING, errors: list(object({ pointer: STRING, message: STRING })), request_id: STRING,
+});
+
+export type Owner = Static<typeof Owner>;
+export type OwnerReference = Static<typeof OwnerReference>;
+export type Compute = Static<typeof Compute>;
+export type Capacity = Static<typeof Capacity>;
+export type Binding = Static<typeof Binding>;
+export type BindingView = Static<typeof BindingView>;
+export type Image = Static<typeof Image>;
+export type DataSource = Static<typeof DataSource>;
+export type RuntimeOptions = Static<typeof RuntimeOptions>;
+export type VersionSpec = Static<typeof VersionSpec>;
+export type NewDeployment = Static<typeof NewDeployment>;
+export type NewVersion = Static<typeof NewVersion>;
+export type DeploymentEdit = Static<typeof DeploymentEdit>;
+export type Reason = Static<typeof Reason>;
+export type Replica = Static<typeof Replica>;
+export type Version = Static<typeof Version>;
+export type Deployment = Static<typeof Deployment>;
+export type Container = Static<typeof Container>;
+export type NewContainer = Static<typeof NewContainer>;
+export type ContainerEdit = Static<typeof ContainerEdit>;
+export type DeployPreview = Static<typeof DeployPreview>;
+export type Propagation = Static<typeof Propagation>;
+export type LogLine = Static<typeof LogLine>;
+export type LogPage = Static<typeof LogPage>;
+export type DeploymentEvent = Static<typeof DeploymentEvent>;
+export type Metrics = Static<typeof Metrics>;
+export type TestRequest = Static<typeof TestRequest>;
+export type Problem = Static<typeof Problem>;
