@@ -58,6 +58,7 @@ export function linkHash(row: Omit<AuditRow, 'hash'>): string {
 export interface AuditFilter {
   targetId?: string;
   actorId?: string;
+  orgId?: string;
   action?: string;
   fromMs?: number;
   /** Rows before this one; the newest come first. */
@@ -69,10 +70,11 @@ export interface AuditFilter {
 const DEFAULT_LIMIT = 100;
 const VERIFY_PAGE = 1_000;
 
-export async function readAudit(db: Db, { targetId, actorId, action, fromMs, beforeSeq, limit = DEFAULT_LIMIT }: AuditFilter): Promise<AuditRow[]> {
+export async function readAudit(db: Db, { targetId, actorId, orgId, action, fromMs, beforeSeq, limit = DEFAULT_LIMIT }: AuditFilter): Promise<AuditRow[]> {
   let query = db.selectFrom('audit_events').selectAll().orderBy('seq', 'desc').limit(limit);
   if (targetId !== undefined) query = query.where('target_id', '=', targetId);
   if (actorId !== undefined) query = query.where('actor_id', '=', actorId);
+  if (orgId !== undefined) query = query.where('org_id', '=', orgId);
   if (action !== undefined) query = query.where('action', '=', action);
   if (fromMs !== undefined) query = query.where('at', '>=', fromMs);
   if (beforeSeq !== undefined) query = query.where('seq', '<', beforeSeq);

@@ -1,5 +1,5 @@
-/** What a change of keys may be refused for. */
-export type AccessErrorCode = 'invalid_argument' | 'not_found' | 'conflict' | 'forbidden' | 'database_error';
+/** What a change of keys may be refused for. `stale`: somebody else changed the object first. */
+export type AccessErrorCode = 'invalid_argument' | 'not_found' | 'conflict' | 'stale' | 'forbidden' | 'database_error';
 
 /** Thrown by the store and its commands. The message is for the person who asked and never holds a secret. */
 export class AccessError extends Error {

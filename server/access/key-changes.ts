@@ -146,7 +146,7 @@ function changeKey(
   const { ifRev } = options;
   return change(db, nowMs, options, async (context) => {
     const row = await findKey(context.tx, reference);
-    if (ifRev !== undefined && ifRev !== row.rev) throw new AccessError('conflict', `the key was changed by somebody else: its revision is ${row.rev}, not ${ifRev}`);
+    if (ifRev !== undefined && ifRev !== row.rev) throw new AccessError('stale', `the key was changed by somebody else: its revision is ${row.rev}, not ${ifRev}`);
     const before = auditView(await describeKey(context.tx, row, nowMs));
     await run(context, row);
     await write(context, row);

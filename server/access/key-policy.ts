@@ -1,4 +1,4 @@
-import { change, type ChangeOptions } from './change';
+import { type Change, change, type ChangeOptions } from './change';
 import { AccessError } from './errors';
 import { KEY_TYPES } from './key-values';
 import type { Db, KeyRow, KeyType, Tx } from './schema';
@@ -14,14 +14,17 @@ export interface KeyPolicy {
 
 /** Null is none. */
 export async function setKeyPolicy(db: Db, orgId: string, policy: KeyPolicy | null, nowMs: number, options: ChangeOptions = {}): Promise<void> {
+  await change(db, nowMs, options, (context) => writeKeyPolicy(context, orgId, policy));
+}
+
+/** {@link setKeyPolicy} as part of a greater change. */
+export async function writeKeyPolicy({ tx, rev, nowMs, touch, record }: Change, orgId: string, policy: KeyPolicy | null): Promise<void> {
   if (policy !== null) checkPolicy(policy);
-  await change(db, nowMs, options, async ({ tx, rev, touch, record }) => {
-    const before = await readKeyPolicy(tx, orgId);
-    await tx.updateTable('organizations').set({ key_policy: policy === null ? null : JSON.stringify(policy), updated_at: nowMs, rev }).where('id', '=', orgId).execute();
-    await touch('owner', orgId);
-    const org = { type: 'org', id: orgId } as const;
-    record({ action: 'owner.key_policy', owner: org, target: org, before: { policy: before }, after: { policy } });
-  });
+  const before = await readKeyPolicy(tx, orgId);
+  await tx.updateTable('organizations').set({ key_policy: policy === null ? null : JSON.stringify(policy), updated_at: nowMs, rev }).where('id', '=', orgId).execute();
+  await touch('owner', orgId);
+  const org = { type: 'org', id: orgId } as const;
+  record({ action: 'owner.key_policy', owner: org, target: org, before: { policy: before }, after: { policy } });
 }
 
 export async function readKeyPolicy(db: Db | Tx, orgId: string): Promise<KeyPolicy | null> {

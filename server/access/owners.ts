@@ -62,6 +62,12 @@ export async function findDeployment(db: Db | Tx, ownerId: string, idOrName: str
   return row === undefined ? undefined : toDeploymentRef(row);
 }
 
+/** Of whatever owner. */
+export async function findDeploymentById(db: Db | Tx, id: string): Promise<DeploymentRef | undefined> {
+  const row = await db.selectFrom('deployments').selectAll().where('id', '=', id).executeTakeFirst();
+  return row === undefined ? undefined : toDeploymentRef(row);
+}
+
 export async function ensureDeployment({ tx, rev, nowMs, touch, record }: Change, owner: OwnerRef, idOrName: string): Promise<DeploymentRef> {
   const found = await findDeployment(tx, owner.id, idOrName);
   if (found !== undefined) return found;

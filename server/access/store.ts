@@ -59,7 +59,7 @@ export async function openStore(location: DatabaseLocation, now: () => number = 
   return createStore(await openDatabase(location), now);
 }
 
-function createStore(db: Db, now: () => number): AccessStore {
+export function createStore(db: Db, now: () => number): AccessStore {
   return {
     createKey: (spec, options) => createKey(db, spec, now(), options),
     editKey: (reference, edit, options) => editKey(db, reference, edit, now(), options),

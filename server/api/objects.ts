@@ -4,6 +4,7 @@
  */
 import { DEPLOYMENT_STATES } from '../service/deployment-state';
 import { CONTAINER_STATES } from '../service/container-state';
+import { ROLES } from '../service/roles';
 import { ERROR_REASONS, VERSION_STATES } from '../service/version-state';
 import { input, list, object, oneOf, orNull, pair, partial, record, type Static } from './json-schema';
 
@@ -11,9 +12,9 @@ const STRING = { type: 'string' } as const;
 const INTEGER = { type: 'integer' } as const;
 const NUMBER = { type: 'number' } as const;
 const BOOLEAN = { type: 'boolean' } as const;
-const Time = { type: 'string', format: 'date-time' };
-const Name = { type: 'string', minLength: 1, maxLength: 100 };
-const Rev = { type: 'integer', description: 'The value of `ETag`, and of `If-Match` on a change' };
+const Time = { type: 'string', format: 'date-time' } as const;
+const Name = { type: 'string', minLength: 1, maxLength: 100 } as const;
+const Rev = { type: 'integer', description: 'The value of `ETag`, and of `If-Match` on a change' } as const;
 
 export const Owner = object({ type: oneOf(['user', 'org']), id: STRING, name: { type: 'string', description: 'An address, or the slug of an organization' } });
 /** In requests; left out: the caller. */
@@ -142,6 +143,94 @@ export const DeployContainer = NewDeployment;
 /** How far a change of access has come. */
 export const Propagation = object({ rev: INTEGER, applied: INTEGER, total: INTEGER, max_lag_ms: INTEGER, ceiling_s: INTEGER });
 
+const Email = { type: 'string', maxLength: 254, description: 'an address such as you@example.com' } as const;
+const Password = { type: 'string', maxLength: 256, description: '10 to 256 characters' } as const;
+const Otp = { type: 'string', pattern: '^[0-9]{6}$', description: 'the six digits of the authenticator' } as const;
+const Role = oneOf(ROLES);
+const Locale = oneOf(['en', 'zh-CN']);
+const Theme = oneOf(['light', 'dark', 'system']);
+
+export const Login = input({ email: Email, password: Password, otp: Otp }, 'email', 'password');
+/** The link of the first start: the first administrator. Answers as a sign-in does. */
+export const Bootstrap = input({ token: { type: 'string', maxLength: 200 }, email: Email, name: Name, password: Password }, 'token', 'email', 'name', 'password');
+export const PasswordChange = input({ current: Password, password: Password }, 'current', 'password');
+export const Me = object({
+  id: STRING, email: STRING, name: Name, locale: Locale, theme: Theme, is_admin: BOOLEAN, has_totp: BOOLEAN,
+  organizations: list(object({ id: STRING, slug: STRING, name: Name, role: Role })),
+  via: oneOf(['session', 'token']),
+  csrf_token: orNull({ type: 'string', description: 'Of a session: what every changing request carries as `X-CSRF-Token`' }), rev: Rev,
+});
+export const MeEdit = input({ name: Name, locale: Locale, theme: Theme });
+/** Not in force before it is confirmed. */
+export const TotpSecret = object({ secret: { type: 'string', description: 'In base32' }, url: { type: 'string', description: '`otpauth://…`, for a QR code' } });
+export const TotpStart = input({ password: Password }, 'password');
+export const TotpConfirm = input({ otp: Otp }, 'otp');
+
+export const Session = object({ id: STRING, is_current: BOOLEAN, ip: orNull(STRING), user_agent: orNull(STRING), created_at: Time, last_seen_at: Time });
+
+export const Token = object({
+  id: STRING, name: Name, rights: oneOf(['read', 'write']), display: STRING, expires_at: orNull(Time), last_used_at: orNull(Time), last_used_ip: orNull(STRING), created_at: Time,
+});
+export const NewToken = input({ name: Name, rights: oneOf(['read', 'write']), expires_at: orNull(Time) }, 'name', 'rights');
+/** `token` once; null where the answer is repeated. */
+export const MadeToken = object({ ...Token.properties, token: orNull(STRING) });
+
+const KEY_TYPE = oneOf(['user-level', 'deployment-level']);
+const Limit = orNull({ type: 'integer', minimum: 1, maximum: 2_147_483_647 });
+const PERIOD = oneOf(['day', 'week', 'month', 'total']);
+
+export const KeyPolicy = input({
+  max_lifetime_s: orNull({ type: 'integer', minimum: 1, maximum: 3_153_600_000 }), require_expiry: BOOLEAN, allowed_types: list(KEY_TYPE, { minItems: 1, maxItems: 2 }),
+}, 'max_lifetime_s', 'require_expiry', 'allowed_types');
+const Quota = orNull({ type: 'integer', minimum: 0, maximum: 1_000_000 });
+export const Organization = object({
+  id: STRING, slug: STRING, name: Name, role: { ...Role, description: 'Your own' }, quota_gpu: Quota, quota_deployments: Quota, key_policy: orNull(KeyPolicy), rev: Rev,
+});
+const Slug = { type: 'string', pattern: '^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$', description: '1 to 63 small letters, digits and dashes, with no dash at either end' } as const;
+export const NewOrganization = input({ name: Name, slug: Slug }, 'name', 'slug');
+export const OrganizationEdit = input({ name: Name, quota_gpu: Quota, quota_deployments: Quota, key_policy: orNull(KeyPolicy) });
+export const Member = object({ user_id: STRING, email: STRING, name: Name, role: Role });
+export const MemberEdit = input({ role: Role }, 'role');
+export const Invitation = object({ id: STRING, email: STRING, role: Role, invited_by: STRING, expires_at: Time });
+export const NewInvitation = input({ email: Email, role: Role }, 'email', 'role');
+/** `token` once: whoever has the address accepts with it. */
+export const MadeInvitation = object({ ...Invitation.properties, token: orNull(STRING) });
+/** What an invitation says to whoever holds its token. */
+export const InvitationView = object({ organization: STRING, email: STRING, role: Role, has_account: BOOLEAN });
+export const InvitationToken = input({ token: { type: 'string', maxLength: 200 } }, 'token');
+/** Signed in: the token alone. Where there is no account of the address yet, a name and a password make one, and sign in. */
+export const AcceptInvitation = input({ token: { type: 'string', maxLength: 200 }, name: Name, password: Password }, 'token');
+
+const Reference = object({ id: STRING, name: STRING });
+export const Key = object({
+  id: STRING, public_id: STRING, name: Name, type: KEY_TYPE, owner: Owner, deployments: list(Reference), display: STRING,
+  state: oneOf(['active', 'rotating', 'disabled', 'expired', 'exhausted', 'deleted']), expires_at: orNull(Time), rotating_until: orNull(Time),
+  limits: object({ rpm: orNull(INTEGER), tpm: orNull(INTEGER), parallel: orNull(INTEGER) }), allowed_cidrs: orNull(list(STRING)),
+  budget: orNull(object({ tokens: INTEGER, period: PERIOD, used: INTEGER, resets_at: orNull(Time) })),
+  created_by: orNull(STRING), created_at: Time, updated_at: Time, last_used_at: orNull(Time), last_used_ip: orNull(STRING), rev: Rev,
+});
+const KeyFields = {
+  name: Name, type: KEY_TYPE, deployments: list({ type: 'string', pattern: '^dep_[0-9a-z]{26}$', description: 'the id of a deployment, `dep_…`' }, { maxItems: 1_000 }), expires_at: orNull(Time),
+  limits: input({ rpm: Limit, tpm: Limit, parallel: Limit }), allowed_cidrs: orNull(list({ type: 'string', maxLength: 64 }, { minItems: 1, maxItems: 100 })),
+  budget: orNull(input({ tokens: { type: 'integer', minimum: 1, maximum: 9_007_199_254_740_991 }, period: PERIOD }, 'tokens', 'period')),
+} as const;
+/** Left out: user-level, or deployment-level where deployments are given or the request names one. */
+export const NewKey = input({ ...KeyFields, owner: OwnerReference }, 'name');
+export const KeyEdit = input({ ...KeyFields, disabled: BOOLEAN });
+export const ChangedKey = object({ ...Key.properties, propagation: Propagation });
+/** `secret` once; null where the answer is repeated. */
+export const MadeKey = object({ ...ChangedKey.properties, secret: orNull(STRING) });
+export const RotateKey = input({ grace_s: { type: 'integer', minimum: 0, maximum: 2_592_000, default: 0 } });
+export const KeyUsage = object({ data: list(object({ day: { type: 'string', format: 'date' }, requests: INTEGER, tokens: INTEGER })) });
+export const KeyText = input({ key: { type: 'string', maxLength: 256 } }, 'key');
+/** What an administrator learns of a text that may be a key that leaked. */
+export const KeyInspection = object({ well_formed: BOOLEAN, public_id: orNull(STRING), key: orNull(Key) });
+
+export const AuditEvent = object({
+  seq: INTEGER, id: STRING, at: Time, actor: object({ type: oneOf(['user', 'key', 'system']), id: STRING }), org_id: orNull(STRING), action: STRING,
+  target: object({ type: STRING, id: STRING }), ip: orNull(STRING), user_agent: orNull(STRING), before: orNull({ type: 'object' }), after: orNull({ type: 'object' }), result: oneOf(['ok', 'denied', 'error']),
+});
+
 export const LogLine = object({
   seq: { type: 'integer', description: 'Within the version, without gaps but for lines that expired' }, at: Time, stream: oneOf(['stdout', 'stderr', 'system']), replica: { type: 'integer', description: 'Its ordinal' }, text: STRING,
 });
@@ -199,3 +288,37 @@ export type DeploymentEvent = Static<typeof DeploymentEvent>;
 export type Metrics = Static<typeof Metrics>;
 export type TestRequest = Static<typeof TestRequest>;
 export type Problem = Static<typeof Problem>;
+export type Login = Static<typeof Login>;
+export type Bootstrap = Static<typeof Bootstrap>;
+export type PasswordChange = Static<typeof PasswordChange>;
+export type Me = Static<typeof Me>;
+export type MeEdit = Static<typeof MeEdit>;
+export type TotpSecret = Static<typeof TotpSecret>;
+export type TotpStart = Static<typeof TotpStart>;
+export type TotpConfirm = Static<typeof TotpConfirm>;
+export type Session = Static<typeof Session>;
+export type Token = Static<typeof Token>;
+export type NewToken = Static<typeof NewToken>;
+export type MadeToken = Static<typeof MadeToken>;
+export type KeyPolicy = Static<typeof KeyPolicy>;
+export type Organization = Static<typeof Organization>;
+export type NewOrganization = Static<typeof NewOrganization>;
+export type OrganizationEdit = Static<typeof OrganizationEdit>;
+export type Member = Static<typeof Member>;
+export type MemberEdit = Static<typeof MemberEdit>;
+export type Invitation = Static<typeof Invitation>;
+export type NewInvitation = Static<typeof NewInvitation>;
+export type MadeInvitation = Static<typeof MadeInvitation>;
+export type InvitationView = Static<typeof InvitationView>;
+export type InvitationToken = Static<typeof InvitationToken>;
+export type AcceptInvitation = Static<typeof AcceptInvitation>;
+export type Key = Static<typeof Key>;
+export type NewKey = Static<typeof NewKey>;
+export type KeyEdit = Static<typeof KeyEdit>;
+export type ChangedKey = Static<typeof ChangedKey>;
+export type MadeKey = Static<typeof MadeKey>;
+export type RotateKey = Static<typeof RotateKey>;
+export type KeyUsage = Static<typeof KeyUsage>;
+export type KeyText = Static<typeof KeyText>;
+export type KeyInspection = Static<typeof KeyInspection>;
+export type AuditEvent = Static<typeof AuditEvent>;

@@ -15,6 +15,8 @@ export interface Account {
   isAdmin: boolean;
   locale: AccountRow['locale'];
   theme: AccountRow['theme'];
+  /** Whether signing in takes a second factor. */
+  hasTotp: boolean;
   rev: number;
 }
 
@@ -79,7 +81,7 @@ export async function findAccount(db: ServiceDb | ServiceTx, userId: string): Pr
  * Whose address and password these are. One answer for all that is wrong, after the same work; too many failures for an address, whether
  * anybody has it or not, make it wait.
  */
-export async function authenticate(db: ServiceDb, email: string, password: string, nowMs: number): Promise<Account> {
+export async function authenticate(db: ServiceDb, email: string, password: string, nowMs: number, isSecondFactorRight?: (account: AccountRow) => Promise<boolean>): Promise<Account> {
   const address = email.trim().normalize('NFC').toLowerCase();
   const slot = tokenHash(address);
   const attempts = await db.selectFrom('login_attempts').select('blocked_until').where('email_hash', '=', slot).executeTakeFirst();
@@ -88,7 +90,7 @@ export async function authenticate(db: ServiceDb, email: string, password: strin
   }
   const row = await db.selectFrom('accounts').innerJoin('users', 'users.id', 'accounts.user_id').selectAll('accounts').where('email', '=', address).where('users.status', '=', 'active').executeTakeFirst();
   const isRight = await verifySecret(row?.password_hash ?? await nobodysHash(), password);
-  if (row === undefined || !isRight) {
+  if (row === undefined || !isRight || (isSecondFactorRight !== undefined && !await isSecondFactorRight(row))) {
     await countFailure(db, slot, nowMs);
     throw new ServiceError('bad_credentials', 'the address or the password is wrong');
   }
@@ -109,14 +111,31 @@ export async function changePassword(db: ServiceDb, userId: string, current: str
   });
 }
 
-interface Prepared {
+export interface AccountEdit {
+  name?: string;
+  locale?: AccountRow['locale'];
+  theme?: AccountRow['theme'];
+}
+
+export async function editAccount(db: ServiceDb, userId: string, edit: AccountEdit, nowMs: number, options: ChangeOptions = {}): Promise<Account> {
+  const name = edit.name === undefined ? {} : { display_name: checkDisplayName(edit.name) };
+  return serviceChange(db, nowMs, options, async ({ tx, rev }) => {
+    const account = await findAccount(tx, userId);
+    if (options.ifRev !== undefined && options.ifRev !== account.rev) throw new ServiceError('stale', `the account was changed by somebody else: its revision is ${account.rev}, not ${options.ifRev}`);
+    const { locale = account.locale, theme = account.theme } = edit;
+    await tx.updateTable('accounts').set({ ...name, locale, theme, updated_at: nowMs, rev }).where('user_id', '=', userId).execute();
+    return findAccount(tx, userId);
+  });
+}
+
+export interface Prepared {
   email: string;
   name: string;
   hash: string;
 }
 
 /** Before the transaction: hashing would hold the lock of all writers. */
-async function prepare(spec: NewAccount): Promise<Prepared> {
+export async function prepare(spec: NewAccount): Promise<Prepared> {
   const email = checkEmail(spec.email);
   const name = checkDisplayName(spec.name);
   return { email, name, hash: await hashSecret(checkPassword(spec.password, email)) };
@@ -127,7 +146,8 @@ export async function insertAccount({ access, tx, rev, nowMs, record }: ServiceC
   if (taken !== undefined) throw new ServiceError('conflict', 'email: there is an account with this address');
   const user = await ensureOwner(access, { type: 'user', name: email });
   const row: AccountRow = {
-    user_id: user.id, email, display_name: name, password_hash: hash, locale: 'en', theme: 'system', is_admin: isAdmin ? 1 : 0, created_at: nowMs, updated_at: nowMs, rev,
+    user_id: user.id, email, display_name: name, password_hash: hash, locale: 'en', theme: 'system', is_admin: isAdmin ? 1 : 0,
+    totp_secret: null, totp_confirmed_at: null, totp_last_step: null, created_at: nowMs, updated_at: nowMs, rev,
   };
   await tx.insertInto('accounts').values(row).execute();
   record({ action: 'account.created', owner: user, target: user, after: { email, is_admin: isAdmin } });
@@ -160,6 +180,6 @@ function nobodysHash(): Promise<string> {
   return nobody ??= hashSecret(newToken());
 }
 
-function toAccount({ user_id: userId, email, display_name: name, is_admin: isAdmin, locale, theme, rev }: AccountRow): Account {
-  return { userId, email, name, isAdmin: isAdmin === 1, locale, theme, rev };
+function toAccount({ user_id: userId, email, display_name: name, is_admin: isAdmin, locale, theme, totp_confirmed_at: confirmedAt, rev }: AccountRow): Account {
+  return { userId, email, name, isAdmin: isAdmin === 1, locale, theme, hasTotp: confirmedAt !== null, rev };
 }

@@ -2,12 +2,12 @@ import type { ChangeOptions } from '../access/change';
 import { newId } from '../access/ids';
 import type { MemberRole } from '../access/schema';
 import { checkEmail } from './account-values';
-import { findAccount } from './accounts';
+import { findAccount, insertAccount, prepare } from './accounts';
 import { serviceChange } from './change';
 import { ServiceError } from './errors';
 import { addMember, demandRight, roleOf } from './organizations';
 import { demandRoleChange, ROLES } from './roles';
-import type { InvitationRow, ServiceDb } from './schema';
+import type { InvitationRow, ServiceDb, ServiceTx } from './schema';
 import { newToken, tokenHash } from './tokens';
 
 /** Without its token, which is shown once to whoever invites. */
@@ -66,15 +66,49 @@ export async function revokeInvitation(db: ServiceDb, actorId: string, orgId: st
 export async function acceptInvitation(db: ServiceDb, userId: string, token: string, nowMs: number, options: ChangeOptions = {}): Promise<{ orgId: string; role: MemberRole }> {
   return serviceChange(db, nowMs, options, async (context) => {
     const { tx } = context;
-    const row = await tx.selectFrom('invitations').innerJoin('organizations', 'organizations.id', 'invitations.org_id').selectAll('invitations')
-      .where('token_hash', '=', tokenHash(token)).where('organizations.status', '=', 'active').executeTakeFirst();
-    if (row === undefined || row.accepted_at !== null || row.revoked_at !== null || row.expires_at <= nowMs) throw new ServiceError('gone', 'this invitation was used or withdrawn, or is older than a week');
+    const row = await openInvitation(tx, token, nowMs);
     const { email } = await findAccount(tx, userId);
     if (email !== row.email) throw new ServiceError('forbidden', 'this invitation is for another address than that of your account');
     await tx.updateTable('invitations').set({ accepted_at: nowMs }).where('id', '=', row.id).execute();
     await addMember(context, row.org_id, userId, row.role);
     return { orgId: row.org_id, role: row.role };
   });
+}
+
+/** By somebody whose address has no account yet: the account is made with it. Gives the user's id. */
+export async function acceptInvitationAnew(db: ServiceDb, token: string, spec: { name: string; password: string }, nowMs: number): Promise<string> {
+  const { email } = await openInvitation(db, token, nowMs);
+  const values = await prepare({ ...spec, email });
+  return serviceChange(db, nowMs, {}, async (context) => {
+    const { tx } = context;
+    const row = await openInvitation(tx, token, nowMs);
+    const { userId } = await insertAccount(context, values, false);
+    await tx.updateTable('invitations').set({ accepted_at: nowMs }).where('id', '=', row.id).execute();
+    await addMember(context, row.org_id, userId, row.role);
+    return userId;
+  });
+}
+
+/** What an invitation says to whoever holds its token. */
+export interface InvitationView {
+  organization: string;
+  email: string;
+  role: MemberRole;
+  hasAccount: boolean;
+}
+
+export async function findInvitation(db: ServiceDb, token: string, nowMs: number): Promise<InvitationView> {
+  const { org_id: orgId, email, role } = await openInvitation(db, token, nowMs);
+  const { display_name: organization } = await db.selectFrom('org_settings').select('display_name').where('org_id', '=', orgId).executeTakeFirstOrThrow();
+  const account = await db.selectFrom('accounts').select('user_id').where('email', '=', email).executeTakeFirst();
+  return { organization, email, role, hasAccount: account !== undefined };
+}
+
+async function openInvitation(db: ServiceDb | ServiceTx, token: string, nowMs: number): Promise<InvitationRow> {
+  const row = await db.selectFrom('invitations').innerJoin('organizations', 'organizations.id', 'invitations.org_id').selectAll('invitations')
+    .where('token_hash', '=', tokenHash(token)).where('organizations.status', '=', 'active').executeTakeFirst();
+  if (row === undefined || row.accepted_at !== null || row.revoked_at !== null || row.expires_at <= nowMs) throw new ServiceError('gone', 'this invitation was used or withdrawn, or is older than a week');
+  return row;
 }
 
 function toInvitation({ id, org_id: orgId, email, role, invited_by: invitedBy, expires_at: expiresAt }: InvitationRow): Invitation {

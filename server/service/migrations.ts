@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import type { Component } from '../access/migrations';
 import type { Tx } from '../access/schema';
 
-export const SERVICE: Component = { name: 'service', steps: [createAccounts, createOrganizations] };
+export const SERVICE: Component = { name: 'service', steps: [createAccounts, createOrganizations, addManagement] };
 
 async function createAccounts(tx: Tx): Promise<void> {
   await tx.schema.createTable('accounts')
@@ -67,4 +67,33 @@ async function createOrganizations(tx: Tx): Promise<void> {
     .addColumn('created_at', 'bigint', (column) => column.notNull())
     .execute();
   await tx.schema.createIndex('invitations_org').on('invitations').column('org_id').execute();
+}
+
+async function addManagement(tx: Tx): Promise<void> {
+  await tx.schema.alterTable('accounts').addColumn('totp_secret', 'text').execute();
+  await tx.schema.alterTable('accounts').addColumn('totp_confirmed_at', 'bigint').execute();
+  await tx.schema.alterTable('accounts').addColumn('totp_last_step', 'bigint').execute();
+  await tx.schema.createTable('management_tokens')
+    .addColumn('id', 'text', (column) => column.primaryKey())
+    .addColumn('user_id', 'text', (column) => column.notNull().references('users.id'))
+    .addColumn('name', 'text', (column) => column.notNull())
+    .addColumn('token_hash', 'text', (column) => column.notNull().unique())
+    .addColumn('display', 'text', (column) => column.notNull())
+    .addColumn('rights', 'text', (column) => column.notNull().check(sql`rights in ('read', 'write')`))
+    .addColumn('expires_at', 'bigint')
+    .addColumn('last_used_at', 'bigint')
+    .addColumn('last_used_ip', 'text')
+    .addColumn('created_at', 'bigint', (column) => column.notNull())
+    .addColumn('revoked_at', 'bigint')
+    .execute();
+  await tx.schema.createIndex('management_tokens_user').on('management_tokens').column('user_id').execute();
+  await tx.schema.createTable('idempotency_keys')
+    .addColumn('user_id', 'text', (column) => column.notNull().references('users.id'))
+    .addColumn('key', 'text', (column) => column.notNull())
+    .addColumn('request_hash', 'text', (column) => column.notNull())
+    .addColumn('status', 'integer')
+    .addColumn('body', 'text')
+    .addColumn('expires_at', 'bigint', (column) => column.notNull())
+    .addPrimaryKeyConstraint('idempotency_keys_pk', ['user_id', 'key'])
+    .execute();
 }

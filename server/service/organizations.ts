@@ -1,6 +1,7 @@
 import type { ChangeOptions } from '../access/change';
 import { newId } from '../access/ids';
 import { endOwner } from '../access/key-changes';
+import { type KeyPolicy, writeKeyPolicy } from '../access/key-policy';
 import type { MemberRole } from '../access/schema';
 import { checkDisplayName, checkSlug } from './account-values';
 import { serviceChange, type ServiceChange } from './change';
@@ -30,6 +31,8 @@ export interface OrganizationEdit {
   name?: string;
   quotaGpu?: number | null;
   quotaDeployments?: number | null;
+  /** Null is none. */
+  keyPolicy?: KeyPolicy | null;
 }
 
 /** Whoever makes an organization owns it. */
@@ -60,10 +63,10 @@ export async function listOrganizations(db: ServiceDb, userId: string): Promise<
 
 export async function editOrganization(db: ServiceDb, actorId: string, orgId: string, edit: OrganizationEdit, nowMs: number, options: ChangeOptions = {}): Promise<Organization> {
   return serviceChange(db, nowMs, options, async (context) => {
-    const { tx, rev, record } = context;
+    const { tx, access, rev, record } = context;
     await demandRight(tx, orgId, actorId, 'policy.change');
     const { slug, settings } = await lockedOrganization(tx, orgId);
-    if (options.ifRev !== undefined && options.ifRev !== settings.rev) throw new ServiceError('conflict', `the organization was changed by somebody else: its revision is ${settings.rev}, not ${options.ifRev}`);
+    if (options.ifRev !== undefined && options.ifRev !== settings.rev) throw new ServiceError('stale', `the organization was changed by somebody else: its revision is ${settings.rev}, not ${options.ifRev}`);
     const changed: OrgSettingsRow = {
       ...settings, updated_at: nowMs, rev,
       ...(edit.name === undefined ? {} : { display_name: checkDisplayName(edit.name) }),
@@ -73,6 +76,7 @@ export async function editOrganization(db: ServiceDb, actorId: string, orgId: st
     await tx.updateTable('org_settings').set(changed).where('org_id', '=', orgId).execute();
     const org = { type: 'org', id: orgId } as const;
     record({ action: 'org.updated', owner: org, target: org, before: view(settings), after: view(changed) });
+    if (edit.keyPolicy !== undefined) await writeKeyPolicy(access, orgId, edit.keyPolicy);
     return toOrganization(slug, changed);
   });
 }

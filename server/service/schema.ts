@@ -9,6 +9,8 @@ export interface ServiceTables extends AccessTables {
   bootstrap_links: { token_hash: string; created_at: number; expires_at: number };
   org_settings: OrgSettingsRow;
   invitations: InvitationRow;
+  management_tokens: TokenRow;
+  idempotency_keys: IdempotencyRow;
 }
 
 /** A user who can sign in; `users.name` is the address. */
@@ -22,6 +24,12 @@ export interface AccountRow {
   locale: 'en' | 'zh-CN';
   theme: 'light' | 'dark' | 'system';
   is_admin: 0 | 1;
+  /** Sealed; null without a second factor. */
+  totp_secret: string | null;
+  /** In force since; null before it was confirmed. */
+  totp_confirmed_at: number | null;
+  /** Of the last code that was good: no code is good twice. */
+  totp_last_step: number | null;
   created_at: number;
   updated_at: number;
   rev: number;
@@ -65,6 +73,32 @@ export interface InvitationRow {
   revoked_at: number | null;
   invited_by: string;
   created_at: number;
+}
+
+export interface TokenRow {
+  id: string;
+  user_id: string;
+  name: string;
+  /** SHA-256 of 256 random bits. */
+  token_hash: string;
+  display: string;
+  rights: 'read' | 'write';
+  expires_at: number | null;
+  last_used_at: number | null;
+  last_used_ip: string | null;
+  created_at: number;
+  revoked_at: number | null;
+}
+
+export interface IdempotencyRow {
+  user_id: string;
+  key: string;
+  request_hash: string;
+  /** Null while the first request runs. */
+  status: number | null;
+  /** JSON of the answer, without secrets. */
+  body: string | null;
+  expires_at: number;
 }
 
 export type ServiceDb = Kysely<ServiceTables>;

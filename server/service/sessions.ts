@@ -1,4 +1,4 @@
-import { createHash, timingSafeEqual } from 'node:crypto';
+import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
 import type { ServiceDb } from './schema';
 import { newToken, tokenHash } from './tokens';
 
@@ -14,6 +14,8 @@ export interface NewSession {
 export interface Session {
   idHash: string;
   userId: string;
+  isAdmin: boolean;
+  csrfHash: string;
   /** When the password was last asked for; null when it was not since the session was opened. */
   stepUpAt: number | null;
   expiresAt: number;
@@ -25,10 +27,15 @@ const IDLE_MS = 12 * 3_600_000;
 const SEEN_EVERY_MS = 60_000;
 const MAX_USER_AGENT_LENGTH = 200;
 
+/** Follows from the cookie's value, which scripts cannot read: our own page asks for it anew after a reload. */
+export function csrfTokenOf(token: string): string {
+  return createHmac('sha256', token).update('csrf').digest('base64url');
+}
+
 /** After a sign-in, always a new one: a value that somebody planted before is never made good. */
 export async function openSession(db: ServiceDb, userId: string, from: { ip: string | null; userAgent: string | null }, nowMs: number): Promise<NewSession> {
   const token = newToken();
-  const csrfToken = newToken();
+  const csrfToken = csrfTokenOf(token);
   const expiresAt = nowMs + LIFETIME_MS;
   await db.deleteFrom('sessions').where((eb) => eb.or([eb('expires_at', '<', nowMs), eb('idle_expires_at', '<', nowMs), eb('revoked_at', '<', nowMs)])).execute();
   await db.insertInto('sessions').values({
@@ -40,19 +47,18 @@ export async function openSession(db: ServiceDb, userId: string, from: { ip: str
 
 /** The session of a cookie's value, if it lives; using it keeps it from ending for idleness. */
 export async function findSession(db: ServiceDb, token: string, nowMs: number): Promise<Session | undefined> {
-  const row = await db.selectFrom('sessions').innerJoin('users', 'users.id', 'sessions.user_id').selectAll('sessions').where('id_hash', '=', tokenHash(token)).where('revoked_at', 'is', null)
+  const row = await db.selectFrom('sessions').innerJoin('users', 'users.id', 'sessions.user_id').innerJoin('accounts', 'accounts.user_id', 'sessions.user_id').selectAll('sessions').select('is_admin').where('id_hash', '=', tokenHash(token)).where('revoked_at', 'is', null)
     .where('expires_at', '>', nowMs).where('idle_expires_at', '>', nowMs).where('users.status', '=', 'active').executeTakeFirst();
   if (row === undefined) return undefined;
   if (nowMs - row.last_seen_at >= SEEN_EVERY_MS) {
     await db.updateTable('sessions').set({ last_seen_at: nowMs, idle_expires_at: Math.min(row.expires_at, nowMs + IDLE_MS) }).where('id_hash', '=', row.id_hash).execute();
   }
-  return { idHash: row.id_hash, userId: row.user_id, stepUpAt: row.step_up_at, expiresAt: row.expires_at };
+  return { idHash: row.id_hash, userId: row.user_id, isAdmin: row.is_admin === 1, csrfHash: row.csrf_hash, stepUpAt: row.step_up_at, expiresAt: row.expires_at };
 }
 
 /** Whether a changing request came from our own page. */
-export async function isOwnPage(db: ServiceDb, { idHash }: Session, csrfToken: string): Promise<boolean> {
-  const row = await db.selectFrom('sessions').select('csrf_hash').where('id_hash', '=', idHash).executeTakeFirst();
-  return row !== undefined && timingSafeEqual(createHash('sha256').update(csrfToken).digest(), Buffer.from(row.csrf_hash, 'hex'));
+export function isOwnPage({ csrfHash }: Pick<Session, 'csrfHash'>, csrfToken: string): boolean {
+  return timingSafeEqual(createHash('sha256').update(csrfToken).digest(), Buffer.from(csrfHash, 'hex'));
 }
 
 /** The password was asked for again, and right. */

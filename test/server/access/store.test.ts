@@ -144,8 +144,8 @@ describe.each(BACKENDS)('the store over $name', ({ isHere, make, dispose }) => {
   on('a change that somebody else overtook is refused', async () => {
     const { key } = await store.createKey(user('k'));
     await store.editKey(key.id, { name: 'a' }, { ifRev: key.rev });
-    await expect(store.editKey(key.id, { name: 'b' }, { ifRev: key.rev })).rejects.toMatchObject({ code: 'conflict' });
-    await expect(store.deleteKey(key.id, { ifRev: key.rev })).rejects.toMatchObject({ code: 'conflict' });
+    await expect(store.editKey(key.id, { name: 'b' }, { ifRev: key.rev })).rejects.toMatchObject({ code: 'stale' });
+    await expect(store.deleteKey(key.id, { ifRev: key.rev })).rejects.toMatchObject({ code: 'stale' });
     expect(await store.getKey(key.id)).toMatchObject({ name: 'a' });
     const results = await Promise.allSettled([1, 2, 3].map((i) => store.editKey(key.id, { name: `c${i}` }, { ifRev: 2 })));
     expect(results.filter(({ status }) => status === 'fulfilled')).toHaveLength(1);

@@ -1,0 +1,38 @@
+import { addressBlock } from '../access/verifier';
+import { ApiProblem } from './problem';
+
+const MINUTE_MS = 60_000;
+const MAX_SOURCES = 10_000;
+
+/** Bounds how often somebody may try what is guarded by a secret, per address (IPv6 by /64) or whatever else tells people apart. */
+export class AttemptLimiter {
+  readonly #perMinute: number;
+  readonly #now: () => number;
+  readonly #sources = new Map<string, { tokens: number; atMs: number }>();
+
+  constructor(perMinute: number, now: () => number) {
+    this.#perMinute = perMinute;
+    this.#now = now;
+  }
+
+  /** @throws ApiProblem `too_many_attempts` when too many failed of late. */
+  demand(source: string): void {
+    const tokens = this.#tokens(addressBlock(source));
+    if (tokens < 1) throw new ApiProblem('too_many_attempts', 'too many failed attempts from this address', { headers: { 'Retry-After': String(Math.ceil((1 - tokens) * 60 / this.#perMinute)) } });
+  }
+
+  count(source: string): void {
+    const block = addressBlock(source);
+    const tokens = this.#tokens(block) - 1;
+    // Again at the end: the first of the map is the one that tried longest ago.
+    this.#sources.delete(block);
+    this.#sources.set(block, { tokens: Math.max(0, tokens), atMs: this.#now() });
+    if (this.#sources.size > MAX_SOURCES) this.#sources.delete(this.#sources.keys().next().value as string);
+  }
+
+  #tokens(block: string): number {
+    const known = this.#sources.get(block);
+    if (known === undefined) return this.#perMinute;
+    return Math.min(this.#perMinute, known.tokens + (Math.max(0, this.#now() - known.atMs) * this.#perMinute) / MINUTE_MS);
+  }
+}

@@ -1,0 +1,22 @@
+import type { Access } from '../access';
+import type { Log } from '../log';
+import type { ServiceStore } from '../service/store';
+
+/** What handlers work with. */
+export interface ApiContext {
+  readonly store: ServiceStore;
+  /** Keys: changes that apply here before they are answered. */
+  readonly access: Pick<Access, 'createKey' | 'editKey' | 'setKeyEnabled' | 'rotateKey' | 'finishRotation' | 'deleteKey' | 'setAccessControl' | 'propagation' | 'sync'>;
+  readonly log: Log;
+  readonly settings: ApiSettings;
+  readonly now: () => number;
+}
+
+export interface ApiSettings {
+  /** Whether browsers see this service by HTTPS. */
+  isSecure: boolean;
+  /** Origins that are our own pages beside the one that the request itself names, such as that of a proxy. */
+  ownOrigins: readonly string[];
+  /** Networks of proxies whose `X-Forwarded-For` names the caller. */
+  trustedProxies: readonly string[];
+}

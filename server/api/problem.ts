@@ -1,0 +1,106 @@
+import { AccessError, type AccessErrorCode } from '../access/errors';
+import { ApiError, type ApiErrorCode } from '../errors';
+import { ServiceError, type ServiceErrorCode } from '../service/errors';
+import type { Problem } from './objects';
+
+interface ProblemKind {
+  status: number;
+  title: string;
+}
+
+/** Every error of the management interface, by its code. */
+export const PROBLEMS = {
+  malformed_request: { status: 400, title: 'The request cannot be read' },
+  invalid_json: { status: 400, title: 'The body is no JSON' },
+  invalid_request: { status: 400, title: 'The request does not fit its schema' },
+  unauthenticated: { status: 401, title: 'Sign in, or send a management token' },
+  bad_credentials: { status: 401, title: 'The sign-in failed' },
+  otp_required: { status: 401, title: 'The second factor is missing' },
+  forbidden: { status: 403, title: 'You may not do this' },
+  session_required: { status: 403, title: 'Only a console session may do this' },
+  cross_site: { status: 403, title: 'The request does not come from the console' },
+  quota_exceeded: { status: 403, title: 'A quota is used up' },
+  not_found: { status: 404, title: 'There is nothing here' },
+  method_not_allowed: { status: 405, title: 'The method is not allowed here' },
+  request_timeout: { status: 408, title: 'The request did not arrive in time' },
+  conflict: { status: 409, title: 'The request conflicts with what is there' },
+  wrong_state: { status: 409, title: 'Not possible in this state' },
+  busy: { status: 409, title: 'Another change is in progress' },
+  insufficient_gpu: { status: 409, title: 'There are not enough free GPUs' },
+  gone: { status: 410, title: 'This is used up or has expired' },
+  stale: { status: 412, title: 'Somebody else changed this first' },
+  request_too_large: { status: 413, title: 'The body is too large' },
+  unsupported_media_type: { status: 415, title: 'The body has to be JSON' },
+  expired_range: { status: 416, title: 'What was asked for is no longer kept' },
+  invalid_argument: { status: 422, title: 'A value makes no sense here' },
+  idempotency_mismatch: { status: 422, title: 'This Idempotency-Key belongs to another request' },
+  precondition_required: { status: 428, title: 'If-Match is missing' },
+  too_many_attempts: { status: 429, title: 'Too many attempts' },
+  internal_error: { status: 500, title: 'The server could not finish this request' },
+  not_implemented: { status: 501, title: 'Not implemented' },
+  upstream_unavailable: { status: 502, title: 'The deployment does not answer' },
+  unavailable: { status: 503, title: 'The service is not available right now' },
+  upstream_timeout: { status: 504, title: 'The deployment did not answer in time' },
+} as const satisfies Record<string, ProblemKind>;
+
+export type ProblemCode = keyof typeof PROBLEMS;
+
+/** What is wrong with one value: a JSON pointer into the body, or `?name` for a parameter of the query. */
+export type FieldError = Problem['errors'][number];
+
+/** What handlers throw, beside ServiceError and AccessError; {@link renderProblem} alone writes it. */
+export class ApiProblem extends Error {
+  readonly code: ProblemCode;
+  readonly errors: readonly FieldError[];
+  readonly headers: Readonly<Record<string, string>>;
+
+  constructor(code: ProblemCode, message: string, options: { errors?: readonly FieldError[]; headers?: Record<string, string>; cause?: unknown } = {}) {
+    super(message, { cause: options.cause });
+    this.code = code;
+    this.errors = options.errors ?? [];
+    this.headers = options.headers ?? {};
+  }
+
+  get status(): number {
+    return PROBLEMS[this.code].status;
+  }
+}
+
+const ACCESS_ERRORS: Readonly<Record<AccessErrorCode, ProblemCode>> = {
+  invalid_argument: 'invalid_argument', not_found: 'not_found', conflict: 'conflict', stale: 'stale', forbidden: 'forbidden', database_error: 'unavailable',
+};
+
+const SERVICE_ERRORS: Readonly<Record<ServiceErrorCode, ProblemCode>> = {
+  invalid_argument: 'invalid_argument', not_found: 'not_found', conflict: 'conflict', stale: 'stale', forbidden: 'forbidden', wrong_state: 'wrong_state', gone: 'gone',
+  bad_credentials: 'bad_credentials', otp_required: 'otp_required', too_many_attempts: 'too_many_attempts', quota_exceeded: 'quota_exceeded', busy: 'busy',
+};
+
+/** What the transport throws while a body is read. */
+const TRANSPORT_ERRORS: Partial<Record<ApiErrorCode, ProblemCode>> = {
+  malformed_request: 'malformed_request', request_timeout: 'request_timeout', request_too_large: 'request_too_large', shutting_down: 'unavailable',
+};
+
+/** Whatever was thrown, as the wire says it; `cause` keeps what is ours for the log. */
+export function toProblem(error: unknown): ApiProblem {
+  if (error instanceof ApiProblem) return error;
+  if (error instanceof ServiceError) return new ApiProblem(SERVICE_ERRORS[error.code], error.message, { headers: retryAfter(error) });
+  if (error instanceof AccessError) {
+    const code = ACCESS_ERRORS[error.code];
+    return code === 'unavailable' ? new ApiProblem(code, 'The database does not answer', { headers: { 'Retry-After': '1' }, cause: error }) : new ApiProblem(code, error.message);
+  }
+  if (error instanceof ApiError) {
+    const code = TRANSPORT_ERRORS[error.code];
+    if (code !== undefined) return new ApiProblem(code, error.message);
+  }
+  return new ApiProblem('internal_error', 'The server could not finish this request', { cause: error });
+}
+
+function retryAfter({ message }: ServiceError): Record<string, string> {
+  const [, seconds] = /try again in (\d+) s/.exec(message) ?? [];
+  return seconds === undefined ? {} : { 'Retry-After': seconds };
+}
+
+/** RFC 9457, `application/problem+json`. */
+export function renderProblem({ code, message, errors, status }: ApiProblem, requestId: string): string {
+  return JSON.stringify({ type: `urn:capstan:problem:${code}`, title: PROBLEMS[code].title, status, detail: message, code, errors: [...errors], request_id: requestId } satisfies Problem);
+}

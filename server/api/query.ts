@@ -1,0 +1,36 @@
+import { ApiProblem, type FieldError } from './problem';
+import type { Schema } from './schema';
+import { checkValue } from './validate';
+
+export type Query = Readonly<Record<string, unknown>>;
+
+/** The parameters of a query by their schema: numbers and flags as such, defaults filled in. @throws ApiProblem */
+export async function parseQuery(schema: Schema | undefined, text: string): Promise<Query> {
+  const { properties = {} } = schema ?? {};
+  const given = new URLSearchParams(text);
+  const query: Record<string, unknown> = {};
+  const errors: FieldError[] = [];
+  for (const name of new Set(given.keys())) {
+    const values = given.getAll(name);
+    if (!Object.hasOwn(properties, name)) errors.push({ pointer: pointerOf(`/${name}`), message: 'there is no such parameter' });
+    else if (values.length > 1) errors.push({ pointer: pointerOf(`/${name}`), message: `expected it once, got it ${values.length} times` });
+    else query[name] = toValue(properties[name], values[0]);
+  }
+  if (errors.length > 0) throw new ApiProblem('invalid_request', `${errors[0].pointer}: ${errors[0].message}`, { errors: errors.slice(0, 20) });
+  for (const [name, property] of Object.entries(properties)) if (query[name] === undefined && property.default !== undefined) query[name] = property.default;
+  if (schema !== undefined) await checkValue(schema, query, pointerOf);
+  return query;
+}
+
+/** Names that nobody knows are shown in part. */
+function pointerOf(path: string): string {
+  return `?${path.slice(1, 61)}`;
+}
+
+/** What does not look like its type stays a text, which the schema then refuses. */
+function toValue({ type }: Schema, text: string): unknown {
+  if (type === 'integer' && /^-?\d{1,15}$/.test(text)) return Number(text);
+  if (type === 'number' && /^-?\d{1,15}(\.\d{1,15})?$/.test(text)) return Number(text);
+  if (type === 'boolean' && (text === 'true' || text === 'false')) return text === 'true';
+  return text;
+}

@@ -1,0 +1,77 @@
+import { ApiProblem, type FieldError } from './problem';
+import { describeSchema, type Schema } from './schema';
+
+/** As `typebox/schema` reports. */
+interface Violation {
+  keyword: string;
+  schemaPath: string;
+  /** Pointer to the value. */
+  instancePath: string;
+  params: { requiredProperties?: string[] };
+}
+
+const MAX_ERRORS = 20;
+const MAX_SHOWN = 60;
+/** Said of the whole while its part is reported too. */
+const OF_THE_WHOLE = new Set(['additionalProperties', 'propertyNames', 'anyOf']);
+
+/** @throws ApiProblem `invalid_request` that says of each wrong value where it is, what was expected and what came. */
+export async function checkValue(schema: Schema, value: unknown, pointerOf: (path: string) => string = (path) => path): Promise<void> {
+  const { Check, Errors } = await import('typebox/schema');
+  if (Check(schema as object, value)) return;
+  const [, violations] = Errors(schema as object, value) as unknown as [boolean, Violation[]];
+  const errors = toErrors(violations, schema, value).slice(0, MAX_ERRORS).map(({ pointer, message }) => ({ pointer: pointerOf(pointer), message }));
+  throw new ApiProblem('invalid_request', `${errors[0].pointer || 'the body'}: ${errors[0].message}`, { errors });
+}
+
+function toErrors(violations: readonly Violation[], schema: Schema, value: unknown): FieldError[] {
+  const choices = new Set(violations.filter(({ keyword }) => keyword === 'anyOf').map(({ instancePath }) => instancePath));
+  const errors = new Map<string, string>();
+  for (const { keyword, instancePath, schemaPath, params } of violations) {
+    if (keyword === 'required') for (const name of params.requiredProperties ?? []) errors.set(`${instancePath}/${escaped(name)}`, `expected ${describeSchema(at(schema, [...segments(instancePath), name]) ?? {})}, but it is missing`);
+    else if (keyword === 'boolean') errors.set(instancePath, 'there is no such field');
+    // What does not fit one branch of a choice says nothing yet.
+    else if (!OF_THE_WHOLE.has(keyword) && !(choices.has(instancePath) && schemaPath.includes('/anyOf/'))) {
+      errors.set(instancePath, expected(schema, value, instancePath));
+    }
+  }
+  for (const path of choices) if (![...errors.keys()].some((pointer) => pointer.startsWith(`${path}/`))) errors.set(path, expected(schema, value, path));
+  return [...errors].map(([pointer, message]) => ({ pointer, message }));
+}
+
+function expected(schema: Schema, value: unknown, path: string): string {
+  const wanted = at(schema, segments(path));
+  const received = segments(path).reduce<unknown>((within, name) => (within as Record<string, unknown> | undefined)?.[name], value);
+  return wanted === undefined ? 'there is no such field' : `expected ${describeSchema(wanted)}, got ${show(received)}`;
+}
+
+/** The schema of a part of the value. */
+function at(schema: Schema, path: readonly string[]): Schema | undefined {
+  const [name, ...rest] = path;
+  if (name === undefined) return schema;
+  for (const branch of schema.anyOf ?? []) {
+    const found = at(branch, path);
+    if (found !== undefined) return found;
+  }
+  const { properties = {}, prefixItems = [], items, additionalProperties } = schema;
+  const inner: Schema | false | undefined = Object.hasOwn(properties, name) ? properties[name] : prefixItems.at(Number(name)) ?? items ?? additionalProperties;
+  return inner === undefined || inner === false ? undefined : at(inner, rest);
+}
+
+function segments(pointer: string): string[] {
+  return pointer.split('/').slice(1).map((segment) => segment.replaceAll('~1', '/').replaceAll('~0', '~'));
+}
+
+function escaped(name: string): string {
+  return name.replaceAll('~', '~0').replaceAll('/', '~1');
+}
+
+/** NOTE: never a text in full, nor its beginning: it may be a secret in the wrong place. */
+function show(value: unknown): string {
+  if (value === undefined) return 'nothing';
+  if (value === null) return 'null';
+  if (Array.isArray(value)) return `an array of ${value.length}`;
+  if (typeof value === 'object') return 'an object';
+  if (typeof value === 'string') return `a string of ${[...value].length} characters`;
+  return JSON.stringify(value).slice(0, MAX_SHOWN);
+}

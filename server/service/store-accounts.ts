@@ -1,0 +1,151 @@
+import { type KeyPolicy, readKeyPolicy } from '../access/key-policy';
+import { type DeploymentRef, findDeploymentById, type OwnerName, type OwnerRef } from '../access/owners';
+import type { Db, MemberRole } from '../access/schema';
+import { type Account, type AccountEdit, changePassword, createAccount, createBootstrapLink, editAccount, ensureFirstAdmin, findAccount, type NewAccount, redeemBootstrapLink } from './accounts';
+import { changeOptions, demandOwner, type ServiceActor } from './actor';
+import { ServiceError } from './errors';
+import { beginOnce, endOnce, type SavedAnswer } from './idempotency';
+import { acceptInvitation, acceptInvitationAnew, findInvitation, type Invitation, type InvitationView, invite, listInvitations, revokeInvitation } from './invitations';
+import { createToken, findToken, listTokens, type ManagementToken, revokeToken, type TokenBearer, type TokenSpec } from './management-tokens';
+import {
+  createOrganization, deleteOrganization, editOrganization, listMembers, listOrganizations, type Member, type Organization, type OrganizationEdit, removeMember, setMemberRole,
+} from './organizations';
+import { findOrganization, nameOfOwner } from './owner-names';
+import type { Right } from './roles';
+import type { ServiceDb } from './schema';
+import { confirmTotp, type Credentials, removeTotp, signIn, startTotp } from './second-factor';
+import { findSession, listSessions, type NewSession, openSession, revokeSession, revokeSessions, type Session, type SessionView } from './sessions';
+import type { StoreContext } from './store';
+
+export type OrganizationView = Organization & { role: MemberRole; keyPolicy: KeyPolicy | null };
+
+type From = Pick<ServiceActor, 'ip' | 'userAgent'>;
+
+/** Accounts, sessions, tokens, organizations and who may do what, in values that can cross a thread. */
+export interface AccountStore {
+  createBootstrapLink(): Promise<string>;
+  redeemBootstrapLink(token: string, spec: NewAccount, from: From): Promise<NewSession>;
+  ensureFirstAdmin(spec: NewAccount): Promise<Account | undefined>;
+  createAccount(spec: NewAccount): Promise<Account>;
+  findAccount(userId: string): Promise<Account>;
+  editAccount(actor: ServiceActor, edit: AccountEdit, ifRev?: number): Promise<Account>;
+  /** Every session ends but the new one that this opens. */
+  changePassword(actor: ServiceActor, current: string, wanted: string): Promise<NewSession>;
+  startTotp(actor: ServiceActor, password: string): Promise<{ secret: string; url: string }>;
+  confirmTotp(actor: ServiceActor, otp: string): Promise<void>;
+  removeTotp(actor: ServiceActor, password: string): Promise<void>;
+
+  /** @param replaced The cookie that came with the sign-in: its session ends. */
+  signIn(credentials: Credentials, from: From, replaced?: string): Promise<NewSession>;
+  findSession(token: string): Promise<Session | undefined>;
+  listSessions(actor: ServiceActor): Promise<SessionView[]>;
+  revokeSession(actor: ServiceActor, idHash: string): Promise<void>;
+  revokeSessions(actor: ServiceActor, exceptIdHash?: string): Promise<void>;
+
+  createToken(actor: ServiceActor, spec: TokenSpec): Promise<{ made: ManagementToken; token: string }>;
+  listTokens(actor: ServiceActor): Promise<ManagementToken[]>;
+  revokeToken(actor: ServiceActor, tokenId: string): Promise<void>;
+  findToken(token: string, ip: string | null): Promise<TokenBearer | undefined>;
+
+  beginOnce(userId: string, key: string, requestHash: string): Promise<SavedAnswer | undefined>;
+  endOnce(userId: string, key: string, answer?: SavedAnswer): Promise<void>;
+
+  createOrganization(actor: ServiceActor, spec: { slug: string; name: string }): Promise<OrganizationView>;
+  listOrganizations(actor: ServiceActor): Promise<OrganizationView[]>;
+  findOrganization(actor: ServiceActor, orgId: string): Promise<OrganizationView>;
+  editOrganization(actor: ServiceActor, orgId: string, edit: OrganizationEdit, ifRev?: number): Promise<OrganizationView>;
+  deleteOrganization(actor: ServiceActor, orgId: string): Promise<void>;
+  listMembers(actor: ServiceActor, orgId: string): Promise<Member[]>;
+  setMemberRole(actor: ServiceActor, orgId: string, userId: string, role: MemberRole): Promise<void>;
+  removeMember(actor: ServiceActor, orgId: string, userId: string): Promise<void>;
+  invite(actor: ServiceActor, orgId: string, spec: { email: string; role: MemberRole }): Promise<{ invitation: Invitation; token: string }>;
+  listInvitations(actor: ServiceActor, orgId: string): Promise<Invitation[]>;
+  revokeInvitation(actor: ServiceActor, orgId: string, invitationId: string): Promise<void>;
+  findInvitation(token: string): Promise<InvitationView>;
+  acceptInvitation(actor: ServiceActor, token: string): Promise<{ orgId: string }>;
+  /** For an address that has no account yet: makes it, and signs in. */
+  acceptInvitationAnew(token: string, spec: { name: string; password: string }, from: From): Promise<NewSession>;
+
+  /** @throws ServiceError `not_found`, `forbidden`: see `demandOwner`. Gives the name that keys and deployments know the owner by. */
+  demandOwner(actor: ServiceActor, owner: OwnerRef, right: Right): Promise<OwnerName>;
+  /** The same for the owner of a deployment. */
+  demandDeployment(actor: ServiceActor, deploymentId: string, right: Right): Promise<DeploymentRef>;
+  /** How many keys an owner made since then. */
+  countKeysSince(ownerId: string, sinceMs: number): Promise<number>;
+}
+
+export function accountMethods({ db, box, now }: StoreContext): AccountStore {
+  const open = (userId: string, from: From) => openSession(db, userId, from, now());
+  const view = (actor: ServiceActor, orgId: string) => findOrganization(db, orgId, actor.userId);
+  return {
+    createBootstrapLink: () => createBootstrapLink(db, now()),
+    redeemBootstrapLink: async (token, spec, from) => open((await redeemBootstrapLink(db, token, spec, now())).userId, from),
+    ensureFirstAdmin: (spec) => ensureFirstAdmin(db, spec, now()),
+    createAccount: (spec) => createAccount(db, spec, now()),
+    findAccount: (userId) => findAccount(db, userId),
+    editAccount: (actor, edit, ifRev) => editAccount(db, actor.userId, edit, now(), changeOptions(actor, ifRev)),
+    changePassword: async (actor, current, wanted) => {
+      await changePassword(db, actor.userId, current, wanted, now(), changeOptions(actor));
+      return open(actor.userId, actor);
+    },
+    startTotp: (actor, password) => startTotp(db, box, actor.userId, password, now()),
+    confirmTotp: (actor, otp) => confirmTotp(db, box, actor.userId, otp, now(), changeOptions(actor)),
+    removeTotp: (actor, password) => removeTotp(db, actor.userId, password, now(), changeOptions(actor)),
+
+    signIn: async (credentials, from, replaced) => {
+      const { userId } = await signIn(db, box, credentials, now());
+      const before = replaced === undefined ? undefined : await findSession(db, replaced, now());
+      if (before !== undefined) await revokeSession(db, before.userId, before.idHash, now());
+      return open(userId, from);
+    },
+    findSession: (token) => findSession(db, token, now()),
+    listSessions: (actor) => listSessions(db, actor.userId, now()),
+    revokeSession: async (actor, idHash) => {
+      if (!await revokeSession(db, actor.userId, idHash, now())) throw new ServiceError('not_found', 'there is no such session');
+    },
+    revokeSessions: (actor, exceptIdHash) => revokeSessions(db, actor.userId, now(), exceptIdHash),
+
+    createToken: (actor, spec) => createToken(db, actor.userId, spec, now(), changeOptions(actor)),
+    listTokens: (actor) => listTokens(db, actor.userId, now()),
+    revokeToken: (actor, tokenId) => revokeToken(db, actor.userId, tokenId, now(), changeOptions(actor)),
+    findToken: (token, ip) => findToken(db, token, ip, now()),
+
+    beginOnce: (userId, key, requestHash) => beginOnce(db, userId, key, requestHash, now()),
+    endOnce: (userId, key, answer) => endOnce(db, userId, key, answer, now()),
+
+    createOrganization: async (actor, spec) => view(actor, (await createOrganization(db, actor.userId, spec, now(), changeOptions(actor))).id),
+    listOrganizations: async (actor) => Promise.all((await listOrganizations(db, actor.userId)).map(async (org) => ({ ...org, keyPolicy: await readKeyPolicy(accessDb(db), org.id) }))),
+    findOrganization: (actor, orgId) => view(actor, orgId),
+    editOrganization: async (actor, orgId, edit, ifRev) => view(actor, (await editOrganization(db, actor.userId, orgId, edit, now(), changeOptions(actor, ifRev))).id),
+    deleteOrganization: (actor, orgId) => deleteOrganization(db, actor.userId, orgId, now(), changeOptions(actor)),
+    listMembers: (actor, orgId) => listMembers(db, actor.userId, orgId),
+    setMemberRole: (actor, orgId, userId, role) => setMemberRole(db, actor.userId, orgId, userId, role, now(), changeOptions(actor)),
+    removeMember: (actor, orgId, userId) => removeMember(db, actor.userId, orgId, userId, now(), changeOptions(actor)),
+    invite: (actor, orgId, spec) => invite(db, actor.userId, orgId, spec, now(), changeOptions(actor)),
+    listInvitations: (actor, orgId) => listInvitations(db, actor.userId, orgId, now()),
+    revokeInvitation: (actor, orgId, invitationId) => revokeInvitation(db, actor.userId, orgId, invitationId, now(), changeOptions(actor)),
+    findInvitation: (token) => findInvitation(db, token, now()),
+    acceptInvitation: (actor, token) => acceptInvitation(db, actor.userId, token, now(), changeOptions(actor)),
+    acceptInvitationAnew: async (token, spec, from) => open(await acceptInvitationAnew(db, token, spec, now()), from),
+
+    demandOwner: async (actor, owner, right) => {
+      await demandOwner(db, actor, owner, right);
+      return nameOfOwner(db, owner);
+    },
+    demandDeployment: async (actor, deploymentId, right) => {
+      const deployment = await findDeploymentById(accessDb(db), deploymentId);
+      if (deployment === undefined) throw new ServiceError('not_found', 'there is no such deployment');
+      await demandOwner(db, actor, { type: deployment.ownerType, id: deployment.ownerId }, right);
+      return deployment;
+    },
+    countKeysSince: async (ownerId, sinceMs) => {
+      const { count } = await db.selectFrom('api_keys').select((eb) => eb.fn.countAll<number | string>().as('count')).where('owner_id', '=', ownerId).where('created_at', '>', sinceMs).executeTakeFirstOrThrow();
+      return Number(count);
+    },
+  };
+}
+
+/** The service's tables contain those of access. */
+function accessDb(db: ServiceDb): Db {
+  return db;
+}
