@@ -28,6 +28,8 @@ export interface AccessLog {
 export interface AccessOptions {
   /** Where the keys are; absent: fixed keys alone. See `resolveServeLocation`. */
   location?: DatabaseLocation;
+  /** A store that is open already, instead of a location: whoever opened it closes it, and tells {@link Access.poke} of pushes. This server then is no deployment itself: every check names its target. */
+  store?: AccessStore;
   /** Fixed keys of `--api-key`: 1 to 200 visible ASCII characters each. */
   apiKeys?: readonly string[];
   /** Whose deployment this server is; default `user:local`. Made in the database where missing, like the deployment. */
@@ -71,6 +73,7 @@ export class Access {
   readonly #beacon: Beacon | undefined;
   readonly #now: () => number;
   readonly #store: AccessStore | undefined;
+  readonly #ownsStore: boolean;
   readonly #follower: Follower | undefined;
   readonly #log: AccessLog | undefined;
   readonly #flushing: NodeJS.Timeout | undefined;
@@ -80,6 +83,7 @@ export class Access {
     const now = steadyClock(options.now ?? Date.now, monotonicMs);
     this.target = target;
     this.#store = store;
+    this.#ownsStore = options.store === undefined;
     this.#log = log;
     this.#table = new KeyTable();
     this.#limiter = new KeyLimiter(monotonicMs);
@@ -108,18 +112,35 @@ export class Access {
   static async open(options: AccessOptions): Promise<Access> {
     const { location, owner = DEFAULT_OWNER, deployment = DEFAULT_DEPLOYMENT, createThread } = options;
     options.apiKeys?.forEach(checkFixedKey);
+    if (options.store !== undefined) return Access.#openOver(options.store, options);
     if (location === undefined) return new Access({ id: deployment, ownerId: `${owner.type}:${owner.name}` }, undefined, options);
     let onPush = () => {};
     const store = await openServingStore(location, () => onPush(), createThread);
     try {
       const access = new Access(await store.openDeployment(owner, deployment), store, options);
-      onPush = () => access.#follower?.poke();
+      onPush = () => access.poke();
       await access.#follower?.start();
       return access;
     } catch (error) {
       await store.close().catch(() => {});
       throw error;
     }
+  }
+
+  static async #openOver(store: AccessStore, options: AccessOptions): Promise<Access> {
+    const access = new Access({ id: '', ownerId: '' }, store, options);
+    try {
+      await access.#follower?.start();
+      return access;
+    } catch (error) {
+      await access.close();
+      throw error;
+    }
+  }
+
+  /** Another process changed something: look at the feed now. */
+  poke(): void {
+    this.#follower?.poke();
   }
 
   /**
@@ -192,13 +213,13 @@ export class Access {
     return this.#applied(this.store.deleteDeployment(deploymentId, options));
   }
 
-  /** Writes the last uses and closes the database. */
+  /** Writes the last uses and closes the database, where it was opened here. */
   async close(): Promise<void> {
     clearInterval(this.#flushing);
     await this.#follower?.close();
     await this.#flush();
     await this.#beacon?.leave();
-    await this.#store?.close();
+    if (this.#ownsStore) await this.#store?.close();
   }
 
   async #learn(made: NewKey): Promise<NewKey> {

@@ -1,40 +1,63 @@
 import fs from 'node:fs';
 import path from 'node:path';
 import { Worker } from 'node:worker_threads';
-import { AccessError } from './errors';
+import { AccessError, type AccessErrorCode } from './errors';
 import type { DatabaseLocation } from './location';
 import { listen } from './notifications';
+import type { CrossedError, StoreAnswer, StoreCall, StorePush } from './serve-store';
 import { type AccessStore, openStore } from './store';
-import type { StoreAnswer, StoreCall, StorePush } from './store-thread';
 
-const THREAD_FILE = path.join(__dirname, 'store-thread.js');
+export type CreateThread<D = DatabaseLocation> = (data: D) => Worker;
 
-export type CreateThread = (location: DatabaseLocation) => Worker;
+/** A store that a serving process may have in a thread of its own: methods that take and give plain values, and `close`. */
+export interface ThreadedStore<S, D> {
+  /** The compiled file of the thread, which calls `serveStore`. */
+  file: string;
+  /** Of the thread, for people who look at the process. */
+  name: string;
+  /** What the thread is started with. */
+  data: D;
+  location: DatabaseLocation;
+  /** In this thread: where sources are not compiled (tests) the other thread has no file. */
+  openHere: () => Promise<S>;
+  /** Makes the error that crossed what it was. */
+  revive: (error: CrossedError) => Error;
+  /** Another process changed something, where the database can tell. */
+  onPush: () => void;
+  createThread?: CreateThread<D>;
+}
 
-/**
- * The store of a serving process, with a push when another process changed something and the database can tell; in a thread of its own: a slow disk or a lock held by another process never holds up requests. Run
- * from sources that are not compiled (tests), where the thread has no file, it stays in this thread.
- */
+/** The store of the standalone server. */
 export async function openServingStore(location: DatabaseLocation, onPush: () => void, createThread?: CreateThread): Promise<AccessStore> {
-  const isCompiled = fs.existsSync(THREAD_FILE);
-  if (createThread === undefined && !isCompiled) return openHere(location, onPush);
-  const thread = new StoreThread(() => (createThread ?? startThread)(location), onPush);
-  const store = new Proxy({} as AccessStore, {
-    // Awaiting the store itself must not call it.
-    get: (_target, method) => (typeof method === 'string' && method !== 'then' ? (...args: unknown[]) => thread.call(method as keyof AccessStore, args) : undefined),
+  const store = await openThreadedStore<AccessStore, DatabaseLocation>({
+    file: path.join(__dirname, 'store-thread.js'), name: 'capstan-access', data: location, location, openHere: () => openStore(location), revive: reviveAccessError, onPush, createThread,
   });
   await store.readState();
   return store;
 }
 
-async function openHere(location: DatabaseLocation, onPush: () => void): Promise<AccessStore> {
-  const store = await openStore(location);
-  const listener = listen(location, onPush);
-  return { ...store, close: async () => { await listener?.close(); await store.close(); } };
+/**
+ * A store in a thread of its own: a slow disk or a lock held by another process never holds up requests. It is opened by its first call. Run from sources that are not compiled, where the thread has no file, it
+ * stays in this thread.
+ */
+export async function openThreadedStore<S extends { close(): Promise<void> }, D>(options: ThreadedStore<S, D>): Promise<S> {
+  const { file, data, name, createThread = (values: D) => new Worker(file, { workerData: values, name }) } = options;
+  if (options.createThread === undefined && !fs.existsSync(file)) return openHere(options);
+  const thread = new StoreThread(() => createThread(data), options.revive, options.onPush);
+  return new Proxy({} as S, {
+    // Awaiting the store itself must not call it.
+    get: (_target, method) => (typeof method === 'string' && method !== 'then' ? (...args: unknown[]) => thread.call(method, args) : undefined),
+  });
 }
 
-function startThread(location: DatabaseLocation): Worker {
-  return new Worker(THREAD_FILE, { workerData: location, name: 'capstan-access' });
+export function reviveAccessError({ name, code, message }: CrossedError): Error {
+  return name === 'AccessError' ? new AccessError(code as AccessErrorCode, message) : new Error(message);
+}
+
+async function openHere<S extends { close(): Promise<void> }, D>({ openHere: open, location, onPush }: ThreadedStore<S, D>): Promise<S> {
+  const store = await open();
+  const listener = listen(location, onPush);
+  return { ...store, close: async () => { await listener?.close(); await store.close(); } };
 }
 
 interface PendingCall {
@@ -45,21 +68,23 @@ interface PendingCall {
 /** Calls across the thread boundary. A thread that died fails its open calls and is started again at the next one. */
 class StoreThread {
   readonly #start: () => Worker;
+  readonly #revive: (error: CrossedError) => Error;
   readonly #onPush: () => void;
   readonly #pending = new Map<number, PendingCall>();
   #worker: Worker | undefined;
   #isClosed = false;
   #lastId = 0;
 
-  constructor(start: () => Worker, onPush: () => void) {
+  constructor(start: () => Worker, revive: (error: CrossedError) => Error, onPush: () => void) {
     this.#start = start;
+    this.#revive = revive;
     this.#onPush = onPush;
   }
 
-  async call(method: keyof AccessStore, args: unknown[]): Promise<unknown> {
+  async call(method: string, args: unknown[]): Promise<unknown> {
     if (this.#isClosed) {
       if (method === 'close') return undefined;
-      throw new AccessError('database_error', 'the key database is closed');
+      throw new AccessError('database_error', 'the database is closed');
     }
     if (method === 'close') this.#isClosed = true;
     const worker = this.#worker ??= this.#spawn();
@@ -84,8 +109,8 @@ class StoreThread {
       if ('push' in message) this.#onPush();
       else this.#settle(worker, message);
     });
-    worker.on('error', (error: Error) => fail(new AccessError('database_error', `the thread of the key database failed: ${error.message}`, { cause: error })));
-    worker.on('exit', () => fail(new AccessError('database_error', 'the thread of the key database ended')));
+    worker.on('error', (error: Error) => fail(new AccessError('database_error', `the thread of the database failed: ${error.message}`, { cause: error })));
+    worker.on('exit', () => fail(new AccessError('database_error', 'the thread of the database ended')));
     worker.unref();
     return worker;
   }
@@ -95,6 +120,6 @@ class StoreThread {
     this.#pending.delete(answer.id);
     if (this.#pending.size === 0) worker.unref();
     if ('value' in answer) call?.resolve(answer.value);
-    else call?.reject(answer.error.code === undefined ? new Error(answer.error.message) : new AccessError(answer.error.code, answer.error.message));
+    else call?.reject(this.#revive(answer.error));
   }
 }
