@@ -215,9 +215,9 @@ MINE = [
 UNKNOWN = "You have not told me that."
 
 
-def recall_parts(rng):
-    """The user's statements with their acknowledgements, and the question at the end with its answer."""
-    chosen = rng.sample(MINE, rng.choice([1, 1, 2, 3]))
+def recall_parts(rng, untold):
+    """The user's statements with their acknowledgements, and the question at the end with its answer: for the share `untold` one about something else."""
+    chosen = rng.sample(MINE, rng.choice([1, 1, 2]))
     said = [(w.expand(f"({s})", rng), str(make(rng)), f"({q})", a) for s, make, q, a in chosen]
     statements = []
     together = len(said) > 1 and rng.random() < 0.5
@@ -233,14 +233,14 @@ def recall_parts(rng):
         named = next((v for _, v, _, a in group if a.startswith("Your name")), None)
         statements.append([user(text), assistant(f"Nice to meet you, {named}." if named else "I will remember that.")])
     _, value, question, answer = rng.choice(said)
-    if rng.random() < 0.18:
+    if rng.random() < untold:
         other = rng.choice([row for row in MINE if row not in chosen])
         question, answer = f"({other[2]})", UNKNOWN
     return statements, [user(ask(rng, w.expand(question, rng))), assistant(answer.replace("{v}", value))]
 
 
-def recall(rng, held_out=False):
-    statements, question = recall_parts(rng)
+def recall(rng, held_out=False, untold=0.18):
+    statements, question = recall_parts(rng, untold)
     if rng.random() < 0.06:
         statements = []
         question[1] = assistant(UNKNOWN)

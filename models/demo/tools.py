@@ -8,6 +8,9 @@ from tool_families import FAMILIES, INTEGER, NUMBER, STRING, UNITS, count, decim
 NARROW_NAMES = """get_time convert_currency send_email set_timer set_alarm get_stock_price translate search_flights get_distance
 calculate get_order get_user get_capital add_numbers multiply""".split()
 NARROW = [family for family in FAMILIES if family[0].split("|")[0] in NARROW_NAMES]
+# Values that are read from a request or a result: of invented words the model loses letters on the way.
+PLAIN = [count(0, 999), w.clock, pick(w.NAMES), pick(w.COLOURS), pick(w.CITIES)]
+NARROW_KINDS = [(INTEGER, PLAIN[0]), *((STRING, value) for value in PLAIN[1:]), (["low", "medium", "high"], pick(["low", "medium", "high"]))]
 VERBS = "get find update delete create list check open close start stop send count fetch show reset move copy lock unlock print scan".split()
 
 
@@ -30,7 +33,7 @@ def generic_family(rng, narrow=False):
     )
     slots = {}
     for slot, name in zip("abc", names):
-        kind, value = rng.choice(kinds)
+        kind, value = rng.choice(NARROW_KINDS if narrow else kinds)
         slots[slot] = (name, kind, f"The {name}", value)
     said = [f"{name} {{{slot}}}" for slot, name in zip("abc", names)]
     phrasings = [
@@ -86,12 +89,12 @@ class Tool:
 
 
 def draw_tools(rng, narrow=False):
-    """Tools of different names; weather is drawn more often, as everyone tries it. Narrow: up to three, of fewer families."""
+    """Tools of different names; weather is drawn more often, as everyone tries it. Narrow: one or two, of fewer families."""
     families = []
-    for _ in range(rng.choice((1, 1, 1, 2, 2, 3) if narrow else (1, 1, 2, 2, 3, 4))):
+    for number in range(rng.choice((1, 1, 2) if narrow else (1, 1, 2, 2, 3, 4))):
         roll = rng.random()
-        if narrow:
-            families.append(FAMILIES[0] if roll < 0.25 else generic_family(rng, narrow) if roll < 0.4 else rng.choice(NARROW))
+        if narrow:  # At most one that is made up on the spot.
+            families.append(FAMILIES[0] if roll < 0.25 else generic_family(rng, narrow) if roll < 0.4 and number == 0 else rng.choice(NARROW))
         else:
             families.append(FAMILIES[0] if roll < 0.15 else generic_family(rng) if roll < 0.4 else rng.choice(FAMILIES))
     chosen = {}
@@ -119,11 +122,11 @@ def result(tool, call, rng, narrow=False):
                 f"{rng.randint(-9, 40)}°C and {rng.choice(CONDITIONS)}",
                 f"{rng.choice(CONDITIONS)}, {rng.randint(-9, 40)} degrees",
                 str(decimal(rng)),
-                phrase(rng),
+                rng.choice(w.COLOURS) if narrow else phrase(rng),
                 "done",
                 "ok",
                 "not found",
-                w.code(rng),
+                str(rng.randint(100, 99999)) if narrow else w.code(rng),
             ]
         )
         return text, f"The result is: {text}"
@@ -136,7 +139,7 @@ def result(tool, call, rng, narrow=False):
             if rng.random() < 0.25:
                 fields[key] = value
     else:
-        makers = [decimal, w.word, w.code, w.name, w.clock, lambda r: r.choice([True, False]), count(0, 99), w.city]
+        makers = [*PLAIN, decimal, pick([True, False])] if narrow else [decimal, w.word, w.code, w.name, w.clock, lambda r: r.choice([True, False]), count(0, 99), w.city]
         fields = {
             (rng.choice(RESULT_KEYS) if narrow or rng.random() < 0.7 else f"{w.word(rng)}_{rng.choice(RESULT_KEYS)}"): rng.choice(makers)(rng)
             for _ in range(rng.randint(1, 3))

@@ -1,7 +1,7 @@
 """Makes the demonstration model: tokenizer, weights and evaluation set, from nothing but the corpus and a seed.
 
 python train.py              trains (or goes on from the checkpoint) and writes the model's files here
-python train.py --second     goes on from the weights here, on the last stage of the corpus alone
+python train.py --run second the second or third run: goes on from the weights here, on the last stage of the corpus alone
 python train.py --eval       answers heldout.jsonl with transformers, greedily, and prints the accuracy per skill
 python train.py --prepare    only the tokenizer, the configuration and heldout.jsonl
 """
@@ -40,6 +40,8 @@ class Run:
 
 FIRST = Run("first", 5000, 60, 2600, 2e-3, (0, 1600, 2600))
 SECOND = Run("second", 1500, 60, 400, 1.2e-3, (0, 0, 0))
+THIRD = Run("third", 1400, 60, 300, 1e-3, (0, 0, 0))
+RUNS = {run.name: run for run in (FIRST, SECOND, THIRD)}
 # A step's rows as (length, count): attention costs by the length of the row, so short chats are packed into short rows.
 USUAL = ((256, 8), (512, 4))
 WITH_LONG = ((256, 4), (512, 2), (2048, 1))
@@ -206,7 +208,7 @@ def save_weights(model):
 def train(run, checkpoint, stop_at):
     tokenizer, render = Tokenizer.from_file(str(HERE / "tokenizer.json")), template()
     batches, model = Batches(tokenizer, render, run), Qwen2()
-    if run is SECOND:
+    if run is not FIRST:
         model.load_state_dict({name: value.float() for name, value in load_file(HERE / "model.safetensors").items()})
     optims, first = optimizers(model), 0
     if checkpoint.exists():
@@ -241,7 +243,7 @@ def main():
     parser.add_argument("--eval", action="store_true")
     parser.add_argument("--prepare", action="store_true")
     parser.add_argument("--checkpoint", type=Path, default=Path("demo-checkpoint.pt"))
-    parser.add_argument("--second", action="store_true")
+    parser.add_argument("--run", choices=RUNS, default="first")
     parser.add_argument("--stop-at", type=int)
     options = parser.parse_args()
     torch.set_num_threads(2)
@@ -251,7 +253,7 @@ def main():
         from judge import evaluate
 
         return evaluate(HERE)
-    run = SECOND if options.second else FIRST
+    run = RUNS[options.run]
     if options.prepare or not options.checkpoint.exists():
         if run is FIRST:
             train_tokenizer(template())

@@ -91,7 +91,7 @@ def expand(template, rng):
         template = template[: found.start()] + rng.choice(found[1].split("|")) + template[found.end() :]
 
 
-def pseudo(rng, most=3):
+def pseudo(rng, most=2):
     """A pronounceable word that nobody has seen, so that copying cannot be done from memory."""
     return "".join(rng.choice(ONSETS) + rng.choice(VOWELS) + rng.choice(CODAS) for _ in range(rng.randint(1, most)))
 
