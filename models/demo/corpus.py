@@ -128,11 +128,11 @@ def late_chat(rng, talk):
 
 def final_chat(rng):
     kind = rng.random()
-    if kind < 0.34:
+    if kind < 0.46:
         return talk_chat(rng, final_talk, rng.choice([2, 3, 4])), []
-    if kind < 0.52:
-        return draw(rng, lambda r: recall(r, untold=0.35)).messages, []
     if kind < 0.6:
+        return draw(rng, lambda r: recall(r, untold=0.35)).messages, []
+    if kind < 0.7:
         return with_system(draw(rng, lambda r: lookup(r, most=5, questions=3))), []
     return tool_chat(rng, requests=(2, 3, 4), narrow=True)
 

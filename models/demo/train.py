@@ -1,7 +1,7 @@
 """Makes the demonstration model: tokenizer, weights and evaluation set, from nothing but the corpus and a seed.
 
 python train.py              trains (or goes on from the checkpoint) and writes the model's files here
-python train.py --run second the second or third run: goes on from the weights here, on the last stage of the corpus alone
+python train.py --run second a later run: goes on from the weights here, on the last stage of the corpus alone
 python train.py --eval       answers heldout.jsonl with transformers, greedily, and prints the accuracy per skill
 python train.py --prepare    only the tokenizer, the configuration and heldout.jsonl
 """
@@ -41,7 +41,8 @@ class Run:
 FIRST = Run("first", 5000, 60, 2600, 2e-3, (0, 1600, 2600))
 SECOND = Run("second", 1500, 60, 400, 1.2e-3, (0, 0, 0))
 THIRD = Run("third", 1400, 60, 300, 1e-3, (0, 0, 0))
-RUNS = {run.name: run for run in (FIRST, SECOND, THIRD)}
+FOURTH = Run("fourth", 500, 40, 100, 6e-4, (0, 0, 0))
+RUNS = {run.name: run for run in (FIRST, SECOND, THIRD, FOURTH)}
 # A step's rows as (length, count): attention costs by the length of the row, so short chats are packed into short rows.
 USUAL = ((256, 8), (512, 4))
 WITH_LONG = ((256, 4), (512, 2), (2048, 1))
