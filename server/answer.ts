@@ -5,7 +5,7 @@ type Headers = Readonly<Record<string, string>>;
 /** The reply that handlers see: adds the headers that every answer carries, and remembers what was answered. */
 export class Answer implements HttpReply {
   readonly #reply: HttpReply;
-  readonly #headers: Headers;
+  #headers: Headers;
   #status: number | undefined;
   #requestId: string | undefined;
   #numBytes = 0;
@@ -15,6 +15,11 @@ export class Answer implements HttpReply {
   constructor(reply: HttpReply, headers: Headers) {
     this.#reply = reply;
     this.#headers = headers;
+  }
+
+  /** One more that the answer carries unless it says otherwise itself. */
+  addHeader(name: string, value: string): void {
+    this.#headers = { ...this.#headers, [name]: value };
   }
 
   /** undefined until an answer has begun. */

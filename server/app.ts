@@ -10,6 +10,8 @@ import { header, type HttpReply, type HttpRequest } from './http/transport';
 import type { Log } from './log';
 import { ServedModel } from './openai/models';
 import { OPENAI_ROUTES, type OpenAiContext } from './openai/routes';
+import { ReplicaDoor } from './replica-door';
+import { formatLoad, LOAD_HEADER, LOAD_PATH } from './replica-headers';
 import { type CallContext, type CallIdentity, NOBODY, type RequestRecord, type Route, RouteTable } from './routes';
 import { DEFAULT_SETTINGS, type ServerSettings } from './settings';
 import { packageVersion } from './version';
@@ -24,6 +26,8 @@ export interface AppOptions {
   cors?: Cors;
   /** Absent: every request is let in. */
   access?: Pick<Access, 'check'>;
+  /** A replica behind our gateway: answers whoever knows this, and tells its load and what calls use. */
+  replicaSecret?: string;
   /** Paths that need no key all the same. */
   openPaths?: readonly string[];
   /** Whether the prefix cache is parted by the owner of the key or shared by all callers; default `owner`. */
@@ -51,6 +55,7 @@ interface Walk {
   readonly answer: Answer;
   readonly isAdmin: boolean;
   identity: CallIdentity;
+  tellsUsage: boolean;
   signal: AbortSignal;
   route: Route | undefined;
   tokens: number;
@@ -62,6 +67,7 @@ export class App {
   readonly #routes: RouteTable<CallContext>;
   readonly #cors: Cors;
   readonly #openPaths: ReadonlySet<string>;
+  readonly #door: ReplicaDoor | undefined;
   #service: Service | undefined;
   #isDraining = false;
   readonly #open = new Set<Walk>();
@@ -71,12 +77,14 @@ export class App {
     this.#options = options;
     this.#cors = options.cors ?? new Cors();
     this.#openPaths = new Set(options.openPaths);
+    if (options.replicaSecret !== undefined) this.#door = new ReplicaDoor(options.replicaSecret);
     const version = JSON.stringify({ version: packageVersion() });
     const health = (method: 'GET' | 'POST', path: string): Route<OpenAiContext> =>
       ({ method, path, isOperational: true, handle: ({ engine }, _request, reply) => this.#health(engine, reply) });
     this.#routes = new RouteTable([
       ...[...OPENAI_ROUTES, health('GET', '/health'), health('GET', '/ping'), health('POST', '/ping')].map((route) => this.#onceLoaded(route)),
       { method: 'GET', path: '/version', handle: (_context, _request, reply) => reply.send(200, { 'Content-Type': 'application/json' }, version) },
+      ...this.#door === undefined ? [] : [{ method: 'GET', path: LOAD_PATH, handle: (_context: CallContext, _request: HttpRequest, reply: HttpReply) => reply.send(204, {}, '') } as const],
       ...options.routes ?? [],
     ]);
   }
@@ -119,7 +127,7 @@ export class App {
   async #answer(request: HttpRequest, reply: HttpReply, isAdmin: boolean): Promise<void> {
     const requestId = requestIdOf(request);
     const answer = new Answer(reply, { ...this.#cors.headers(request), 'X-Request-Id': requestId });
-    const walk: Walk = { startedMs: performance.now(), requestId, answer, isAdmin, identity: NOBODY, signal: request.signal, route: undefined, tokens: 0 };
+    const walk: Walk = { startedMs: performance.now(), requestId, answer, isAdmin, identity: NOBODY, tellsUsage: false, signal: request.signal, route: undefined, tokens: 0 };
     walk.identity = { ...NOBODY, done: (tokens = 0) => { walk.tokens ||= tokens; } };
     this.#open.add(walk);
     try {
@@ -138,6 +146,7 @@ export class App {
     const { answer, isAdmin } = walk;
     if (isPreflight(request)) return answer.send(204, {}, '');
     const path = this.#ownPath(request.path);
+    if (!isAdmin) this.#admitGateway(walk, request, path);
     // NOTE: before anything else of the request is looked at; an open path is compared whole, never by its beginning.
     if (!isAdmin && !this.#openPaths.has(path)) {
       const checking = this.#checkAccess(walk, request);
@@ -145,8 +154,21 @@ export class App {
       if (checking !== undefined) await checking;
     }
     const route = walk.route = this.#findRoute(request.method, path, isAdmin);
-    const { requestId, identity, signal } = walk;
-    await route.handle({ requestId, identity, signal }, path === request.path ? request : { ...request, path }, answer);
+    const { requestId, identity, signal, tellsUsage } = walk;
+    await route.handle({ requestId, identity, signal, tellsUsage }, path === request.path ? request : { ...request, path }, answer);
+  }
+
+  #admitGateway(walk: Walk, request: HttpRequest, path: string): void {
+    const admitted = this.#door?.admit(request, path);
+    if (admitted === undefined) return;
+    walk.tellsUsage = true;
+    walk.identity = { ...walk.identity, cacheSalt: admitted.salt };
+    walk.answer.addHeader(LOAD_HEADER, this.#load());
+  }
+
+  #load(): string {
+    const { queuedPromptTokens, numFreeBlocks, numCachedBlocks, numBlocks } = this.#service?.engine.stats() ?? { queuedPromptTokens: 0, numFreeBlocks: 0, numCachedBlocks: 0, numBlocks: 0 };
+    return formatLoad({ open: this.#open.size, queuedPromptTokens, freeBlocks: numFreeBlocks + numCachedBlocks, numBlocks });
   }
 
   #checkAccess(walk: Walk, request: HttpRequest): Promise<void> | undefined {
@@ -165,7 +187,8 @@ export class App {
     walk.identity = {
       keyId,
       ownerId,
-      cacheSalt: prefixCacheScope === 'owner' ? ownerId : '',
+      // The gateway knows better who calls.
+      cacheSalt: walk.identity.cacheSalt || (prefixCacheScope === 'owner' ? ownerId : ''),
       done: (tokens = 0) => {
         walk.tokens ||= tokens;
         outcome.done(tokens);

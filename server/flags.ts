@@ -109,6 +109,7 @@ const ACCESS: readonly Definition[] = [
   { name: 'data-dir', value: '<dir>', help: 'the directory that holds it, as capstan.db (default: DATABASE_URL, else capstan in the user\'s data directory)', apply: (o, value) => { o.dataDir = value; } },
   { name: 'on-revoke', value: '<what>', help: 'what becomes of running requests when their key is revoked: cut within a second, with an error event in streams, or finish (default: cut)', apply: (o, value, source) => { o.onRevoke = parseChoice(value, source, ['cut', 'finish']); } },
   { name: 'trusted-proxy', value: '<networks...>', separator: ',', help: 'networks of proxies, as 10.0.0.0/8, whose X-Forwarded-For names the caller (default: none)', apply: (o, value) => { o.trustedProxies.push(value); } },
+  { name: 'replica-secret', value: '<text>', isHidden: true, help: 'what the gateway of the deployment service sends with every request; as CAPSTAN_REPLICA_SECRET', apply: (o, value) => { o.replicaSecret = value; } },
   { name: 'open-path', value: '<paths...>', separator: ',', help: 'paths that need no key, such as /health', apply: (o, value, source) => { o.openPaths.push(parsePath(value, source)); } },
 ];
 

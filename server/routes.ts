@@ -22,6 +22,8 @@ export interface CallContext {
   readonly identity: CallIdentity;
   /** For the engine's calls: aborted when the client is gone, and with an ApiError as its reason when the call has to end for another cause. */
   readonly signal: AbortSignal;
+  /** The caller is our gateway, which counts what a call has used. */
+  readonly tellsUsage?: boolean;
 }
 
 /**

@@ -26,6 +26,8 @@ export interface ServeOptions {
   owner: string | undefined;
   keysDb: string | undefined;
   dataDir: string | undefined;
+  /** Of a replica behind our gateway. */
+  replicaSecret: string | undefined;
   openPaths: string[];
   onRevoke: 'cut' | 'finish';
   trustedProxies: string[];
@@ -70,6 +72,7 @@ export function defaultServeOptions(env: NodeJS.ProcessEnv): ServeOptions {
     owner: undefined,
     keysDb: undefined,
     dataDir: undefined,
+    replicaSecret: undefined,
     openPaths: [],
     onRevoke: 'cut',
     trustedProxies: [],

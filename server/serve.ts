@@ -20,7 +20,7 @@ const LAST_WORDS_MS = 2_000;
 
 /** Serves until a signal comes; resolves with the exit code. The port is bound first, so that a conflict costs no load. */
 export async function serve(options: ServeOptions): Promise<number> {
-  const log = createLog(options.logLevel, [...options.apiKeys, options.tls.passphrase ?? '']);
+  const log = createLog(options.logLevel, [...options.apiKeys, options.tls.passphrase ?? '', options.replicaSecret ?? '']);
   for (const flag of options.ignored) log.warn({ flag }, 'this flag has no effect here');
   const metrics = new Metrics({ compat: options.metricsCompat });
   const shutdown = new Shutdown();
@@ -46,6 +46,7 @@ export async function serve(options: ServeOptions): Promise<number> {
         logRequest(record);
       },
       ...(access === undefined ? {} : { access: metrics.counting(access) }),
+      ...(options.replicaSecret === undefined ? {} : { replicaSecret: options.replicaSecret }),
     });
     metrics.watch(app);
     const transport = await openTransport(options, (request, reply) => app.handle(request, reply), true);

@@ -40,9 +40,10 @@ export class SseStream {
     if (!this.#stream.write(data.map((line) => `data: ${line}\n\n`).join(''))) await this.#waitForClient();
   }
 
-  /** The terminator, and the orderly end. */
-  async finish(): Promise<void> {
-    await this.send('[DONE]');
+  /** The terminator, and the orderly end. @param comment A last line that clients leave out, whole. */
+  async finish(comment?: string): Promise<void> {
+    this.#hasSentSincePing = true;
+    if (!this.#stream.write(`data: [DONE]\n\n${comment === undefined ? '' : `${comment}\n\n`}`)) await this.#waitForClient();
     clearInterval(this.#pings);
     this.#stream.end();
   }

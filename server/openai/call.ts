@@ -1,7 +1,8 @@
-import { CapstanError } from '../../ts';
+import { CapstanError, type Usage } from '../../ts';
 import { ApiError, renderError, toApiError } from '../errors';
 import { ClientTooSlow, SseStream } from '../http/sse';
 import { header, type HttpReply, type HttpRequest } from '../http/transport';
+import { formatUsage, USAGE_COMMENT, USAGE_HEADER } from '../replica-headers';
 import type { CallIdentity } from '../routes';
 import type { OpenAiContext } from './context';
 
@@ -35,12 +36,12 @@ export function inClientsWords(error: unknown, names: Readonly<Record<string, st
 /** Where the library reads JSON Schemas, of which it knows a part. */
 const SCHEMA_PARAM = /^structuredOutput\.schema|^tools\[\d+\]\.function\.parameters/;
 
-/** Streams what `send` sends, and the terminator; an error after the first byte is an event of the stream. */
-export async function streamReply(context: OpenAiContext, request: HttpRequest, reply: HttpReply, requestId: string, send: (sse: SseStream) => Promise<void>): Promise<void> {
+/** Streams what `send` sends, and the terminator; an error after the first byte is an event of the stream. @param send Resolves with what the call has used, where that is told. */
+export async function streamReply(context: OpenAiContext, request: HttpRequest, reply: HttpReply, requestId: string, send: (sse: SseStream) => Promise<Usage | undefined>): Promise<void> {
   const sse = new SseStream(reply, { 'X-Request-Id': requestId }, context.sse);
   try {
-    await send(sse);
-    await sse.finish();
+    const usage = await send(sse);
+    await sse.finish(usage === undefined ? undefined : USAGE_COMMENT + formatUsage(usage));
   } catch (error) {
     if (error instanceof ClientTooSlow || request.signal.aborted) return sse.destroy();
     const apiError = toApiError(error);
@@ -49,6 +50,8 @@ export async function streamReply(context: OpenAiContext, request: HttpRequest, 
   }
 }
 
-export function sendJson(reply: HttpReply, body: object, requestId?: string): void {
-  reply.send(200, { 'Content-Type': 'application/json', ...(requestId === undefined ? {} : { 'X-Request-Id': requestId }) }, JSON.stringify(body));
+/** @param usage Where it is told beside the body. */
+export function sendJson(reply: HttpReply, body: object, requestId?: string, usage?: Usage): void {
+  const headers = { ...(requestId === undefined ? {} : { 'X-Request-Id': requestId }), ...(usage === undefined ? {} : { [USAGE_HEADER]: formatUsage(usage) }) };
+  reply.send(200, { 'Content-Type': 'application/json', ...headers }, JSON.stringify(body));
 }

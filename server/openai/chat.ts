@@ -11,7 +11,7 @@ import { wireUsage } from './usage';
 
 /** POST /v1/chat/completions. Errors before the first byte are thrown; later ones are events of the stream. */
 export async function chatCompletions(context: OpenAiContext, request: HttpRequest, reply: HttpReply): Promise<void> {
-  const { engine, model, identity, settings } = context;
+  const { engine, model, identity, settings, tellsUsage = false } = context;
   const call = await parseChatRequest(await readJson(request), settings, engine.info.vocabSize);
   const requestId = requestIdOf(context, request, call.requestId);
   const head: AnswerHead = { id: `chatcmpl-${requestId}`, created: Math.floor(Date.now() / 1000), model: model.answerName(call.model) };
@@ -23,7 +23,7 @@ export async function chatCompletions(context: OpenAiContext, request: HttpReque
     const prompt = await promptEcho(context, call, promptTokenIds);
     if (!call.isStream) {
       const result = await generation.result();
-      return sendJson(reply, chatCompletion(head, call, result, prompt, style), requestId);
+      return sendJson(reply, chatCompletion(head, call, result, prompt, style), requestId, tellsUsage ? result.usage : undefined);
     }
     const chunks = new ChatChunks(head, call, promptTokens, style);
     await streamReply(context, request, reply, requestId, async (sse) => {
@@ -32,7 +32,10 @@ export async function chatCompletions(context: OpenAiContext, request: HttpReque
         const data = chunks.take(events);
         if (data.length > 0) await sse.send(...data);
       }
-      if (call.usage.isAtEnd) await sse.send(chatChunk(head, [], wireUsage((await generation.result()).usage, style.hasPrefixCache)));
+      if (!call.usage.isAtEnd && !tellsUsage) return;
+      const { usage } = await generation.result();
+      if (call.usage.isAtEnd) await sse.send(chatChunk(head, [], wireUsage(usage, style.hasPrefixCache)));
+      return tellsUsage ? usage : undefined;
     });
   } catch (error) {
     throw inClientsWords(error, call.names);

@@ -19,7 +19,7 @@ interface Running {
 
 /** POST /v1/completions. Errors before the first byte are thrown; later ones are events of the stream. */
 export async function completions(context: OpenAiContext, request: HttpRequest, reply: HttpReply): Promise<void> {
-  const { engine, model, identity, settings } = context;
+  const { engine, model, identity, settings, tellsUsage = false } = context;
   const call = await parseCompletionRequest(await readJson(request), settings, engine.info.vocabSize);
   const requestId = requestIdOf(context, request, call.requestId);
   const head: AnswerHead = { id: `cmpl-${requestId}`, created: Math.floor(Date.now() / 1000), model: model.answerName(call.model) };
@@ -35,7 +35,7 @@ export async function completions(context: OpenAiContext, request: HttpRequest, 
     const results = await Promise.all(running.map(({ generation }) => generation.result()));
     const choices = results.flatMap((result, i) => completionChoices(call, result, running[i].prompt, i * result.choices.length, style));
     const usages = results.map(({ usage }) => usage);
-    sendJson(reply, textCompletion(head, choices, usages, style), requestId);
+    sendJson(reply, textCompletion(head, choices, usages, style), requestId, tellsUsage ? addUsages(usages) : undefined);
   } catch (error) {
     throw inClientsWords(error, call.names);
   } finally {
@@ -83,8 +83,11 @@ function stream(context: OpenAiContext, request: HttpRequest, reply: HttpReply, 
       await Promise.allSettled(sendAll);
       throw error;
     }
-    if (!call.usage.isAtEnd) return;
+    const { tellsUsage = false } = context;
+    if (!call.usage.isAtEnd && !tellsUsage) return;
     const results = await Promise.all(running.map(({ generation }) => generation.result()));
-    await sse.send(completionChunk(head, [], wireUsage(addUsages(results.map(({ usage }) => usage)), style.hasPrefixCache)));
+    const usage = addUsages(results.map((result) => result.usage));
+    if (call.usage.isAtEnd) await sse.send(completionChunk(head, [], wireUsage(usage, style.hasPrefixCache)));
+    return tellsUsage ? usage : undefined;
   });
 }
