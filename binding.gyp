@@ -64,6 +64,25 @@
     }
   ],
   "conditions": [
+    ["OS=='linux'", {
+      "targets": [
+        {
+          # Runs the replicas of the deployment service. Nothing of the addon is in it.
+          "target_name": "capstan_sandbox",
+          "type": "executable",
+          "sources": [
+            "native/sandbox/forwarder.cpp",
+            "native/sandbox/main.cpp",
+            "native/sandbox/namespaces.cpp",
+            "native/sandbox/process_tree.cpp",
+            "native/sandbox/redact.cpp",
+            "native/sandbox/spec.cpp",
+            "native/sandbox/spool.cpp",
+            "native/sandbox/workload.cpp"
+          ]
+        }
+      ]
+    }],
     ["target_arch=='x64'", {
       "targets": [
         {

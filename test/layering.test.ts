@@ -54,6 +54,7 @@ describe('native code', () => {
     ['native/grammar', ['native/base', 'native/grammar']],
     ['native/model', ['native/base', 'native/backend', 'native/comm', 'native/model']],
     ['native/engine', ['native/base', 'native/backend', 'native/comm', 'native/grammar', 'native/model', 'native/engine']],
+    ['native/sandbox', ['native/sandbox']],
     ['native/binding', ['native']],
     ['cuda', ['native/base', 'native/backend', 'native/comm', 'cuda']],
   ])('%s includes only what lies below it', (folder, may) => {

@@ -1,0 +1,320 @@
+/**
+ * Runs one replica and looks after it, whether the service that started it lives or not: keeps its log lines on disk, and how it ended. Its input is a {@link Spec}; it says `ok` or `error TEXT` on its output once
+ * that is known, and then ends with the replica. TERM ends the replica gracefully, in the milliseconds that the file `stop` names; nothing else is asked of it.
+ */
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <stdexcept>
+
+#include "native/sandbox/namespaces.h"
+#include "native/sandbox/process_tree.h"
+#include "native/sandbox/spool.h"
+#include "native/sandbox/workload.h"
+
+namespace {
+
+constexpr int kTickMs = 500;
+constexpr long kDefaultGraceMs = 30'000;
+
+long long monotonic_ms() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000ll + now.tv_nsec / 1'000'000;
+}
+
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+/** At once or not at all. */
+void replace_file(const std::string& path, const std::string& text) {
+  const std::string next = path + ".next";
+  const int fd = open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (fd < 0) fail("create " + next);
+  const bool is_written = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && fsync(fd) == 0;
+  close(fd);
+  if (!is_written || rename(next.c_str(), path.c_str()) != 0) fail("write " + path);
+}
+
+/** Held as long as this lives, so that no second one runs the same replica. */
+void lock(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0) fail("open " + path);
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0) throw std::runtime_error("the replica runs already");
+}
+
+int listen_on(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) throw std::runtime_error("the path of the socket is too long: " + path);
+  std::memcpy(address.sun_path, path.data(), path.size());
+  unlink(path.c_str());
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0 || bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 || listen(fd, 4096) != 0) fail("listen on " + path);
+  return fd;
+}
+
+std::vector<int> open_cgroups(const std::vector<std::string>& paths) {
+  std::vector<int> fds;
+  for (const std::string& path : paths) {
+    const int fd = open((path + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC);
+    if (fd < 0) fail("open the control group " + path);
+    fds.push_back(fd);
+  }
+  return fds;
+}
+
+/** Of either version of control groups: whether the kernel ended a process of the group for lack of memory. */
+bool has_run_out(const std::vector<std::string>& cgroups) {
+  for (const std::string& path : cgroups) {
+    for (const char* name : {"/memory.events", "/memory.oom_control"}) {
+      std::ifstream file(path + name);
+      std::string key;
+      for (long long value = 0; file >> key >> value;) {
+        if (key == "oom_kill" && value > 0) return true;
+      }
+    }
+  }
+  return false;
+}
+
+/** Everything that this process knows of the replica while it runs. */
+class Supervisor {
+ public:
+  explicit Supervisor(Spec spec) : spec_(std::move(spec)), spool_(spec_.dir + "/spool", spec_.spool_max_bytes) {}
+
+  /** @throws std::runtime_error when the replica does not come into being. */
+  void start() {
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    sigset_t wanted;
+    sigemptyset(&wanted);
+    for (const int number : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&wanted, number);
+    sigprocmask(SIG_SETMASK, &wanted, nullptr);
+    signal(SIGPIPE, SIG_IGN);
+    signals_ = signalfd(-1, &wanted, SFD_NONBLOCK | SFD_CLOEXEC);
+    for (int* pair : {pipes_.output, pipes_.errors, pipes_.failure, pipes_.status}) {
+      if (pipe2(pair, O_CLOEXEC) != 0) fail("pipe");
+    }
+    unlink((spec_.dir + "/exit").c_str());
+    unlink((spec_.dir + "/stop").c_str());
+    const std::vector<int> cgroups = open_cgroups(spec_.cgroups);
+    if (spec_.is_isolated) {
+      const int listener = listen_on(spec_.socket_path);
+      child_ = start_isolated(spec_, pipes_, cgroups, listener);
+      close(listener);
+    } else {
+      child_ = start_plain(spec_, pipes_, cgroups);
+    }
+    if (child_ < 0) fail("fork");
+    for (const int* pair : {pipes_.output, pipes_.errors, pipes_.failure, pipes_.status}) close(pair[1]);
+    for (const int fd : cgroups) close(fd);
+    await_exec();
+    for (const int fd : {pipes_.output[0], pipes_.errors[0], pipes_.status[0]}) fcntl(fd, F_SETFL, O_NONBLOCK);
+    const std::string boot = first_line("/proc/sys/kernel/random/boot_id");
+    replace_file(spec_.dir + "/state", "pid " + std::to_string(getpid()) + "\nstart " + std::to_string(start_time(getpid())) + "\nboot " + boot + "\nchild " + std::to_string(child_) + "\n");
+  }
+
+  void run() {
+    while (!has_ended_) {
+      pollfd fds[3] = {{signals_, POLLIN, 0}, {pipes_.output[0], POLLIN, 0}, {pipes_.errors[0], POLLIN, 0}};
+      poll(fds, 3, next_tick_ms());
+      take_signals();
+      take_output();
+      tick();
+      reap();
+    }
+    finish();
+  }
+
+ private:
+  void await_exec() {
+    std::string why;
+    char buffer[1024];
+    for (;;) {
+      const ssize_t count = read(pipes_.failure[0], buffer, sizeof buffer);
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) break;
+      why.append(buffer, static_cast<size_t>(count));
+    }
+    close(pipes_.failure[0]);
+    if (why.empty()) return;
+    kill(child_, SIGKILL);
+    waitpid(child_, nullptr, 0);
+    throw std::runtime_error(why);
+  }
+
+  int next_tick_ms() const {
+    if (kill_at_ms_ == 0) return kTickMs;
+    const long long left = kill_at_ms_ - monotonic_ms();
+    return static_cast<int>(left < 0 ? 0 : left < kTickMs ? left : kTickMs);
+  }
+
+  void take_signals() {
+    signalfd_siginfo info{};
+    while (read(signals_, &info, sizeof info) == sizeof info) {
+      if (info.ssi_signo == SIGTERM) stop();
+    }
+  }
+
+  /** Asked again, it may be in more of a hurry. */
+  void stop() {
+    const std::string grace = first_line(spec_.dir + "/stop");
+    const long long at = monotonic_ms() + (grace.empty() ? kDefaultGraceMs : std::strtol(grace.c_str(), nullptr, 10));
+    if (kill_at_ms_ == 0 || at < kill_at_ms_) kill_at_ms_ = at;
+    if (is_stopping_) return;
+    is_stopping_ = true;
+    if (spec_.is_isolated) kill(child_, SIGTERM);
+    else signal_all(SIGTERM);
+  }
+
+  void signal_all(int number) {
+    for (const pid_t pid : descendants(getpid())) kill(pid, number);
+  }
+
+  void kill_all() {
+    has_killed_ = true;
+    if (spec_.is_isolated) kill(child_, SIGKILL);
+    else signal_all(SIGKILL);
+  }
+
+  void take_output() {
+    const auto take = [this](int& fd, LineSplitter& lines, char stream) {
+      // A bounded number, so that a flood does not keep signals waiting.
+      for (int i = 0; i < 16; i++) {
+        const ssize_t count = fd < 0 ? -1 : read(fd, buffer_, sizeof buffer_);
+        if (count == 0) {
+          close(fd);
+          fd = -1;
+        }
+        if (count <= 0) return;
+        lines.add(buffer_, static_cast<size_t>(count), [&](std::string line) { spool_.add(stream, std::move(line)); });
+      }
+    };
+    take(pipes_.output[0], output_, 'o');
+    take(pipes_.errors[0], errors_, 'e');
+    spool_.flush();
+  }
+
+  void tick() {
+    const long long now = monotonic_ms();
+    if (kill_at_ms_ != 0 && now >= kill_at_ms_) kill_all();
+    if (now < next_check_ms_) return;
+    next_check_ms_ = now + kTickMs;
+    spool_.tell_loss();
+    if (spec_.memory_bytes > 0 && !is_over_memory_ && resident_bytes(descendants(getpid())) > spec_.memory_bytes) {
+      is_over_memory_ = true;
+      kill_all();
+    }
+  }
+
+  void reap() {
+    int status = 0;
+    for (pid_t pid = waitpid(-1, &status, WNOHANG); pid > 0; pid = waitpid(-1, &status, WNOHANG)) {
+      if (pid != child_) continue;
+      ending_ = ending_of(status);
+      has_ended_ = true;
+    }
+  }
+
+  void finish() {
+    if (spec_.is_isolated) {
+      char text[64] = {};
+      if (read(pipes_.status[0], text, sizeof text - 1) > 0) std::sscanf(text, "%d %d", &ending_.code, &ending_.signal);
+    } else {
+      end_orphans();
+    }
+    while (poll_output()) take_output();
+    output_.finish([&](std::string line) { spool_.add('o', std::move(line)); });
+    errors_.finish([&](std::string line) { spool_.add('e', std::move(line)); });
+    spool_.flush();
+    spool_.tell_loss();
+    const char* memory = is_over_memory_ ? "watch" : has_run_out(spec_.cgroups) ? "cgroup" : "no";
+    replace_file(spec_.dir + "/exit", "code " + std::to_string(ending_.code) + "\nsignal " + std::to_string(ending_.signal) + "\nstopped " + (is_stopping_ ? "1" : "0") + "\nkilled " + (has_killed_ ? "1" : "0") + "\nmemory " + memory + "\n");
+    if (!spec_.socket_path.empty()) unlink(spec_.socket_path.c_str());
+    for (const std::string& path : spec_.cgroups) rmdir(path.c_str());
+  }
+
+  /** What the workload left running. */
+  void end_orphans() {
+    for (int i = 0; i < 100; i++) {
+      if (descendants(getpid()).empty()) return;
+      signal_all(SIGKILL);
+      while (waitpid(-1, nullptr, WNOHANG) > 0) {}
+      usleep(10'000);
+    }
+  }
+
+  /** Whether something is left in the pipes; nobody writes to them any more. */
+  bool poll_output() {
+    pollfd fds[2] = {{pipes_.output[0], POLLIN, 0}, {pipes_.errors[0], POLLIN, 0}};
+    poll(fds, 2, 0);
+    return ((fds[0].revents | fds[1].revents) & POLLIN) != 0;
+  }
+
+  Spec spec_;
+  Spool spool_;
+  Pipes pipes_{};
+  LineSplitter output_;
+  LineSplitter errors_;
+  int signals_ = -1;
+  pid_t child_ = -1;
+  Ending ending_;
+  bool has_ended_ = false;
+  bool is_stopping_ = false;
+  bool has_killed_ = false;
+  bool is_over_memory_ = false;
+  /** 0: not yet asked to stop. */
+  long long kill_at_ms_ = 0;
+  long long next_check_ms_ = 0;
+  char buffer_[64 << 10];
+};
+
+void let_go_of_parent() {
+  const int nothing = open("/dev/null", O_RDWR);
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(nothing, fd);
+  if (nothing > STDERR_FILENO) close(nothing);
+}
+
+void answer(const std::string& text) {
+  const std::string line = text + "\n";
+  [[maybe_unused]] const ssize_t ignored = write(STDOUT_FILENO, line.data(), line.size());
+}
+
+}  // namespace
+
+int main() {
+  setsid();
+  umask(077);
+  try {
+    Spec spec = read_spec(STDIN_FILENO);
+    lock(spec.dir + "/lock");
+    // Not on the stack: it holds buffers.
+    static Supervisor supervisor(std::move(spec));
+    supervisor.start();
+    answer("ok");
+    let_go_of_parent();
+    supervisor.run();
+    return 0;
+  } catch (const std::exception& error) {
+    answer(std::string("error ") + error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,209 @@
+#include "native/sandbox/namespaces.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <stdexcept>
+
+namespace {
+
+/** linux/mount.h and sys/mount.h do not go together in older C libraries. */
+struct MountAttributes {
+  uint64_t set;
+  uint64_t clear;
+  uint64_t propagation;
+  uint64_t userns_fd;
+};
+constexpr uint64_t kReadOnly = 0x1;
+constexpr uint64_t kNoSuid = 0x2;
+constexpr uint64_t kNoDev = 0x4;
+constexpr long kMountSetattr = 442;
+constexpr unsigned kRecursive = 0x8000;
+
+/** Of the host: programs, libraries and their settings. What lies elsewhere is not seen. */
+constexpr const char* kHostFolders[] = {"bin", "sbin", "usr", "lib", "lib32", "lib64", "libx32", "etc", "opt", "nix", "sys"};
+constexpr const char* kDevices[] = {"null", "zero", "full", "random", "urandom", "tty"};
+
+bool exists(const std::string& path) {
+  struct stat info {};
+  return lstat(path.c_str(), &info) == 0;
+}
+
+bool is_folder(const std::string& path) {
+  struct stat info {};
+  return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/** With all above it. */
+void make_folder(const std::string& path) {
+  for (size_t at = path.find('/', 1);; at = path.find('/', at + 1)) {
+    const std::string part = path.substr(0, at);
+    if (mkdir(part.c_str(), 0755) != 0 && errno != EEXIST && !is_folder(part)) fail("mkdir " + part);
+    if (at == std::string::npos) return;
+  }
+}
+
+void make_file(const std::string& path) {
+  make_folder(path.substr(0, path.rfind('/')));
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  if (fd < 0) fail("create " + path);
+  close(fd);
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (fd < 0) fail("open " + path);
+  const ssize_t count = write(fd, text.data(), text.size());
+  const int error = errno;
+  close(fd);
+  errno = error;
+  if (count != static_cast<ssize_t>(text.size())) fail("write " + path);
+}
+
+void set_attributes(const std::string& path, uint64_t attributes) {
+  const MountAttributes wanted{attributes, 0, 0, 0};
+  if (syscall(kMountSetattr, AT_FDCWD, path.c_str(), kRecursive, &wanted, sizeof wanted) != 0) fail("mount_setattr " + path + " (Linux 5.12 or newer)");
+}
+
+void bind(const std::string& from, const std::string& to, uint64_t attributes) {
+  if (is_folder(from)) make_folder(to);
+  else if (!exists(to)) make_file(to);
+  // Recursive: a user namespace must not look below what is mounted over.
+  if (mount(from.c_str(), to.c_str(), nullptr, MS_BIND | MS_REC, nullptr) != 0) fail("bind " + from);
+  if (attributes != 0) set_attributes(to, attributes);
+}
+
+void mount_tmpfs(const std::string& path, const char* options, unsigned long flags = MS_NOSUID | MS_NODEV) {
+  make_folder(path);
+  if (mount("tmpfs", path.c_str(), "tmpfs", flags, options) != 0) fail("mount tmpfs " + path);
+}
+
+void add_host_folders(const std::string& root) {
+  for (const char* name : kHostFolders) {
+    const std::string from = std::string("/") + name;
+    char target[PATH_MAX];
+    const ssize_t length = readlink(from.c_str(), target, sizeof target - 1);
+    if (length > 0) {
+      target[length] = '\0';
+      if (symlink(target, (root + from).c_str()) != 0) fail("symlink " + from);
+    } else if (is_folder(from)) {
+      bind(from, root + from, kReadOnly | kNoSuid);
+    }
+  }
+}
+
+void add_devices(const std::string& root, const std::vector<std::string>& devices) {
+  mount_tmpfs(root + "/dev", "mode=0755,size=64k", MS_NOSUID | MS_NOEXEC);
+  for (const char* name : kDevices) bind(std::string("/dev/") + name, root + "/dev/" + name, 0);
+  for (const std::string& device : devices) {
+    if (exists(device)) bind(device, root + device, 0);
+  }
+  mount_tmpfs(root + "/dev/shm", "mode=1777");
+  for (const auto& [name, target] : {std::pair("fd", "/proc/self/fd"), {"stdin", "/proc/self/fd/0"}, {"stdout", "/proc/self/fd/1"}, {"stderr", "/proc/self/fd/2"}}) {
+    if (symlink(target, (root + "/dev/" + name).c_str()) != 0) fail("symlink /dev");
+  }
+}
+
+void change_root(const std::string& root) {
+  if (chdir(root.c_str()) != 0) fail("chdir " + root);
+  if (syscall(SYS_pivot_root, ".", ".") != 0) fail("pivot_root");
+  if (umount2(".", MNT_DETACH) != 0) fail("umount the old root");
+  if (chdir("/") != 0) fail("chdir /");
+  const MountAttributes wanted{kReadOnly, 0, 0, 0};
+  if (syscall(kMountSetattr, AT_FDCWD, "/", 0, &wanted, sizeof wanted) != 0) fail("mount_setattr /");
+}
+
+sockaddr in_address(const char* text) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  inet_pton(AF_INET, text, &address.sin_addr);
+  sockaddr plain{};
+  std::memcpy(&plain, &address, sizeof plain);
+  return plain;
+}
+
+void set_interface(int fd, const char* name, unsigned long what, ifreq& request, const char* step) {
+  std::strncpy(request.ifr_name, name, IFNAMSIZ - 1);
+  if (ioctl(fd, what, &request) != 0) fail(step);
+}
+
+/** Loopback, and on it an address that is none of loopback's: what listens on 127.0.0.1 alone does not answer there, as it would not behind any other driver. */
+void raise_network(const std::string& inner_host) {
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) fail("socket");
+  ifreq up{};
+  up.ifr_flags = IFF_UP | IFF_RUNNING;
+  set_interface(fd, "lo", SIOCSIFFLAGS, up, "loopback up");
+  if (inner_host.rfind("127.", 0) != 0) {
+    ifreq address{};
+    address.ifr_addr = in_address(inner_host.c_str());
+    set_interface(fd, "lo:0", SIOCSIFADDR, address, "add an address to loopback");
+    ifreq mask{};
+    mask.ifr_netmask = in_address("255.255.255.255");
+    set_interface(fd, "lo:0", SIOCSIFNETMASK, mask, "set a mask on loopback");
+  }
+  close(fd);
+  write_file("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0");
+}
+
+}  // namespace
+
+void fail(const std::string& what) {
+  throw std::runtime_error(what + ": " + std::strerror(errno));
+}
+
+int namespace_flags() {
+  const int flags = CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS;
+  return geteuid() == 0 ? flags : flags | CLONE_NEWUSER;
+}
+
+void enter_world(const Spec& spec) {
+  const std::string root = spec.dir + "/root";
+  if (mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) fail("make mounts private");
+  mount_tmpfs(root, "mode=0755,size=1m");
+  add_host_folders(root);
+  add_devices(root, spec.devices);
+  for (const char* name : {"/tmp", "/var/tmp", "/run"}) mount_tmpfs(root + name, "mode=1777");
+  for (const std::string& share : spec.shares) bind(share, root + share, kReadOnly | kNoSuid | kNoDev);
+  for (const std::string& hidden : spec.hides) {
+    if (is_folder(root + hidden)) mount_tmpfs(root + hidden, "mode=0000,size=4k", MS_NOSUID | MS_NODEV | MS_RDONLY);
+  }
+  make_folder(root + "/platform/input");
+  for (const auto& [name, path] : spec.inputs) bind(path, root + "/platform/input/" + name, kReadOnly | kNoSuid | kNoDev);
+  if (!spec.home.empty()) bind(spec.home, root + "/platform/home", kNoSuid | kNoDev);
+  make_folder(root + "/proc");
+  if (mount("proc", (root + "/proc").c_str(), "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) != 0) fail("mount proc");
+  change_root(root);
+  raise_network(spec.inner_host);
+  [[maybe_unused]] const int ignored = sethostname("replica", 7);
+}
+
+void map_ids(pid_t pid, uint32_t outer_uid, uint32_t outer_gid) {
+  const std::string folder = "/proc/" + std::to_string(pid);
+  write_file(folder + "/setgroups", "deny");
+  write_file(folder + "/uid_map", "0 " + std::to_string(outer_uid) + " 1");
+  write_file(folder + "/gid_map", "0 " + std::to_string(outer_gid) + " 1");
+}
+
+void drop_privileges() {
+  for (int capability = 0; capability < 64; capability++) {
+    if (prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0 && errno == EINVAL) break;
+  }
+  prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct none[2] = {};
+  if (syscall(SYS_capset, &header, none) != 0) fail("capset");
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) fail("no_new_privs");
+}
