@@ -1,5 +1,4 @@
 import { Command, CommanderError } from 'commander';
-import { AccessError } from './access/errors';
 import { redactKeys } from './access/key-format';
 import { addBenchCommand } from './bench/cli';
 import { UsageError } from './flag-values';
@@ -9,15 +8,16 @@ import { packageVersion } from './version';
 /** Runs one command; resolves with the exit code, or undefined while a server goes on. Errors are written, never thrown. */
 export async function run(args: readonly string[]): Promise<number | undefined> {
   let exitCode: number | undefined;
-  const program = new Command('capstan').description('Native LLM inference for Node.js').exitOverride().showHelpAfterError('(capstan --help says more)')
+  const program = new Command('capstan').description('Native LLM inference for Node.js, and a service that runs deployments').exitOverride().showHelpAfterError('(capstan --help says more)')
     // What is wrong may hold a key that was pasted into the wrong place.
     .configureOutput({ outputError: (text, write) => write(redactKeys(text)) });
   program.version(packageVersion(), '-v, --version', 'print the version');
   addServeCommand(program, (code) => { exitCode = code; });
   if (args[0] !== 'serve') {
     // Here, as a server without keys needs no database library.
-    const { addKeysCommand } = await import('./access/cli.js');
-    addKeysCommand(program);
+    const [{ addKeysCommand }, { addServiceCommands }, { openRemoteKeys }] = await Promise.all([import('./access/cli.js'), import('./commands/index.js'), import('./commands/remote-keys.js')]);
+    addServiceCommands(program);
+    addKeysCommand(program, undefined, openRemoteKeys);
   }
   addBenchCommand(program, (code) => { exitCode = code; });
   try {
@@ -32,7 +32,7 @@ export async function run(args: readonly string[]): Promise<number | undefined> 
 function report(error: unknown): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
   const { message, stack, code } = error as Error & { code?: unknown };
-  const isUsage = error instanceof UsageError || (error instanceof AccessError && error.code === 'invalid_argument');
+  const isUsage = error instanceof UsageError || (error instanceof Error && 'code' in error && error.code === 'invalid_argument');
   const isExpected = isUsage || typeof code === 'string';
   process.stderr.write(`error: ${redactKeys(isExpected ? message : stack ?? message)}\n`);
   return isUsage ? 2 : 1;

@@ -1,21 +1,21 @@
 import { basename } from 'node:path';
 import { parse, YAMLParseError } from 'yaml';
 import { readTextFile, UsageError } from './flag-values';
-import { FLAG_NAMES, type FlagName, Given, isSwitch } from './given';
+import { FLAG_NAMES, type FlagName, type FlagNames, Given, isSwitch } from './given';
 import { nearest } from './nearest';
 
 /**
  * What a configuration file says: YAML, whose keys are the names of flags with dashes or underscores. Switches are true or false, lists are
  * lists, and what is JSON on the command line may be written as YAML.
  */
-export function fromConfigFile(path: string, source: string): Given {
+export function fromConfigFile(path: string, source: string, flagNames: FlagNames = FLAG_NAMES): Given {
   const file = basename(path);
   const settings = parseYaml(readTextFile(path, source), file);
   const given = new Given();
   for (const [key, value] of Object.entries(settings)) {
     const place = `${file}: ${key}`;
-    const name = FLAG_NAMES.get(`--${key.replaceAll('_', '-')}`);
-    if (name === undefined) throw new UsageError(`${place}: there is no such setting${suggest(key)}`);
+    const name = flagNames.get(`--${key.replaceAll('_', '-')}`);
+    if (name === undefined) throw new UsageError(`${place}: there is no such setting${suggest(key, flagNames)}`);
     if (value === null || value === undefined) continue;
     for (const item of toValues(name, value, place)) given.add(name, item, place);
   }
@@ -46,7 +46,7 @@ function toValues(name: FlagName, value: unknown, place: string): string[] {
   return (Array.isArray(value) ? value : [value]).map((item: unknown) => (typeof item === 'string' ? item : JSON.stringify(item)));
 }
 
-function suggest(key: string): string {
-  const name = nearest(key.replaceAll('_', '-'), [...FLAG_NAMES.keys()].filter((candidate) => candidate.startsWith('--')).map((candidate) => candidate.slice(2)));
+function suggest(key: string, flagNames: FlagNames): string {
+  const name = nearest(key.replaceAll('_', '-'), [...flagNames.keys()].filter((candidate) => candidate.startsWith('--')).map((candidate) => candidate.slice(2)));
   return name === undefined ? '' : `; did you mean ${name}?`;
 }

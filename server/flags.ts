@@ -8,10 +8,10 @@ import type { ServeOptions } from './serve-options';
 export const FLAG_GROUPS = ['Model', 'Engine', 'Sampling and answers', 'HTTP', 'Access keys', 'Limits', 'Logging and metrics'] as const;
 
 /** One flag: its names, what the help says, and what it does to the options. */
-export interface Flag {
+export interface Flag<Options = ServeOptions> {
   /** Without dashes in front; its variable is `CAPSTAN_` and the name in capitals. */
   name: string;
-  group: (typeof FLAG_GROUPS)[number];
+  group: string;
   /** What the value is called in the help; absent: a switch, whose value is `true` or `false`. */
   value?: string;
   help: string;
@@ -26,8 +26,11 @@ export interface Flag {
   /** Not listed in the help. */
   isHidden?: boolean;
   /** @param source What gave the value, for messages: `--port`, `CAPSTAN_PORT`, `config.yaml: port`. */
-  apply: (options: ServeOptions, value: string, source: string) => void;
+  apply: (options: Options, value: string, source: string) => void;
 }
+
+/** A flag of any command, for what needs no options of it. */
+export type NamedFlag = Omit<Flag, 'apply'>;
 
 type Definition = Omit<Flag, 'group' | 'apply'> & { apply?: Flag['apply']; set?: (options: ServeOptions, on: boolean, source: string) => void };
 
@@ -130,7 +133,7 @@ const LOGGING: readonly Definition[] = [
 
 const UVICORN_LEVELS = { critical: 'error', error: 'error', warning: 'warn', info: 'info', debug: 'debug', trace: 'debug' } as const;
 
-const DEFINITIONS: Readonly<Record<Flag['group'], readonly Definition[]>> = {
+const DEFINITIONS: Readonly<Record<(typeof FLAG_GROUPS)[number], readonly Definition[]>> = {
   Model: MODEL, Engine: ENGINE, 'Sampling and answers': SAMPLING, HTTP, 'Access keys': ACCESS, Limits: LIMITS, 'Logging and metrics': LOGGING,
 };
 

@@ -1,22 +1,30 @@
 import { UsageError } from './flag-values';
-import { type Flag, SERVE_FLAGS } from './flags';
+import { type NamedFlag, SERVE_FLAGS } from './flags';
 import { defaultServeOptions, type ServeOptions } from './serve-options';
 import { type ForeignFlag, VLLM_FLAGS } from './vllm-flags';
 
 /** A name of a flag: whose it is, and whether it means the opposite. */
 export interface FlagName {
-  flag: Flag | ForeignFlag;
+  flag: NamedFlag | ForeignFlag;
   isNegation: boolean;
 }
 
-/** Every name of a flag, aliases and negations included, as it is written on the command line. */
-export const FLAG_NAMES: ReadonlyMap<string, FlagName> = new Map<string, FlagName>([...SERVE_FLAGS, ...VLLM_FLAGS].flatMap((flag) => {
-  const named = (name: string, isNegation: boolean): [string, FlagName] => [name, { flag, isNegation }];
-  const negations = isSwitch(flag) ? [`--no-${flag.name}`, ...('negations' in flag ? flag.negations ?? [] : [])] : [];
-  return [...[`--${flag.name}`, ...flag.aliases ?? []].map((name) => named(name, false)), ...negations.map((name) => named(name, true))];
-}));
+/** What a command's flags are called. */
+export type FlagNames = ReadonlyMap<string, FlagName>;
 
-export function isSwitch(flag: Flag | ForeignFlag): boolean {
+/** Every name of each flag, aliases and negations included, as it is written on the command line. */
+export function namesOf(flags: readonly (NamedFlag | ForeignFlag)[]): FlagNames {
+  return new Map<string, FlagName>(flags.flatMap((flag) => {
+    const named = (name: string, isNegation: boolean): [string, FlagName] => [name, { flag, isNegation }];
+    const negations = isSwitch(flag) ? [`--no-${flag.name}`, ...('negations' in flag ? flag.negations ?? [] : [])] : [];
+    return [...[`--${flag.name}`, ...flag.aliases ?? []].map((name) => named(name, false)), ...negations.map((name) => named(name, true))];
+  }));
+}
+
+/** Those of `capstan serve`. */
+export const FLAG_NAMES = namesOf([...SERVE_FLAGS, ...VLLM_FLAGS]);
+
+export function isSwitch(flag: NamedFlag | ForeignFlag): boolean {
   return 'takes' in flag ? flag.takes === 'nothing' : flag.value === undefined;
 }
 
@@ -29,7 +37,7 @@ interface Entry {
 
 /** What one source says: the command line, the environment or a configuration file. */
 export class Given {
-  readonly #entries = new Map<Flag | ForeignFlag, Entry>();
+  readonly #entries = new Map<NamedFlag | ForeignFlag, Entry>();
 
   /** A later value takes the place of an earlier one, unless the flag takes several. @param value Of a switch `true` or `false`. */
   add({ flag, isNegation }: FlagName, value: string, source: string): void {
@@ -38,7 +46,7 @@ export class Given {
     this.#entries.set(flag, { values: [...earlier, said], source });
   }
 
-  entries(): ReadonlyMap<Flag | ForeignFlag, Entry> {
+  entries(): ReadonlyMap<NamedFlag | ForeignFlag, Entry> {
     return this.#entries;
   }
 }

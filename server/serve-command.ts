@@ -1,12 +1,10 @@
-import { type Command, Option } from 'commander';
-import { UsageError } from './flag-values';
+import type { Command } from 'commander';
+import { gather, mountFlags } from './flag-options';
 import { FLAG_GROUPS, SERVE_FLAGS } from './flags';
-import { FLAG_NAMES, type FlagName, Given, isSwitch, resolveServeOptions } from './given';
+import { FLAG_NAMES, isSwitch, resolveServeOptions } from './given';
 
 /** Mounts `capstan serve`. @param onExit Hears the exit code once the server has ended. */
 export function addServeCommand(program: Command, onExit: (exitCode: number) => void): void {
-  const commandLine = new Given();
-  let configFile: string | undefined;
   const serve = program
     .command('serve')
     .description('serve a model over HTTP, as OpenAI\'s clients expect it')
@@ -14,19 +12,10 @@ export function addServeCommand(program: Command, onExit: (exitCode: number) => 
     .helpOption('-h, --help', 'print this help')
     .showHelpAfterError('(capstan serve --help says more)')
     .addHelpText('after', HELP_TAIL);
-  serve.addOption(new Option('--config <file>', 'a YAML file of flags, as "max-model-len: 8K"; the command line and the environment go before it').helpGroup(`${FLAG_GROUPS[0]}:`));
-  serve.on('option:config', (value: string) => { configFile = value; });
-  for (const [name, flagName] of FLAG_NAMES) if (name.startsWith('--')) addFlag(serve, name, flagName, commandLine);
+  const given = mountFlags(serve, FLAG_NAMES, FLAG_GROUPS[0]);
   serve.action(async (model: string | undefined) => {
-    if (model !== undefined) commandLine.add(FLAG_NAMES.get('--model')!, model, 'the model');
-    const { CAPSTAN_CONFIG: fromVariable = '' } = process.env;
-    const { fromEnvironment } = await import('./environment.js');
-    const sources = [fromEnvironment(process.env), commandLine];
-    if (configFile !== undefined || fromVariable !== '') {
-      // Here, as few starts need a YAML parser.
-      const { fromConfigFile } = await import('./config-file.js');
-      sources.unshift(fromConfigFile(configFile ?? fromVariable, configFile === undefined ? 'CAPSTAN_CONFIG' : '--config'));
-    }
+    if (model !== undefined) given.commandLine.add(FLAG_NAMES.get('--model')!, model, 'the model');
+    const sources = await gather(given, FLAG_NAMES);
     const { serve: runServer } = await import('./serve.js');
     onExit(await runServer(resolveServeOptions(sources, process.env)));
   });
@@ -47,24 +36,6 @@ export function normalize(args: readonly string[]): string[] {
     const isOn = (rest.toLowerCase() === '=true') !== known.isNegation;
     return [isOn ? `--${known.flag.name}` : `--no-${known.flag.name}`];
   });
-}
-
-function addFlag(command: Command, name: string, flagName: FlagName, given: Given): void {
-  const { flag } = flagName;
-  const option = new Option(name + valuePart(flagName), 'help' in flag ? flag.help : '');
-  if (name === `--${flag.name}` && 'group' in flag && !flag.isHidden) option.helpGroup(`${flag.group}:`);
-  else option.hideHelp();
-  command.addOption(option);
-  command.on(`option:${option.name()}`, (value: string | null) => {
-    if (value === '' && !isSwitch(flag)) throw new UsageError(`${name}: expected a value, got nothing`);
-    given.add(flagName, isSwitch(flag) ? 'true' : value ?? '', name);
-  });
-}
-
-function valuePart({ flag }: FlagName): string {
-  if (isSwitch(flag)) return '';
-  if ('takes' in flag) return flag.takes === 'values' ? ' <values...>' : ' <value>';
-  return ` ${flag.value}`;
 }
 
 /** Names that a mistyped one may have meant. */

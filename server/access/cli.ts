@@ -20,7 +20,15 @@ export interface KeysIo {
   err: (text: string) => void;
 }
 
+/** What the commands need of a store; a running service offers the same over HTTP. */
+export type KeysStore = Pick<AccessStore, 'createKey' | 'editKey' | 'setKeyEnabled' | 'rotateKey' | 'finishRotation' | 'deleteKey' | 'getKey' | 'pageKeys' | 'findOwner' | 'close'>;
+
+/** Reaches the keys of a running service. */
+export type OpenRemoteKeys = (flags: { url?: string; token?: string }, io: KeysIo) => KeysStore;
+
 interface Flags {
+  url?: string;
+  token?: string;
   keysDb?: string;
   dataDir?: string;
   json?: boolean;
@@ -55,16 +63,18 @@ const PROCESS_IO: KeysIo = {
 const ID_HELP = 'key_…, the public id inside the key, or a name that only one key has';
 
 /** Mounts `capstan keys …`. A wrong value ends as commander's own errors do; anything else is thrown as AccessError. */
-export function addKeysCommand(program: Command, io: KeysIo = PROCESS_IO): void {
+export function addKeysCommand(program: Command, io: KeysIo = PROCESS_IO, openRemote?: OpenRemoteKeys): void {
   const keys = program.command('keys').description('create and manage access keys; a running server applies changes within two seconds').addHelpText('after', HELP_TAIL);
-  const add = (spelling: string, description: string, run: (store: AccessStore, flags: Flags, id: string) => Promise<void>) => {
+  const add = (spelling: string, description: string, run: (store: KeysStore, flags: Flags, id: string) => Promise<void>) => {
     const command = keys.command(spelling).description(description)
       .option('--keys-db <file>', 'the key database: a file or a postgres:// address')
       .option('--data-dir <dir>', 'the directory that holds it, as capstan.db')
+      .option('--url <url>', 'or a running service (default: CAPSTAN_URL)')
+      .option('--token <token>', 'a management token for it; better as CAPSTAN_TOKEN')
       .option('--json', 'print JSON');
     command.action(async (...args: unknown[]) => {
       const flags = command.opts<Flags>();
-      await withUsageErrors(command, () => withStore(flags, io, (store) => run(store, flags, typeof args[0] === 'string' ? args[0] : '')));
+      await withUsageErrors(command, () => withStore(flags, io, openRemote, (store) => run(store, flags, typeof args[0] === 'string' ? args[0] : '')));
     });
     return command;
   };
@@ -115,7 +125,7 @@ function addValues(command: Command): Command {
     .option('--budget <tokens/period>', `tokens per period of UTC, such as 1000000/day (${BUDGET_PERIODS.join(', ')}), or none (default: none)`);
 }
 
-async function list(store: AccessStore, flags: Flags, io: KeysIo): Promise<void> {
+async function list(store: KeysStore, flags: Flags, io: KeysIo): Promise<void> {
   const owner = flags.owner === undefined ? undefined : await store.findOwner(parseOwner(flags.owner));
   const sort = parseSort(flags.sort);
   const limit = flags.limit === undefined ? undefined : /^\d{1,3}$/.test(flags.limit) ? Number(flags.limit) : NaN;
@@ -185,16 +195,28 @@ function tell(io: KeysIo, flags: Flags, key: ApiKey, done: string): void {
   io.out(flags.json ? `${JSON.stringify(keyJson(key))}\n` : `${done} ${describeInLine(key)}\n`);
 }
 
-async function withStore(flags: Flags, io: KeysIo, run: (store: AccessStore) => Promise<void>): Promise<void> {
-  const location = resolveLocation({ keysDb: flags.keysDb, dataDir: flags.dataDir }, io.env);
-  // Here, so that other commands start without a database library.
-  const { openStore } = await import('./store.js');
-  const store = await openStore(location, io.now);
+async function withStore(flags: Flags, io: KeysIo, openRemote: OpenRemoteKeys | undefined, run: (store: KeysStore) => Promise<void>): Promise<void> {
+  const store = openRemote !== undefined && isRemote(flags, io.env) ? openRemote(flags, io) : await openLocal(flags, io);
   try {
     await run(store);
   } finally {
     await store.close();
   }
+}
+
+/** The command line goes before the environment. @throws AccessError where it names both. */
+function isRemote({ url, token, keysDb, dataDir }: Flags, { CAPSTAN_URL: urlVariable = '', CAPSTAN_TOKEN: tokenVariable = '' }: NodeJS.ProcessEnv): boolean {
+  const isLocal = (keysDb ?? dataDir) !== undefined;
+  if ((url ?? token) === undefined) return !isLocal && (urlVariable !== '' || tokenVariable !== '');
+  if (isLocal) throw new AccessError('invalid_argument', '--url: expected without --keys-db and --data-dir, which name a database');
+  return true;
+}
+
+async function openLocal(flags: Flags, { env, now }: KeysIo): Promise<KeysStore> {
+  const location = resolveLocation({ keysDb: flags.keysDb, dataDir: flags.dataDir }, env);
+  // Here, so that other commands start without a database library.
+  const { openStore } = await import('./store.js');
+  return openStore(location, now);
 }
 
 async function withUsageErrors(command: Command, run: () => Promise<void>): Promise<void> {
@@ -212,7 +234,8 @@ function collect(value: string, previous: string[] = []): string[] {
 
 const HELP_TAIL = `
 An ID is ${ID_HELP}.
-The database is --keys-db (or CAPSTAN_KEYS_DB), else capstan.db in --data-dir (or CAPSTAN_DATA_DIR), else DATABASE_URL, else capstan/capstan.db in the user's data directory.
+With --url (or CAPSTAN_URL, CAPSTAN_TOKEN) they are the keys of a running service, where the owner is yourself or org:SLUG. Else the
+database is --keys-db (or CAPSTAN_KEYS_DB), else capstan.db in --data-dir (or CAPSTAN_DATA_DIR), else DATABASE_URL, else capstan/capstan.db in the user's data directory.
 
 Examples:
   capstan keys create --name laptop                                   reaches all deployments of user:local

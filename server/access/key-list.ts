@@ -1,3 +1,4 @@
+import { renderTable } from '../text-table';
 import type { ApiKey } from './api-key';
 
 /** The keys as a table for people; without a line at its end when there is none. */
@@ -7,9 +8,7 @@ export function renderKeys(keys: readonly ApiKey[], nowMs: number): string {
   const rows = keys.map((key) => [
     key.id, key.name, key.display, key.type, `${key.owner.type}:${key.owner.name}`, reaches(key), key.state, day(key.expiresAt, 'never'), lastUse(key, nowMs), limits(key),
   ]);
-  const widths = header.map((title, column) => Math.max(title.length, ...rows.map((row) => width(row[column]))));
-  const line = (cells: readonly string[]) => cells.map((cell, column) => cell + ' '.repeat(widths[column] - width(cell))).join('  ').trimEnd();
-  return `${[header, ...rows].map(line).join('\n')}\n`;
+  return renderTable(header, rows);
 }
 
 /** `"ci" (key_…, deployment-level, user:local): chat, search`. */
@@ -40,11 +39,4 @@ function lastUse({ lastUsedAt, lastUsedIp }: ApiKey, nowMs: number): string {
 
 function day(ms: number | null, fallback: string): string {
   return ms === null ? fallback : `${new Date(ms).toISOString().slice(0, 16).replace('T', ' ')}Z`;
-}
-
-/** Columns of a terminal: wide characters take two. */
-function width(text: string): number {
-  let columns = 0;
-  for (const character of text) columns += /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6]|\p{Extended_Pictographic}/u.test(character) ? 2 : 1;
-  return columns;
 }

@@ -9,7 +9,7 @@ export interface OpenCounts {
   readonly numOpenStreams: number;
 }
 
-const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'OPTIONS']);
+const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']);
 /** No route; the path itself is never a label. */
 const NO_HANDLER = 'none';
 

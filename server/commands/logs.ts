@@ -1,0 +1,107 @@
+import type { Command } from 'commander';
+import { parseDuration } from '../access/durations';
+import { toLogLine } from '../api/client';
+import type { LogLine } from '../api/objects';
+import { parseChoice, UsageError } from '../flag-values';
+import { findContainer, findDeployment } from './find';
+import type { CommandIo } from './io';
+import { type Call, remote } from './remote';
+import { defined } from './spec-flags';
+import { plain } from './text';
+import { parseNumber } from './versions';
+
+interface Flags {
+  version?: string;
+  container?: boolean;
+  follow?: boolean;
+  lines?: string;
+  since?: string;
+  stream?: string;
+  replica?: string;
+  search?: string;
+  times?: boolean;
+}
+
+const DEFAULT_LINES = 200;
+const PAGE_LINES = 1_000;
+
+/** Mounts `capstan logs`. */
+export function addLogsCommand(program: Command, io?: CommandIo): void {
+  remote<Flags>(program, 'logs <name>', 'what a deployment prints, of its newest version', show, io)
+    .option('-f, --follow', 'and what it prints from now on, until Ctrl-C')
+    .option('--version <number>', 'of this version')
+    .option('--container', 'NAME is a training container')
+    .option('-n, --lines <number>', `the last so many lines, or all (default: ${DEFAULT_LINES})`)
+    .option('--since <when>', 'from then on: a duration such as 10m, or a time such as 2030-01-31T12:00:00Z')
+    .option('--stream <name>', 'stdout, stderr or system alone')
+    .option('--replica <number>', 'of this replica alone')
+    .option('--search <text>', 'lines with this text alone')
+    .option('--times', 'with the time and the replica of each line')
+    .addHelpText('after', HELP_TAIL);
+}
+
+async function show(call: Call<Flags>): Promise<void> {
+  const { client, flags, args: [name], io } = call;
+  const isAll = flags.lines === 'all';
+  if (flags.lines !== undefined && !isAll && !/^\d{1,7}$/.test(flags.lines)) throw new UsageError(`--lines: expected a number or all, got '${flags.lines}'`);
+  const limit = isAll ? Infinity : Number(flags.lines ?? DEFAULT_LINES);
+  const query = filterOf(flags, io.now());
+  const path = await logPath(call, name);
+  const lines = await lastLines(client, path, query, limit);
+  for (const line of lines) print(io, flags, line);
+  if (flags.follow !== true) return;
+  for await (const event of client.stream('GET', `${path}/follow`, { query: { ...query, ...defined('after', lines.at(-1)?.seq) }, signal: io.signal })) {
+    if (event.event === 'message' || event.event === 'line') print(io, flags, toLogLine(event));
+  }
+}
+
+async function logPath({ client, flags }: Call<Flags>, name: string): Promise<string> {
+  if (flags.container === true) return `/containers/${(await findContainer(client, name)).id}/logs`;
+  const deployment = await findDeployment(client, name);
+  const number = flags.version === undefined ? deployment.target_version ?? deployment.active_version ?? (await client.versions.list(deployment.id))[0]?.number : parseNumber(flags.version);
+  if (number === undefined) throw new UsageError(`${name} has no version yet`);
+  return `/deployments/${deployment.id}/versions/${number}/logs`;
+}
+
+/** The end of a log, read from its beginning page by page: sequence numbers say where the end is. */
+async function lastLines(client: Call<Flags>['client'], path: string, query: Readonly<Record<string, string | number>>, limit: number): Promise<LogLine[]> {
+  const first = await client.request<{ data: LogLine[]; next: string | null; last_seq: number | null }>('GET', path, { query: { ...query, limit: 1 } });
+  const isFiltered = Object.keys(query).length > 0;
+  const start = first.last_seq === null || isFiltered || limit === Infinity ? 0 : Math.max(0, first.last_seq - limit);
+  let lines: LogLine[] = [];
+  let after: string | undefined = start === 0 ? undefined : String(start);
+  do {
+    const page: { data: LogLine[]; next: string | null } = await client.request('GET', path, { query: { ...query, limit: PAGE_LINES, ...defined('after', after) } });
+    lines = [...lines, ...page.data].slice(-Math.min(limit, Number.MAX_SAFE_INTEGER));
+    after = page.next ?? undefined;
+  } while (after !== undefined);
+  return limit === 0 ? [] : lines;
+}
+
+function filterOf({ since, stream, replica, search }: Flags, nowMs: number): Record<string, string | number> {
+  if (replica !== undefined && !/^\d{1,3}$/.test(replica)) throw new UsageError(`--replica: expected a number, got '${replica}'`);
+  return {
+    ...defined('since', since === undefined ? undefined : timeOf(since, nowMs)),
+    ...defined('stream', stream === undefined ? undefined : parseChoice(stream, '--stream', ['stdout', 'stderr', 'system'])),
+    ...defined('replica', replica === undefined ? undefined : Number(replica)),
+    ...defined('q', search),
+  };
+}
+
+function timeOf(text: string, nowMs: number): string {
+  const atMs = /^\d{4}-/.test(text) ? Date.parse(text) : nowMs - parseDuration('--since', text);
+  if (Number.isNaN(atMs)) throw new UsageError(`--since: expected a duration such as 10m, or a time such as 2030-01-31T12:00:00Z, got '${text}'`);
+  return new Date(atMs).toISOString();
+}
+
+function print(io: CommandIo, { json, times }: { json?: boolean; times?: boolean }, line: LogLine): void {
+  if (json) return io.out(`${JSON.stringify(line)}\n`);
+  io.out(`${times === true ? `${line.at} ${line.replica} ${line.stream.padEnd(6)} ` : ''}${plain(line.text)}\n`);
+}
+
+const HELP_TAIL = `
+Examples:
+  capstan logs chat -f
+  capstan logs chat --version 2 --stream stderr --times
+  capstan logs lab --container --since 10m
+`;

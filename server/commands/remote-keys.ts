@@ -1,0 +1,100 @@
+import type { ApiKey, NewKey } from '../access/api-key';
+import type { KeysIo, KeysStore } from '../access/cli';
+import { AccessError } from '../access/errors';
+import type { KeyEdit, KeySpec } from '../access/key-changes';
+import { DEFAULT_OWNER, type OwnerName } from '../access/owners';
+import type { Client } from '../api/client';
+import type { ChangedKey, Key, KeyEdit as KeyEditBody, MadeKey, NewKey as NewKeyBody, OwnerReference } from '../api/objects';
+import { findDeployment, findOwner } from './find';
+import { connect } from './remote';
+import { defined } from './spec-flags';
+
+/** The keys of a running service, as the commands know them from a database. */
+export function openRemoteKeys(flags: { url?: string; token?: string }, io: KeysIo): KeysStore {
+  const client = connect(flags, io);
+  const edit = async (reference: string, body: KeyEditBody): Promise<ApiKey> => {
+    const { id, rev } = await find(client, reference);
+    return toApiKey(await client.request<ChangedKey>('PATCH', `/keys/${id}`, { body, ifMatch: rev }));
+  };
+  return {
+    createKey: async (spec) => toNewKey(await client.request<MadeKey>('POST', '/keys', { body: await toBody(client, spec) })),
+    editKey: async (reference, change) => edit(reference, await toEdit(client, change)),
+    setKeyEnabled: (reference, isEnabled) => edit(reference, { disabled: !isEnabled }),
+    rotateKey: async (reference, graceMs) => {
+      const { id, rev } = await find(client, reference);
+      return toNewKey(await client.request<MadeKey>('POST', `/keys/${id}/rotate`, { body: { grace_s: Math.ceil(graceMs / 1000) }, ifMatch: rev }));
+    },
+    finishRotation: async (reference) => {
+      const { id, rev } = await find(client, reference);
+      return toApiKey(await client.request<ChangedKey>('POST', `/keys/${id}/rotate/finish`, { ifMatch: rev }));
+    },
+    deleteKey: async (reference) => {
+      const key = await find(client, reference);
+      return toApiKey(await client.request<ChangedKey | undefined>('DELETE', `/keys/${key.id}`, { ifMatch: key.rev }) ?? { ...key, state: 'deleted' });
+    },
+    getKey: async (reference) => toApiKey(await find(client, reference)),
+    findOwner: async (owner) => await ownerReference(client, owner) ?? { type: 'user', id: '' },
+    pageKeys: async (filter, { limit, after }) => {
+      const query = { limit: limit ?? 100, ...defined('after', after), ...(filter.ownerId === undefined || filter.ownerId === '' ? { scope: 'user' } : { scope: 'org', org: filter.ownerId }) };
+      const deployment = filter.boundTo?.[0];
+      if (filter.boundTo !== undefined && filter.boundTo.length > 1) throw new AccessError('invalid_argument', '--deployment: expected once with --url');
+      const bound = deployment === undefined ? {} : { deployment: (await findDeployment(client, deployment)).id };
+      const page = await client.request<{ data: Key[]; next: string | null }>('GET', '/keys', { query: { ...query, ...bound } });
+      const isShown = (key: Key) => filter.search === undefined || key.name.toLowerCase().includes(filter.search.toLowerCase());
+      return { data: page.data.filter(isShown).map(toApiKey), next: page.next };
+    },
+    close: () => Promise.resolve(),
+  };
+}
+
+/** By id, by the public id inside it, or by a name that only one key has, among one's own and those of one's organizations. */
+async function find(client: Client, reference: string): Promise<Key> {
+  if (reference.startsWith('key_')) return client.request<Key>('GET', `/keys/${reference}`);
+  const organizations = await client.all<{ id: string }>('/orgs', {});
+  const lists = await Promise.all([client.all<Key>('/keys', { scope: 'user' }), ...organizations.map(({ id }) => client.all<Key>('/keys', { scope: 'org', org: id }))]);
+  const found = lists.flat().filter((key) => key.state !== 'deleted' && (key.public_id === reference || key.name === reference));
+  if (found.length === 0) throw new AccessError('not_found', `there is no key ${reference}`);
+  if (found.length > 1) throw new AccessError('invalid_argument', `several keys are called ${reference}: give the id of one: ${found.map(({ id }) => id).join(', ')}`);
+  return found[0];
+}
+
+async function toBody(client: Client, spec: KeySpec): Promise<NewKeyBody> {
+  return { name: spec.name, type: spec.type, ...defined('owner', await ownerReference(client, spec.owner)), ...await commonBody(client, spec) };
+}
+
+async function toEdit(client: Client, edit: KeyEdit): Promise<KeyEditBody> {
+  return { ...defined('name', edit.name), ...defined('type', edit.type), ...await commonBody(client, edit) };
+}
+
+async function commonBody(client: Client, { deployments, expiresAt, limits, allowedCidrs, budget }: Partial<KeySpec>): Promise<Pick<KeyEditBody, 'deployments' | 'expires_at' | 'limits' | 'allowed_cidrs' | 'budget'>> {
+  const ids = deployments === undefined ? undefined : await Promise.all(deployments.map(async (name) => (await findDeployment(client, name)).id));
+  return {
+    ...defined('deployments', ids),
+    ...defined('expires_at', expiresAt === undefined ? undefined : expiresAt === null ? null : new Date(expiresAt).toISOString()),
+    ...defined('limits', limits), ...defined('allowed_cidrs', allowedCidrs === undefined || allowedCidrs === null ? allowedCidrs : [...allowedCidrs]), ...defined('budget', budget),
+  };
+}
+
+/** Undefined: the caller. */
+function ownerReference(client: Client, owner: OwnerName): Promise<OwnerReference | undefined> {
+  if (owner === DEFAULT_OWNER || (owner.type === 'user' && owner.name === 'me')) return Promise.resolve(undefined);
+  if (owner.type === 'user') throw new AccessError('invalid_argument', '--owner: expected org:SLUG with --url; keys of your own need no --owner');
+  return findOwner(client, `org:${owner.name}`);
+}
+
+function toNewKey(made: MadeKey): NewKey {
+  return { key: toApiKey(made), secret: made.secret ?? '', secretVersion: 0 };
+}
+
+function toApiKey(key: Key): ApiKey {
+  return {
+    id: key.id, publicId: key.public_id, owner: key.owner, name: key.name, type: key.type, deployments: key.deployments, display: key.display, state: key.state,
+    expiresAt: time(key.expires_at), rotatingUntil: time(key.rotating_until), limits: key.limits, allowedCidrs: key.allowed_cidrs,
+    budget: key.budget === null ? null : { tokens: key.budget.tokens, period: key.budget.period, used: key.budget.used, resetsAt: time(key.budget.resets_at) },
+    createdBy: key.created_by, createdAt: Date.parse(key.created_at), updatedAt: Date.parse(key.updated_at), lastUsedAt: time(key.last_used_at), lastUsedIp: key.last_used_ip, rev: key.rev,
+  };
+}
+
+function time(text: string | null): number | null {
+  return text === null ? null : Date.parse(text);
+}

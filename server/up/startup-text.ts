@@ -1,0 +1,58 @@
+import type { Isolation } from '../driver/driver';
+import { packageVersion } from '../version';
+import type { Addresses } from './addresses';
+import type { FirstRun } from './bootstrap';
+
+export interface Start {
+  addresses: Addresses;
+  servingDomain: string | undefined;
+  transport: string;
+  admin: string | undefined;
+  dataDir: string;
+  /** As `describeLocation` says it. */
+  database: string;
+  driver: string;
+  isolation: Isolation;
+  /** Of replicas that an earlier service left running. */
+  numAdopted: number;
+  firstRun: FirstRun;
+}
+
+/** What a start prints: where everything is, what keeps deployments apart, and what to do next. */
+export function startupText({ addresses, servingDomain, transport, admin, dataDir, database, driver, isolation, numAdopted, firstRun }: Start): string {
+  return [
+    `Capstan ${packageVersion()} runs deployments: console and management interface ${addresses.console}, deployments ${addresses.serving}${servingDomain === undefined ? '' : ` and *.${servingDomain}`} (${transport})`,
+    `Data: ${dataDir}, database ${database}`,
+    `Isolation: ${driver} ${isolation.level}: ${isolation.reason}`,
+    ...(numAdopted === 0 ? [] : [`${numAdopted} ${numAdopted === 1 ? 'replica runs' : 'replicas run'} on from before`]),
+    ...(admin === undefined ? [] : [`Health and metrics without a token: ${admin}`]),
+    ...firstRunLines(firstRun, addresses),
+    ...tryLines(firstRun, dataDir, addresses),
+    '',
+  ].join('\n');
+}
+
+function firstRunLines(firstRun: FirstRun, addresses: Addresses): string[] {
+  if (firstRun.type === 'made') return [`The administrator ${firstRun.email} was made.`];
+  if (firstRun.type === 'done') return [];
+  return ['', 'There is no administrator yet. Whoever opens this link becomes it; it works once, for a day:', '', `  ${bootstrapLink(addresses, firstRun.token)}`, ''];
+}
+
+/** NOTE: behind the #, which no browser sends and no proxy logs. */
+export function bootstrapLink(addresses: Addresses, token: string): string {
+  return `${addresses.console}/bootstrap#${token}`;
+}
+
+function tryLines(firstRun: FirstRun, dataDir: string, { console: url }: Addresses): string[] {
+  if (firstRun.type !== 'made') return firstRun.type === 'link' ? [] : [`Open ${url}, or try: capstan deployments list --help`];
+  return [
+    'Try:',
+    `  export CAPSTAN_URL=${url} CAPSTAN_TOKEN=$(capstan tokens create --data-dir ${quoted(dataDir)} --email ${quoted(firstRun.email)} --name cli)`,
+    '  capstan deploy chat --wait',
+  ];
+}
+
+/** For a shell, where it needs to be. */
+function quoted(text: string): string {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}
