@@ -25,7 +25,7 @@ export interface ApiOptions {
 
 /** Everything below it is ours. */
 export const API_PREFIX = '/api/';
-const BAD_TOKENS_PER_MINUTE = 60;
+const FAILED_ATTEMPTS_PER_MINUTE = 20;
 
 /** The walk of a request to the management interface: route, caller, query, body, handler, and the one place where errors are answered. Knows no sockets. */
 export class Api {
@@ -34,7 +34,7 @@ export class Api {
   readonly #onEnd: ApiOptions['onEnd'];
   readonly #headers: Readonly<Record<string, string>>;
   readonly #trustedProxies: CidrList | undefined;
-  readonly #badTokens: AttemptLimiter;
+  readonly #attempts: AttemptLimiter;
 
   constructor({ routes, context, onEnd }: ApiOptions) {
     const { trustedProxies } = context.settings;
@@ -43,7 +43,7 @@ export class Api {
     this.#onEnd = onEnd;
     this.#headers = { ...securityHeaders(context.settings), ...API_HEADERS };
     this.#trustedProxies = trustedProxies.length === 0 ? undefined : CidrList.parse('--trusted-proxy', trustedProxies);
-    this.#badTokens = new AttemptLimiter(BAD_TOKENS_PER_MINUTE, context.now);
+    this.#attempts = new AttemptLimiter(FAILED_ATTEMPTS_PER_MINUTE, context.now);
   }
 
   get routes(): readonly ApiRoute[] {
@@ -74,13 +74,13 @@ export class Api {
     const context = this.#context;
     const address = callerAddress(request.remoteAddress, request.headers, this.#trustedProxies);
     // NOTE: before anything else of the request is looked at.
-    const { actor, session } = await authenticate(route, request, address, context, this.#badTokens);
+    const { actor, session } = await authenticate(route, request, address, context, this.#attempts);
     const query = await parseQuery(route.query, request.query);
     const ifMatch = ifMatchOf(request);
     if (route.needsIfMatch === true && header(request, 'if-match') === undefined) throw new ApiProblem('precondition_required', 'If-Match: expected the ETag of the object as you know it');
     const { value: body, text } = await readJson(route, request);
     const call: ApiCall = {
-      context, requestId, hasActor: actor !== undefined, session, address, params, query, body, ifMatch, request, signal: request.signal,
+      context, requestId, hasActor: actor !== undefined, session, address, attempts: this.#attempts, params, query, body, ifMatch, request, signal: request.signal,
       get actor() {
         if (actor === undefined) throw unauthenticated();
         return actor;

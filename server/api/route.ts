@@ -1,6 +1,7 @@
 import type { HttpReply, HttpRequest } from '../http/transport';
 import type { ServiceActor } from '../service/actor';
 import type { Session } from '../service/sessions';
+import type { AttemptLimiter } from './attempt-limiter';
 import type { ApiContext } from './context';
 import type { Static } from './json-schema';
 import type { ProblemCode } from './problem';
@@ -21,6 +22,8 @@ export interface ApiCall<Q = Query, B = unknown> {
   readonly session: (Session & { token: string }) | undefined;
   /** Whose request it is, proxies that are trusted looked through. */
   readonly address: string;
+  /** Counts failed attempts at passwords, links and tokens, by address. */
+  readonly attempts: AttemptLimiter;
   readonly params: Readonly<Record<string, string>>;
   readonly query: Q;
   readonly body: B;
@@ -63,9 +66,14 @@ export interface ApiRoute {
   handle(call: ApiCall): Promise<ApiAnswer>;
 }
 
+/** As a handler gets it: what has a default is there. */
+type QueryOf<Q> = Q extends { properties: infer P; required: readonly (infer R)[] }
+  ? { [K in keyof P as P[K] extends { default: unknown } ? K : K extends R ? K : never]: Static<P[K]> } & { [K in keyof P as P[K] extends { default: unknown } ? never : K extends R ? never : K]?: Static<P[K]> }
+  : Record<never, never>;
+
 /** A route whose handler knows the types of its query and body from their schemas. */
 export function defineRoute<const Q extends Schema = Record<never, never>, const B extends Schema = Record<never, never>>(
-  route: Omit<ApiRoute, 'query' | 'body' | 'handle'> & { readonly query?: Q; readonly body?: B; handle(call: ApiCall<Static<Q>, Static<B>>): Promise<ApiAnswer> },
+  route: Omit<ApiRoute, 'query' | 'body' | 'handle'> & { readonly query?: Q; readonly body?: B; handle(call: ApiCall<QueryOf<Q>, Static<B>>): Promise<ApiAnswer> },
 ): ApiRoute {
-  return route as ApiRoute;
+  return route;
 }

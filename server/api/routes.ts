@@ -1,8 +1,22 @@
+import * as audit from './audit';
+import * as auth from './auth';
+import * as invitations from './invitations';
+import * as keyInspection from './key-inspection';
+import * as keys from './keys';
+import * as me from './me';
+import * as members from './members';
 import { openApiRoute } from './openapi';
+import * as orgs from './orgs';
+import * as propagation from './propagation';
 import type { ApiRoute } from './route';
+import * as sessions from './sessions';
+import * as tokens from './tokens';
 
-/** Every resource of the management interface, by its module. */
+const RESOURCES: readonly { readonly ROUTES: readonly ApiRoute[] }[] = [auth, me, sessions, tokens, orgs, members, invitations, keys, keyInspection, propagation, audit];
+
+/** Every route of the management interface, by its modules. */
 export function apiRoutes(): readonly ApiRoute[] {
-  const routes: ApiRoute[] = [openApiRoute(() => routes)];
+  const routes: ApiRoute[] = RESOURCES.flatMap((resource) => resource.ROUTES);
+  routes.push(openApiRoute(() => routes));
   return routes;
 }
