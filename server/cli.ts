@@ -3,6 +3,7 @@ import { redactKeys } from './access/key-format';
 import { addBenchCommand } from './bench/cli';
 import { UsageError } from './flag-values';
 import { addServeCommand, normalize } from './serve-command';
+import { addUpCommand } from './up/command';
 import { packageVersion } from './version';
 
 /** Runs one command; resolves with the exit code, or undefined while a server goes on. Errors are written, never thrown. */
@@ -13,6 +14,7 @@ export async function run(args: readonly string[]): Promise<number | undefined> 
     .configureOutput({ outputError: (text, write) => write(redactKeys(text)) });
   program.version(packageVersion(), '-v, --version', 'print the version');
   addServeCommand(program, (code) => { exitCode = code; });
+  addUpCommand(program, (code) => { exitCode = code; });
   if (args[0] !== 'serve') {
     // Here, as a server without keys needs no database library.
     const [{ addKeysCommand }, { addServiceCommands }, { openRemoteKeys }] = await Promise.all([import('./access/cli.js'), import('./commands/index.js'), import('./commands/remote-keys.js')]);
