@@ -65,7 +65,8 @@ export class Client {
     get: (id: string) => this.request<Deployment>('GET', `/deployments/${id}`),
     create: (body: NewDeployment) => this.request<Deployment>('POST', '/deployments', { body }),
     edit: (id: string, body: DeploymentEdit, ifMatch: number) => this.request<Deployment>('PATCH', `/deployments/${id}`, { body, ifMatch }),
-    remove: (id: string, ifMatch: number) => this.request<unknown>('DELETE', `/deployments/${id}`, { ifMatch }),
+    /** @param confirm Its name. */
+    remove: (id: string, confirm: string) => this.request<unknown>('DELETE', `/deployments/${id}`, { query: { confirm } }),
     command: (id: string, command: 'start' | 'stop' | 'restart' | 'scale-to-zero') => this.request<Deployment>('POST', `/deployments/${id}/${command}`),
     setAccess: (id: string, enabled: boolean, ifMatch: number) => this.request<Changed<Deployment>>('PUT', `/deployments/${id}/access-control`, { body: { enabled }, ifMatch }),
     events: (id: string) => this.all<DeploymentEvent>(`/deployments/${id}/events`, {}),
@@ -90,7 +91,8 @@ export class Client {
     create: (body: NewContainer) => this.request<Container>('POST', '/containers', { body }),
     edit: (id: string, body: ContainerEdit, ifMatch: number) => this.request<Container>('PATCH', `/containers/${id}`, { body, ifMatch }),
     command: (id: string, command: 'start' | 'stop') => this.request<Container>('POST', `/containers/${id}/${command}`),
-    remove: (id: string, ifMatch: number) => this.request<unknown>('DELETE', `/containers/${id}`, { ifMatch }),
+    /** @param confirm Its name. */
+    remove: (id: string, confirm: string) => this.request<unknown>('DELETE', `/containers/${id}`, { query: { confirm } }),
     preview: (id: string) => this.request<DeployPreview>('GET', `/containers/${id}/deploy-preview`),
     deploy: (id: string, body: NewDeployment) => this.request<Deployment>('POST', `/containers/${id}/deploy`, { body }),
     logs: (id: string, query: RequestOptions['query'] = {}) => this.request<LogPage>('GET', `/containers/${id}/logs`, { query }),

@@ -71,7 +71,7 @@ async function stop({ client, flags, args: [name], io }: Call<object>): Promise<
 async function remove({ client, flags, args: [name], io }: Call<{ yes?: boolean }>): Promise<void> {
   const container = await findContainer(client, name);
   if (flags.yes !== true) throw new UsageError(`this cannot be undone: --yes deletes ${plain(container.name)} (${container.id}, ${container.state}); its data sources stay`);
-  await client.containers.remove(container.id, container.rev);
+  await client.containers.remove(container.id, container.name);
   if (flags.json) return printJson(io, container);
   io.out(`deleted ${plain(container.name)} (${container.id})\n`);
 }

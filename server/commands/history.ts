@@ -3,13 +3,14 @@ import type { AuditEvent, DeploymentEvent } from '../api/objects';
 import { UsageError } from '../flag-values';
 import { renderTable } from '../text-table';
 import { setAccess } from './deployments';
-import { findDeployment } from './find';
+import { findDeployment, findOwner } from './find';
 import type { CommandIo } from './io';
 import { type Call, printJson, remote } from './remote';
 import { defined } from './spec-flags';
 import { plain } from './text';
 
 interface AuditFlags {
+  org?: string;
   actor?: string;
   action?: string;
   target?: string;
@@ -21,8 +22,8 @@ interface AuditFlags {
 export function addHistoryCommands(program: Command, io?: CommandIo): void {
   remote(program, 'access <name> <on|off>', 'let in requests to a deployment with a key alone, or everybody', setAccess, io);
   remote<{ follow?: boolean }>(program, 'events <name>', 'what happened to a deployment', events, io).option('-f, --follow', 'and what happens from now on, until Ctrl-C');
-  remote<AuditFlags>(program, 'audit', 'who changed what, newest first', audit, io)
-    .option('--actor <id>', 'by this one alone').option('--action <name>', 'this alone, as key.created').option('--target <id>', 'of this object alone').option('--from <time>', 'since then').option('-n, --lines <number>', 'so many (default: 50)');
+  remote<AuditFlags>(program, 'audit', 'who changed what, newest first: all of it for administrators, an organization\'s for its admins', audit, io)
+    .option('--org <slug>', 'of this organization')    .option('--actor <id>', 'by this one alone').option('--action <name>', 'this alone, as key.created').option('--target <id>', 'of this object alone').option('--from <time>', 'since then').option('-n, --lines <number>', 'so many (default: 50)');
 }
 
 async function events({ client, flags, args: [name], io }: Call<{ follow?: boolean }>): Promise<void> {
@@ -43,11 +44,12 @@ async function events({ client, flags, args: [name], io }: Call<{ follow?: boole
 async function audit({ client, flags, io }: Call<AuditFlags>): Promise<void> {
   const limit = flags.lines ?? '50';
   if (!/^\d{1,5}$/.test(limit) || Number(limit) < 1) throw new UsageError(`--lines: expected a number of 1 or more, got '${limit}'`);
+  const owner = flags.org === undefined ? undefined : await findOwner(client, `org:${flags.org}`);
   const found: AuditEvent[] = [];
   let after: string | undefined;
   do {
     const page: { data: AuditEvent[]; next: string | null } = await client.request('GET', '/audit', {
-      query: { limit: Math.min(100, Number(limit) - found.length), ...defined('actor', flags.actor), ...defined('action', flags.action), ...defined('target', flags.target), ...defined('from', flags.from), ...defined('after', after) },
+      query: { limit: Math.min(100, Number(limit) - found.length), ...defined('org', owner?.id), ...defined('actor', flags.actor), ...defined('action', flags.action), ...defined('target', flags.target), ...defined('from', flags.from), ...defined('after', after) },
     });
     found.push(...page.data);
     after = page.next ?? undefined;

@@ -53,7 +53,7 @@ async function create({ client, flags, args: [slug], io }: Call<{ name?: string 
 async function remove({ client, flags, args: [slug], io }: Call<{ yes?: boolean }>): Promise<void> {
   const org = await findOrg(client, slug);
   if (flags.yes !== true) throw new UsageError(`this cannot be undone: --yes deletes ${org.slug} (${org.id}) and its keys`);
-  await client.request('DELETE', `/orgs/${org.id}`, { ifMatch: org.rev });
+  await client.request('DELETE', `/orgs/${org.id}`, { query: { confirm: org.slug } });
   if (!flags.json) io.out(`deleted ${org.slug}\n`);
 }
 

@@ -2,6 +2,7 @@ import type { ApiKey, NewKey } from '../access/api-key';
 import type { KeysIo, KeysStore } from '../access/cli';
 import { AccessError } from '../access/errors';
 import type { KeyEdit, KeySpec } from '../access/key-changes';
+import type { KeyFilter } from '../access/key-queries';
 import { DEFAULT_OWNER, type OwnerName } from '../access/owners';
 import type { Client } from '../api/client';
 import type { ChangedKey, Key, KeyEdit as KeyEditBody, MadeKey, NewKey as NewKeyBody, OwnerReference } from '../api/objects';
@@ -30,18 +31,14 @@ export function openRemoteKeys(flags: { url?: string; token?: string }, io: Keys
     },
     deleteKey: async (reference) => {
       const key = await find(client, reference);
-      return toApiKey(await client.request<ChangedKey | undefined>('DELETE', `/keys/${key.id}`, { ifMatch: key.rev }) ?? { ...key, state: 'deleted' });
+      return toApiKey(await client.request<ChangedKey>('DELETE', `/keys/${key.id}`, { query: { confirm: key.name }, ifMatch: key.rev }));
     },
     getKey: async (reference) => toApiKey(await find(client, reference)),
     findOwner: async (owner) => await ownerReference(client, owner) ?? { type: 'user', id: '' },
-    pageKeys: async (filter, { limit, after }) => {
-      const query = { limit: limit ?? 100, ...defined('after', after), ...(filter.ownerId === undefined || filter.ownerId === '' ? { scope: 'user' } : { scope: 'org', org: filter.ownerId }) };
-      const deployment = filter.boundTo?.[0];
-      if (filter.boundTo !== undefined && filter.boundTo.length > 1) throw new AccessError('invalid_argument', '--deployment: expected once with --url');
-      const bound = deployment === undefined ? {} : { deployment: (await findDeployment(client, deployment)).id };
-      const page = await client.request<{ data: Key[]; next: string | null }>('GET', '/keys', { query: { ...query, ...bound } });
-      const isShown = (key: Key) => filter.search === undefined || key.name.toLowerCase().includes(filter.search.toLowerCase());
-      return { data: page.data.filter(isShown).map(toApiKey), next: page.next };
+    pageKeys: async (filter, { limit = 100, after, sort, descending }) => {
+      const query = { ...await scopeOf(client, filter), limit, ...defined('after', after), ...defined('q', filter.search), ...defined('sort', sort), ...defined('order', descending === true ? 'desc' : undefined), ...defined('include_deleted', filter.includeDeleted) };
+      const { data, next } = await client.request<{ data: Key[]; next: string | null }>('GET', '/keys', { query });
+      return { data: data.map(toApiKey), next };
     },
     close: () => Promise.resolve(),
   };
@@ -58,8 +55,18 @@ async function find(client: Client, reference: string): Promise<Key> {
   return found[0];
 }
 
+/** One's own keys, those of an organization, or those that reach a deployment. */
+async function scopeOf(client: Client, { ownerId = '', boundTo = [] }: KeyFilter): Promise<{ scope: string; org?: string; deployment?: string }> {
+  if (boundTo.length > 1) throw new AccessError('invalid_argument', '--deployment: expected once with --url');
+  if (boundTo.length === 1) return { scope: 'deployment', deployment: (await findDeployment(client, boundTo[0])).id };
+  return ownerId === '' ? { scope: 'user' } : { scope: 'org', org: ownerId };
+}
+
+/** A key for deployments belongs to whoever owns them, unless somebody is named. */
 async function toBody(client: Client, spec: KeySpec): Promise<NewKeyBody> {
-  return { name: spec.name, type: spec.type, ...defined('owner', await ownerReference(client, spec.owner)), ...await commonBody(client, spec) };
+  const [first] = spec.deployments ?? [];
+  const owner = first !== undefined && spec.owner === DEFAULT_OWNER ? (await findDeployment(client, first)).owner : await ownerReference(client, spec.owner);
+  return { name: spec.name, type: spec.type, ...defined('owner', owner === undefined ? undefined : { type: owner.type, id: owner.id }), ...await commonBody(client, spec) };
 }
 
 async function toEdit(client: Client, edit: KeyEdit): Promise<KeyEditBody> {

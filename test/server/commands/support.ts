@@ -1,0 +1,73 @@
+/** Commands against the management interface in this process, over a real socket. */
+import { Command, CommanderError } from 'commander';
+import { Access } from '../../../server/access';
+import { addKeysCommand } from '../../../server/access/cli';
+import { Api } from '../../../server/api/api';
+import { Client } from '../../../server/api/client';
+import { apiRoutes } from '../../../server/api/routes';
+import { addServiceCommands } from '../../../server/commands';
+import { openRemoteKeys } from '../../../server/commands/remote-keys';
+import { createTransport } from '../../../server/http/create-transport';
+import { createLog } from '../../../server/log';
+import { loadSecretKey } from '../../../server/service/secret-box';
+import { openServiceStore, type ServiceStore } from '../../../server/service/store';
+import { openDataDir } from '../../../server/up/data-dir';
+import { makeFolder, removeFolders } from '../access/support';
+
+export interface Ran {
+  code: number;
+  out: string;
+  err: string;
+}
+
+export interface TestService {
+  url: string;
+  dataDir: string;
+  store: ServiceStore;
+  client: Client;
+  token: string;
+  /** One command line; `env` beside CAPSTAN_URL and CAPSTAN_TOKEN. */
+  run: (line: readonly string[], env?: NodeJS.ProcessEnv) => Promise<Ran>;
+  close: () => Promise<void>;
+}
+
+export const ADMIN = { email: 'ada@example.com', name: 'Ada', password: 'correct horse battery' };
+
+export async function startService(): Promise<TestService> {
+  const { root } = openDataDir(makeFolder());
+  const log = createLog('silent');
+  const store = await openServiceStore({ location: { kind: 'file', file: `${root}/capstan.db` }, secretKey: loadSecretKey(root) });
+  const access = await Access.open({ store, log });
+  const { userId } = (await store.ensureFirstAdmin(ADMIN))!;
+  const { token } = await store.createToken({ userId, isAdmin: true, via: 'session', canWrite: true, ip: null, userAgent: null }, { name: 'test', rights: 'write' });
+  const api = new Api({ routes: apiRoutes(), context: { store, access, log, now: Date.now, settings: { isSecure: false, ownOrigins: [], trustedProxies: [] } } });
+  const transport = await createTransport('node', { handler: (request, reply) => api.handle(request, reply), maxBodyBytes: 1 << 20, bodyTimeoutMs: 5_000 });
+  const url = `http://127.0.0.1:${await transport.listen('127.0.0.1', 0)}`;
+  return {
+    url, dataDir: root, store, token, client: new Client({ url, token }),
+    run: (line, env = {}) => runCommand(line, { CAPSTAN_URL: url, CAPSTAN_TOKEN: token, ...env }),
+    close: async () => {
+      await transport.close();
+      await access.close();
+      await store.close();
+      removeFolders();
+    },
+  };
+}
+
+/** As `server/cli.ts` runs it, with what it writes. */
+export async function runCommand(line: readonly string[], env: NodeJS.ProcessEnv): Promise<Ran> {
+  const ran: Ran = { code: 0, out: '', err: '' };
+  const io = { env, now: Date.now, out: (text: string) => { ran.out += text; }, err: (text: string) => { ran.err += text; } };
+  const program = new Command('capstan').exitOverride().configureOutput({ writeOut: io.out, writeErr: io.err, outputError: io.err });
+  addServiceCommands(program, io);
+  addKeysCommand(program, io, openRemoteKeys);
+  try {
+    await program.parseAsync([...line], { from: 'user' });
+  } catch (error) {
+    const { message, name, code } = error as Error & { code?: string };
+    ran.code = error instanceof CommanderError ? (error.exitCode === 0 ? 0 : 2) : name === 'Error' && code === undefined ? 2 : code === 'invalid_argument' ? 2 : 1;
+    if (!(error instanceof CommanderError)) ran.err += message;
+  }
+  return ran;
+}
