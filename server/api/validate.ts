@@ -10,7 +10,6 @@ interface Violation {
   params: { requiredProperties?: string[] };
 }
 
-const MAX_ERRORS = 20;
 const MAX_SHOWN = 60;
 /** Said of the whole while its part is reported too. */
 const OF_THE_WHOLE = new Set(['additionalProperties', 'propertyNames', 'anyOf']);
@@ -20,7 +19,9 @@ export async function checkValue(schema: Schema, value: unknown, pointerOf: (pat
   const { Check, Errors } = await import('typebox/schema');
   if (Check(schema as object, value)) return;
   const [, violations] = Errors(schema as object, value) as unknown as [boolean, Violation[]];
-  const errors = toErrors(violations, schema, value).slice(0, MAX_ERRORS).map(({ pointer, message }) => ({ pointer: pointerOf(pointer), message }));
+  const found = toErrors(violations, schema, value);
+  // The checker stops after a few, and these may all be about parts of a choice.
+  const errors = (found.length > 0 ? found : [{ pointer: '', message: expected(schema, value, '') }]).map(({ pointer, message }) => ({ pointer: pointerOf(pointer), message }));
   throw new ApiProblem('invalid_request', `${errors[0].pointer || 'the body'}: ${errors[0].message}`, { errors });
 }
 
