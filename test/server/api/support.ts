@@ -31,16 +31,18 @@ export class Service {
   readonly context: ApiContext;
   readonly clock: ReturnType<typeof fakeClock>;
   readonly logged: string[];
+  readonly location: DatabaseLocation;
   /** Every answer so far. */
   readonly replies: Reply[] = [];
 
-  private constructor(store: ServiceStore, access: Access, api: Api, context: ApiContext, clock: ReturnType<typeof fakeClock>, logged: string[]) {
+  private constructor(store: ServiceStore, access: Access, api: Api, context: ApiContext, clock: ReturnType<typeof fakeClock>, logged: string[], location: DatabaseLocation) {
     this.store = store;
     this.access = access;
     this.api = api;
     this.context = context;
     this.clock = clock;
     this.logged = logged;
+    this.location = location;
   }
 
   static async open(settings: Partial<ApiSettings> = {}, location: DatabaseLocation = { kind: 'file', file: path.join(makeFolder(), 'capstan.db') }, routes: readonly ApiRoute[] = apiRoutes()): Promise<Service> {
@@ -51,7 +53,7 @@ export class Service {
     const store = await openServiceStore({ location, secretKey: randomBytes(32) }, clock.now);
     const access = await Access.open({ store, now: clock.now });
     const context = { store, access, log, now: clock.now, settings: { isSecure: false, ownOrigins: [], trustedProxies: [], ...settings } } as unknown as ApiContext;
-    return new Service(store, access, new Api({ routes, context }), context, clock, logged);
+    return new Service(store, access, new Api({ routes, context }), context, clock, logged, location);
   }
 
   async close(): Promise<void> {
