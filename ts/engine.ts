@@ -193,7 +193,8 @@ export class Engine {
 
   #thinkingMarkers(): Promise<Pick<NativeThinkingBudget, 'openIds' | 'closeIds'>> {
     const { tokenizer } = this.#model;
-    this.#thinkIds ??= Promise.all([tokenizer.encode(THINK_OPEN, false), tokenizer.encode(THINK_CLOSE, false)]).then(([openIds, closeIds]) => ({ openIds, closeIds }));
+    this.#thinkIds ??= Promise.all([tokenizer.encode(THINK_OPEN, false), tokenizer.encode(THINK_CLOSE, false)])
+      .then(([openIds, closeIds]) => ({ openIds, closeIds }), (error: unknown) => { this.#thinkIds = undefined; throw error; });
     return this.#thinkIds;
   }
 

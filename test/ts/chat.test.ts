@@ -1,6 +1,7 @@
 /** What chat options make of a request, and how its answer is read. */
 import { type ChatEvent, type ChatOptions, Engine, type EngineOptions, type Generation, type GenerationResult, type Tool } from '../../ts';
 import type { NativeRequest } from '../../ts/addon-types';
+import { Tokenizer } from '../../ts/text/tokenizer';
 import { fake, type FakeGrammar } from '../fakes/fake-addon';
 import { tinyModel, tinyTokenizer } from '../fakes/tiny-model';
 
@@ -210,6 +211,18 @@ describe('reasoning', () => {
     await ask({ thinkingBudget: 7 });
     expect(lastRequest().sampling.thinkingBudget).toBeNull();
     await expect(ask({ thinkingBudget: -1 }, thinker)).rejects.toMatchObject({ param: 'thinkingBudget' });
+  });
+
+  test('markers that could not be tokenized are tried again', async () => {
+    const fresh = await load(tinyModel({ 'chat_template.jinja': THINKING_TEMPLATE }));
+    const { encode } = Tokenizer.prototype;
+    const failing = jest.spyOn(Tokenizer.prototype, 'encode').mockImplementation(function (this: Tokenizer, text, addSpecialTokens) {
+      return text === '</think>' ? Promise.reject(new Error('no memory')) : encode.call(this, text, addSpecialTokens);
+    });
+    await expect(ask({ thinkingBudget: 7 }, fresh)).rejects.toThrow('no memory');
+    failing.mockRestore();
+    await ask({ thinkingBudget: 7 }, fresh);
+    expect(lastRequest().sampling.thinkingBudget).toMatchObject({ budget: 7 });
   });
 
   test('structured output begins after the thought', async () => {
