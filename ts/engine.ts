@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { loadAddon } from './addon';
 import type { NativeEngine, NativeEngineInfo, NativeEvent, NativeGrammar, NativeRequest, NativeStats, NativeThinkingBudget } from './addon-types';
 import { tokenizeBadWords } from './bad-words';
-import { checkObject, checkString, checkTokenIds } from './checks';
+import { checkBoolean, checkObject, checkString, checkTokenIds } from './checks';
 import { CapstanError } from './errors';
 import type { ChatEvent } from './events';
 import { Generation } from './generation';
@@ -26,6 +26,12 @@ export interface CallContext {
   cacheSalt?: string;
   /** The id of the result; default: a random one. */
   requestId?: string;
+}
+
+/** Sampling parameters, and how a text becomes tokens. */
+export interface GenerateOptions extends SamplingParams {
+  /** Run the tokenizer's post-processor (BOS and the like) over a text; default true. */
+  addSpecialTokens?: boolean;
 }
 
 /** What an engine resolved its options to, and what it loaded. */
@@ -104,11 +110,13 @@ export class Engine {
   }
 
   /** Completes a text (special tokens such as BOS are added) or token ids (taken as they are). */
-  generate(prompt: string | readonly number[] | Int32Array, sampling: SamplingParams = {}, context: CallContext = {}): Generation {
+  generate(prompt: string | readonly number[] | Int32Array, options: GenerateOptions = {}, context: CallContext = {}): Generation {
     return this.#start(context, (place) => {
-      const { structuredOutput } = checkObject('sampling', sampling) as SamplingParams;
+      const { addSpecialTokens = true, ...sampling } = checkObject('sampling', options) as GenerateOptions;
+      const { structuredOutput } = sampling;
+      checkBoolean('addSpecialTokens', addSpecialTokens);
       const plan = structuredOutput === undefined ? undefined : planStructuredOutput(structuredOutput);
-      const ids = typeof prompt === 'string' ? this.#encode(prompt, true, place) : checkTokenIds('prompt', prompt, this.info.vocabSize);
+      const ids = typeof prompt === 'string' ? this.#encode(prompt, addSpecialTokens, place) : checkTokenIds('prompt', prompt, this.info.vocabSize);
       const call = { sampling, reading: {}, plan, thinkingBudget: undefined };
       if (ids instanceof Promise || plan !== undefined || sampling.badWords !== undefined) return this.#complete(call, ids);
       return { ...call, promptTokenIds: ids, grammar: null, badWords: [], thinkingBudget: null };
@@ -147,14 +155,29 @@ export class Engine {
     return (await prepareChat(this.#model, messages, options)).prompt;
   }
 
-  /** @param options `addSpecialTokens`: run the tokenizer's post-processor (BOS and the like); default true, as {@link Engine.generate} does. */
+  /**
+   * Meanwhile it takes the room of a call that waits.
+   * @param options `addSpecialTokens`: run the tokenizer's post-processor (BOS and the like); default true, as {@link Engine.generate} does.
+   * @throws CapstanError `queue_full`.
+   */
   async tokenize(text: string, options: { addSpecialTokens?: boolean } = {}): Promise<Int32Array> {
-    return this.#model.tokenizer.encode(checkString('text', text), options.addSpecialTokens ?? true);
+    checkString('text', text);
+    const place = this.#waitingRoom.enter();
+    try {
+      return await this.#encode(text, options.addSpecialTokens ?? true, place);
+    } finally {
+      place.leave();
+    }
   }
 
   /** @param options `skipSpecialTokens`: leave special tokens out; default true. */
   detokenize(tokenIds: readonly number[] | Int32Array, options: { skipSpecialTokens?: boolean } = {}): string {
     return this.#model.tokenizer.decode(checkTokenIds('tokenIds', tokenIds, this.info.vocabSize), options.skipSpecialTokens ?? true);
+  }
+
+  /** The same for very many at once: whatever else there is to do has its turn between parts of them. */
+  async detokenizeInTurns(tokenIds: readonly number[] | Int32Array, options: { skipSpecialTokens?: boolean } = {}): Promise<string> {
+    return this.#model.tokenizer.decodeInTurns(checkTokenIds('tokenIds', tokenIds, this.info.vocabSize), options.skipSpecialTokens ?? true);
   }
 
   /** The bytes that one token stands for; part of a character, perhaps. Empty for ids that no token has. */

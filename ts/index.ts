@@ -1,6 +1,6 @@
 /** Capstan: native LLM inference for Node.js. */
 export { type ChatOptions, type ToolChoice } from './chat';
-export { type CallContext, Engine, type EngineInfo, type EngineStats } from './engine';
+export { type CallContext, Engine, type EngineInfo, type EngineStats, type GenerateOptions } from './engine';
 export { CapstanError, type CapstanErrorCode, type CapstanErrorDetails, ERROR_CODES } from './errors';
 export {
   type ChatEvent, type Choice, type DeltaEvent, type FinishEvent, type FinishReason, type GenerateEvent, type GenerationResult, type ReasoningEvent,

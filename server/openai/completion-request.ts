@@ -1,4 +1,4 @@
-import type { SamplingParams } from '../../ts';
+import type { GenerateOptions } from '../../ts';
 import { ApiError } from '../errors';
 import type { ServerSettings } from '../settings';
 import type { JsonText } from './json-text';
@@ -17,8 +17,7 @@ export type Prompt = string | number[];
 export interface CompletionCall {
   model: string | undefined;
   prompts: Prompt[];
-  addSpecialTokens: boolean;
-  sampling: SamplingParams;
+  sampling: GenerateOptions;
   isStream: boolean;
   usage: StreamUsage;
   /** The prompt comes before its completion. */
@@ -56,9 +55,9 @@ export async function parseCompletionRequest({ value, seed }: JsonText, settings
   return {
     model: request.model === '' ? undefined : request.model,
     prompts,
-    addSpecialTokens: request.add_special_tokens !== false,
     sampling: {
       ...toSamplingParams(request, seed),
+      addSpecialTokens: request.add_special_tokens !== false,
       maxTokens,
       ...(numLogprobs === undefined ? {} : { logprobs: numLogprobs }),
       ...(numOfPrompt < 0 ? {} : { promptLogprobs: numOfPrompt }),

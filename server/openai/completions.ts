@@ -28,7 +28,7 @@ export async function completions(context: OpenAiContext, request: HttpRequest, 
   const generations: Generation[] = [];
   try {
     engine.checkRoom();
-    for (const prompt of call.prompts) generations.push(await start(context, call, prompt, head.id));
+    for (const prompt of call.prompts) generations.push(start(context, call, prompt, head.id));
     const running = await Promise.all(generations.map((generation, i) => submitted(context, call, call.prompts[i], generation)));
     for (const { prompt } of running) count.prompt += prompt.tokenIds.length;
     if (call.isStream) return await stream(context, request, reply, { call, head, style, running, count, requestId });
@@ -44,10 +44,8 @@ export async function completions(context: OpenAiContext, request: HttpRequest, 
   }
 }
 
-/** Texts without special tokens are tokenized here; the engine adds them by itself. */
-async function start({ engine, identity, signal }: OpenAiContext, { sampling, addSpecialTokens, cacheSalt }: CompletionCall, prompt: Prompt, requestId: string): Promise<Generation> {
-  const input = typeof prompt === 'string' && !addSpecialTokens ? await engine.tokenize(prompt, { addSpecialTokens }) : prompt;
-  return engine.generate(input, sampling, { signal, requestId, cacheSalt: cacheSaltOf(identity, cacheSalt) });
+function start({ engine, identity, signal }: OpenAiContext, { sampling, cacheSalt }: CompletionCall, prompt: Prompt, requestId: string): Generation {
+  return engine.generate(prompt, sampling, { signal, requestId, cacheSalt: cacheSaltOf(identity, cacheSalt) });
 }
 
 async function submitted({ engine }: OpenAiContext, { sampling }: CompletionCall, prompt: Prompt, generation: Generation): Promise<Running> {

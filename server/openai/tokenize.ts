@@ -10,6 +10,7 @@ import { CONVERSATION_NULLS } from './nulls';
 import type { ConversationFields, DetokenizeRequest, TokenizeRequest } from './requests';
 import { CLIENT_NAMES } from './sampling-request';
 import { DETOKENIZE_REQUEST, TOKENIZE_REQUEST } from './schema';
+import { mapInTurns } from './turns';
 import { refuseUnsupported, TOKENIZE_UNSUPPORTED } from './unsupported';
 import { validate } from './validate';
 
@@ -30,8 +31,8 @@ export async function tokenize({ engine, model, settings }: OpenAiContext, reque
     sendJson(reply, {
       count: tokenIds.length,
       max_model_len: engine.info.maxModelLen,
-      tokens: [...tokenIds],
-      token_strs: body.return_token_strs === true ? Array.from(tokenIds, (tokenId) => words.text(tokenId)) : null,
+      tokens: Array.from(tokenIds),
+      token_strs: body.return_token_strs === true ? await mapInTurns(tokenIds, (tokenId) => words.text(tokenId)) : null,
     });
   } catch (error) {
     throw inClientsWords(error, CLIENT_NAMES);
@@ -49,7 +50,7 @@ export async function detokenize({ engine, model }: OpenAiContext, request: Http
   const { model: name, tokens } = await validate<DetokenizeRequest>(DETOKENIZE_REQUEST, value);
   model.answerName(name === '' ? undefined : name);
   try {
-    sendJson(reply, { prompt: engine.detokenize(tokens, { skipSpecialTokens: false }) });
+    sendJson(reply, { prompt: await engine.detokenizeInTurns(tokens, { skipSpecialTokens: false }) });
   } catch (error) {
     throw inClientsWords(error, { token_ids: 'tokens' });
   }

@@ -39,7 +39,7 @@ export const OPERATIONS: Readonly<Record<string, Operation>> = {
     answer: 'Completion', event: 'CompletionChunk', errors: GENERATION_ERRORS,
     examples: { text: { prompt: 'Once upon a time', max_tokens: 8 }, scoring: { prompt: 'One two three', max_tokens: 0, echo: true, logprobs: 1 } },
   },
-  'POST /tokenize': { answer: 'Tokens', errors: [...FIELD_ERRORS, ...MODEL_ERRORS], examples: { text: { prompt: 'One two three' }, conversation: { messages: QUESTION } } },
+  'POST /tokenize': { answer: 'Tokens', errors: [...FIELD_ERRORS, ...MODEL_ERRORS, 'queue_full'], examples: { text: { prompt: 'One two three' }, conversation: { messages: QUESTION } } },
   'POST /detokenize': { answer: 'Text', errors: [...FIELD_ERRORS, ...MODEL_ERRORS], examples: { tokens: { tokens: [72, 101, 108] } } },
   'GET /v1/models': { answer: 'ModelList', errors: MODEL_ERRORS },
   'GET /v1/models/{model}': { answer: 'Model', errors: [...MODEL_ERRORS, 'model_not_found'] },

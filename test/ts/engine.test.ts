@@ -170,6 +170,7 @@ describe('generate', () => {
     ['bad words that are none', 'x', { badWords: 'a' }, { code: 'invalid_argument', param: 'badWords' }],
     ['a blank bad word', 'x', { badWords: ['a', ' '] }, { code: 'invalid_argument', param: 'badWords[1]' }],
     ['a switch that is none', 'x', { spacesBetweenSpecialTokens: 1 }, { code: 'invalid_argument', param: 'spacesBetweenSpecialTokens' }],
+    ['a wish for special tokens that is none', 'x', { addSpecialTokens: 1 }, { code: 'invalid_argument', param: 'addSpecialTokens' }],
   ])('refuses %s', async (_name, prompt, sampling, expected) => {
     const engine = await loadEngine();
     const generation = engine.generate(prompt as string, sampling as SamplingParams);
@@ -193,6 +194,16 @@ describe('generate', () => {
     expect(() => engine.checkRoom()).toThrow(expect.objectContaining({ code: 'queue_full' }) as Error);
     await expect(engine.generate('c').result()).rejects.toMatchObject({ code: 'queue_full', message: 'The queue is full: 2 of at most 2 sequences wait' });
     await Promise.all(calls.map((call) => call.result()));
+    expect(() => engine.checkRoom()).not.toThrow();
+  });
+
+  test('so do texts that are tokenized for themselves', async () => {
+    const engine = await loadEngine({ maxQueuedRequests: 1 });
+    const first = engine.tokenize('abc');
+    await expect(engine.tokenize('abc')).rejects.toMatchObject({ code: 'queue_full' });
+    await expect(engine.generate('x').result()).rejects.toMatchObject({ code: 'queue_full' });
+    expect([...await first]).toEqual([97, 98, 99]);
+    await expect(engine.tokenize(7 as never)).rejects.toMatchObject({ code: 'invalid_argument' });
     expect(() => engine.checkRoom()).not.toThrow();
   });
 

@@ -189,9 +189,13 @@ test('fields reach the engine, those of chats too', async () => {
 });
 
 test('add_special_tokens false leaves out what the tokenizer would add', async () => {
+  const generate = jest.spyOn(engine, 'generate');
   const tokenize = jest.spyOn(engine, 'tokenize');
   await send({ add_special_tokens: false });
-  expect(tokenize).toHaveBeenCalledWith('hello', { addSpecialTokens: false });
+  expect(generate).toHaveBeenCalledWith('hello', expect.objectContaining({ addSpecialTokens: false }), expect.anything());
+  // The engine's own tokenizing waits in its queue.
+  expect(tokenize).not.toHaveBeenCalled();
+  generate.mockRestore();
   tokenize.mockRestore();
 });
 

@@ -76,6 +76,43 @@ describe('/detokenize', () => {
   });
 });
 
+describe('much at once', () => {
+  /** How often others had their turn while something was done. */
+  async function turnsDuring(work: Promise<unknown>): Promise<number> {
+    let turns = 0;
+    let isDone = false;
+    const stop = () => { isDone = true; };
+    work.then(stop, stop);
+    while (!isDone) {
+      await new Promise((resolve) => { setImmediate(resolve); });
+      turns++;
+    }
+    return turns;
+  }
+
+  test('the text of a million tokens is made in parts, none of which cuts a character', async () => {
+    const smile = [...Buffer.from('😀')];
+    const tokens = Array.from({ length: 1_000_000 }, (_, i) => smile[(i + 1) % 4]).slice(3);
+    const answer = post(app, '/detokenize', { tokens });
+    expect(await turnsDuring(answer)).toBeGreaterThan(20);
+    expect((await answer).json.prompt).toBe('😀'.repeat(249_999) + '\ufffd');
+  });
+
+  test('so are the texts of the tokens of a long text', async () => {
+    const answer = post(app, '/tokenize', { prompt: 'ab'.repeat(100_000), return_token_strs: true });
+    expect(await turnsDuring(answer)).toBeGreaterThan(20);
+    const { count, token_strs: texts } = (await answer).json as { count: number; token_strs: string[] };
+    expect([count, texts.length, texts.slice(-2)]).toEqual([200_001, 200_001, ['a', 'b']]);
+  });
+
+  test('tokenizing waits for room as generating does', async () => {
+    const narrow = await loadEngine({}, { maxQueuedRequests: 1 });
+    const answers = await Promise.all([1, 2, 3].map(() => post(makeApp(narrow), '/tokenize', { prompt: 'a'.repeat(50_000) })));
+    expect(answers.map(({ status }) => status).sort()).toEqual([200, 429, 429]);
+    await narrow.close();
+  });
+});
+
 describe('routes', () => {
   const known = OPENAI_ROUTES.filter(({ isNotImplemented }) => isNotImplemented);
 
