@@ -118,7 +118,7 @@ export class Engine {
       const plan = structuredOutput === undefined ? undefined : planStructuredOutput(structuredOutput);
       const ids = typeof prompt === 'string' ? this.#encode(prompt, addSpecialTokens, place) : checkTokenIds('prompt', prompt, this.info.vocabSize);
       const call = { sampling, reading: {}, plan, thinkingBudget: undefined };
-      if (ids instanceof Promise || plan !== undefined || sampling.badWords !== undefined) return this.#complete(call, ids);
+      if (ids instanceof Promise || plan !== undefined || sampling.badWords !== undefined) return this.#complete(call, ids, place);
       return { ...call, promptTokenIds: ids, grammar: null, badWords: [], thinkingBudget: null };
     });
   }
@@ -127,7 +127,7 @@ export class Engine {
   chat(messages: readonly ChatMessage[], options: ChatOptions = {}, context: CallContext = {}): Generation<ChatEvent> {
     return this.#start<ChatEvent>(context, async (place) => {
       const { prompt, addSpecialTokens, ...call } = await prepareChat(this.#model, messages, options);
-      return this.#complete(call, this.#encode(prompt, addSpecialTokens, place));
+      return this.#complete(call, this.#encode(prompt, addSpecialTokens, place), place);
     });
   }
 
@@ -203,11 +203,11 @@ export class Engine {
   }
 
   /** What a call needs beside its prompt is made at the same time. */
-  async #complete({ plan, thinkingBudget, ...call }: UnfinishedCall, prompt: Int32Array | Promise<Int32Array>): Promise<PreparedCall> {
+  async #complete({ plan, thinkingBudget, ...call }: UnfinishedCall, prompt: Int32Array | Promise<Int32Array>, place: Place): Promise<PreparedCall> {
     const { badWords } = call.sampling;
     const [promptTokenIds, grammar, badWordIds, markers] = await Promise.all([
       prompt,
-      plan === undefined ? null : this.#grammars.get(plan),
+      plan === undefined ? null : this.#grammars.get(plan, place.signal),
       badWords === undefined ? [] : tokenizeBadWords(this.#model.tokenizer, badWords, this.info.vocabSize),
       thinkingBudget === undefined ? null : this.#thinkingMarkers(),
     ]);

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { NativeGrammar, NativeGrammarSource } from './addon-types';
 import { CapstanError } from './errors';
+import { abortedError, JobLine } from './job-line';
 import { type GrammarExpr, rule, sequence } from './text/grammar';
 
 /** Rules can be put together here; GBNF is read natively. */
@@ -41,38 +42,65 @@ const MAX_BYTES = 128 << 20;
 /** Also of those whose compilation is under way. */
 const MAX_GRAMMARS = 1024;
 
+/** Compilations at once: a hostile grammar takes a second of a thread, and files and texts need some of the same four. */
+const MAX_COMPILING = 2;
+/** Grammars that wait for one. */
+const MAX_WAITING = 64;
+
 interface Limits {
   maxBytes: number;
   maxGrammars: number;
+  maxCompiling: number;
+  maxWaiting: number;
 }
 
 interface Entry {
   grammar: Promise<NativeGrammar>;
+  /** Those who wait for it. */
+  numCallers: number;
+  /** Aborted when nobody waits for it any more. */
+  unwanted: AbortController;
+  /** Its compilation is under way, or over. */
+  hasBegun: boolean;
   /** 0 until it is compiled. */
   sizeBytes: number;
 }
 
-/** Compiled grammars, the most recently used ones kept. Callers that ask for the same one at once share its compilation; failures are not kept. */
+/** Compiled grammars, the most recently used ones kept. Callers that ask for the same one at once share its compilation; failures are not kept. What all callers have left is not compiled. */
 export class GrammarCache {
   readonly #compile: (source: NativeGrammarSource) => Promise<NativeGrammar>;
   readonly #limits: Limits;
+  readonly #line: JobLine;
   /** By digest of the key, the least recently used first. */
   readonly #entries = new Map<string, Entry>();
   #sizeBytes = 0;
 
   constructor(compile: (source: NativeGrammarSource) => Promise<NativeGrammar>, limits: Partial<Limits> = {}) {
     this.#compile = compile;
-    this.#limits = { maxBytes: MAX_BYTES, maxGrammars: MAX_GRAMMARS, ...limits };
+    this.#limits = { maxBytes: MAX_BYTES, maxGrammars: MAX_GRAMMARS, maxCompiling: MAX_COMPILING, maxWaiting: MAX_WAITING, ...limits };
+    this.#line = new JobLine({ maxRunning: this.#limits.maxCompiling, maxWaiting: this.#limits.maxWaiting });
   }
 
-  /** @throws CapstanError `invalid_argument` with the plan's `param`, saying what in the source is wrong and where. */
-  async get(plan: GrammarPlan): Promise<NativeGrammar> {
+  /**
+   * @param signal The caller's: aborted when it does not wait any more.
+   * @throws CapstanError `invalid_argument` with the plan's `param`, saying what in the source is wrong and where; `queue_full` where too many wait.
+   */
+  async get(plan: GrammarPlan, signal?: AbortSignal): Promise<NativeGrammar> {
+    if (signal?.aborted === true) throw abortedError(signal);
     const digest = createHash('sha256').update(plan.key).digest('base64');
-    const entry = this.#entries.get(digest) ?? { grammar: this.#make(plan), sizeBytes: 0 };
+    const entry = this.#entries.get(digest) ?? this.#enter(plan);
     // Put back at the end.
     const isNew = !this.#entries.delete(digest);
     this.#entries.set(digest, entry);
     if (isNew) this.#forgetOldest();
+    const leave = () => {
+      if (--entry.numCallers > 0 || entry.hasBegun) return;
+      // Whoever comes now begins anew.
+      if (this.#entries.get(digest) === entry) this.#entries.delete(digest);
+      entry.unwanted.abort();
+    };
+    entry.numCallers++;
+    signal?.addEventListener('abort', leave, { once: true });
     try {
       const grammar = await entry.grammar;
       if (isNew) this.#weigh(digest, entry, grammar.sizeBytes);
@@ -80,11 +108,19 @@ export class GrammarCache {
     } catch (error) {
       if (this.#entries.get(digest) === entry) this.#entries.delete(digest);
       throw namingParam(error, plan.param);
+    } finally {
+      signal?.removeEventListener('abort', leave);
     }
   }
 
-  async #make(plan: GrammarPlan): Promise<NativeGrammar> {
-    return this.#compile(plan.source());
+  #enter(plan: GrammarPlan): Entry {
+    const unwanted = new AbortController();
+    const grammar = this.#line.run(async () => {
+      entry.hasBegun = true;
+      return this.#compile(plan.source());
+    }, unwanted.signal);
+    const entry: Entry = { grammar, numCallers: 0, unwanted, hasBegun: false, sizeBytes: 0 };
+    return entry;
   }
 
   /** It may have been forgotten while it was compiled. */
@@ -107,7 +143,7 @@ export class GrammarCache {
 
 function namingParam(cause: unknown, param: string): CapstanError {
   const known = CapstanError.from(cause);
-  if (known.param !== undefined && known.param !== 'schema') return known;
+  if (known.code !== 'invalid_argument' || (known.param !== undefined && known.param !== 'schema')) return known;
   const { code, message, expected, received } = known;
   return new CapstanError(code, message, { param, expected, received, cause });
 }

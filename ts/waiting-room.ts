@@ -17,6 +17,8 @@ export interface Place {
   expect(prompt: string | Int32Array): void;
   /** It is the engine's now, or over. */
   leave(): void;
+  /** Aborted when it leaves. */
+  readonly signal: AbortSignal;
 }
 
 /** Bounds what waits: in the engine's queue, and before it while prompts are rendered and tokenized. */
@@ -43,8 +45,15 @@ export class WaitingRoom {
     this.check();
     let numTokens = 0;
     let isHere = true;
+    // Few have something to stop.
+    let left: AbortController | undefined;
     this.#numCalls++;
     return {
+      get signal() {
+        left ??= new AbortController();
+        if (!isHere) left.abort();
+        return left.signal;
+      },
       expect: (prompt) => {
         if (!isHere) return;
         const counted = typeof prompt === 'string' ? Math.ceil(prompt.length / CHARS_PER_TOKEN) : prompt.length;
@@ -57,6 +66,7 @@ export class WaitingRoom {
         isHere = false;
         this.#numCalls--;
         this.#numTokens -= numTokens;
+        left?.abort();
       },
     };
   }

@@ -1,5 +1,6 @@
 import { Engine } from '../../ts';
 import type { ChatEvent, EngineOptions, GenerateEvent, Generation, SamplingParams } from '../../ts';
+import { GrammarCache } from '../../ts/grammar-cache';
 import { fake } from '../fakes/fake-addon';
 import { tinyModel, tinyTokenizer } from '../fakes/tiny-model';
 
@@ -205,6 +206,19 @@ describe('generate', () => {
     expect([...await first]).toEqual([97, 98, 99]);
     await expect(engine.tokenize(7 as never)).rejects.toMatchObject({ code: 'invalid_argument' });
     expect(() => engine.checkRoom()).not.toThrow();
+  });
+
+  test('a call that was left waits for no grammar', async () => {
+    const engine = await loadEngine();
+    const get = jest.spyOn(GrammarCache.prototype, 'get');
+    const left = engine.generate('x', { structuredOutput: { type: 'regex', pattern: 'a' } });
+    const signal = get.mock.calls[0][1]!;
+    expect(signal.aborted).toBe(false);
+    left.abort();
+    expect(signal.aborted).toBe(true);
+    get.mockRestore();
+    await expect(left.result()).rejects.toMatchObject({ code: 'aborted' });
+    expect(fake.requests).toHaveLength(0);
   });
 
   test('room is bounded in prompt tokens, and refused calls give theirs back', async () => {

@@ -74,3 +74,62 @@ test('what JSON cannot hold is no key', () => {
   expect(() => keyOf('structuredOutput.schema', cycle)).toThrow(expect.objectContaining({ code: 'invalid_argument', param: 'structuredOutput.schema' }) as Error);
   expect(keyOf('x', { b: 1, a: 2 })).not.toBe(keyOf('x', { a: 2, b: 1 }));
 });
+
+describe('a flood', () => {
+  /** Compilations that end when they are told to. */
+  function makeSlowCache(): { cache: GrammarCache; compiling: string[]; finish: () => Promise<void> } {
+    const compiling: string[] = [];
+    const ends: (() => void)[] = [];
+    const compile = (source: { text?: string }): Promise<NativeGrammar> => new Promise((resolve) => {
+      compiling.push(source.text!);
+      ends.push(() => resolve({ sizeBytes: 1, matcher: () => { throw new Error('not matched'); } }));
+    });
+    const finish = async () => {
+      ends.shift()!();
+      await new Promise((resolve) => { setImmediate(resolve); });
+    };
+    return { cache: new GrammarCache(compile as never, { maxCompiling: 2, maxWaiting: 2 }), compiling, finish };
+  }
+
+  test('is compiled a few at a time, waits in a short line, and is refused beyond', async () => {
+    const { cache, compiling, finish } = makeSlowCache();
+    const first = ['a', 'b', 'c', 'd', 'c'].map((key) => cache.get(plan(key)));
+    await expect(cache.get(plan('e'))).rejects.toMatchObject({ code: 'queue_full', message: 'The queue is full: 2 of at most 2 grammars wait to be compiled', param: undefined });
+    expect(compiling).toEqual(['a', 'b']);
+    await finish();
+    expect(compiling).toEqual(['a', 'b', 'c']);
+    const late = cache.get(plan('e'));
+    for (let i = 0; i < 4; i++) await finish();
+    await Promise.all([...first, late]);
+    expect(compiling).toEqual(['a', 'b', 'c', 'd', 'e']);
+  });
+
+  test('what all callers have left is not compiled, and leaves its place in the line', async () => {
+    const { cache, compiling, finish } = makeSlowCache();
+    const running = ['a', 'b'].map((key) => cache.get(plan(key)));
+    const [one, other, all] = [new AbortController(), new AbortController(), new AbortController()];
+    const shared = [cache.get(plan('c'), one.signal), cache.get(plan('c'), other.signal)];
+    const left = [cache.get(plan('d'), all.signal), cache.get(plan('d'), all.signal)];
+    one.abort();
+    all.abort();
+    const again = cache.get(plan('d'));
+    const late = cache.get(plan('d'), AbortSignal.abort());
+    for (const call of [...left, late]) await expect(call).rejects.toMatchObject({ code: 'aborted' });
+    await expect(cache.get(plan('e'))).rejects.toMatchObject({ code: 'queue_full' });
+    for (let i = 0; i < 4; i++) await finish();
+    await Promise.all([...running, ...shared, again]);
+    expect(compiling).toEqual(['a', 'b', 'c', 'd']);
+  });
+
+  test('a compilation under way is kept for whoever comes next', async () => {
+    const { cache, compiling, finish } = makeSlowCache();
+    const leaving = new AbortController();
+    const first = cache.get(plan('a'), leaving.signal);
+    await Promise.resolve();
+    leaving.abort();
+    const second = cache.get(plan('a'));
+    await finish();
+    expect(await second).toBe(await first);
+    expect(compiling).toEqual(['a']);
+  });
+});

@@ -38,6 +38,14 @@ test('prompt tokens count: by their text at first, then as they are', () => {
   expect(() => waiting.check()).not.toThrow();
 });
 
+test('whoever leaves lets go of what is made for it', () => {
+  const place = room(1).enter();
+  const { signal } = place;
+  expect(signal.aborted).toBe(false);
+  place.leave();
+  expect([signal.aborted, place.signal.aborted]).toEqual([true, true]);
+});
+
 test('a prompt longer than the limit may wait alone', () => {
   const waiting = room(10, 100);
   waiting.enter().expect(new Int32Array(500));
