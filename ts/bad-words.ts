@@ -2,7 +2,7 @@ import { checkTokenIds } from './checks';
 import { CapstanError } from './errors';
 import type { Tokenizer } from './text/tokenizer';
 
-const MAX_BAD_WORDS = 1000;
+export const MAX_BAD_WORDS = 1000;
 
 /**
  * The token sequences of texts that must not come, as vLLM takes them: each word at the beginning of a text, and after a space where that makes

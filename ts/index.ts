@@ -1,4 +1,5 @@
 /** Capstan: native LLM inference for Node.js. */
+export { MAX_BAD_WORDS } from './bad-words';
 export { type ChatOptions, type ToolChoice } from './chat';
 export { type CallContext, Engine, type EngineInfo, type EngineStats, type GenerateOptions } from './engine';
 export { CapstanError, type CapstanErrorCode, type CapstanErrorDetails, ERROR_CODES } from './errors';
@@ -10,5 +11,5 @@ export { type Generation, type Submission } from './generation';
 export { type LoadProgress } from './load';
 export { type EngineOptions } from './options';
 export { type SamplingDefaults, type SamplingParams } from './sampling';
-export { type StructuredOutput } from './structured-output';
+export { MAX_STRUCTURED_CHOICES, type StructuredOutput } from './structured-output';
 export { type ChatMessage, type TextPart, type Tool, type ToolCall, type ToolCallInput } from './text/messages';

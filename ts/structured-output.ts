@@ -18,7 +18,7 @@ export type StructuredOutput =
   | { type: 'choice'; choices: readonly string[] }
   | { type: 'grammar'; grammar: string };
 
-const MAX_CHOICES = 10_000;
+export const MAX_STRUCTURED_CHOICES = 10_000;
 
 /** @throws CapstanError `invalid_argument` naming the field; faults inside a schema, pattern or grammar show when it is compiled. */
 export function planStructuredOutput(output: StructuredOutput): GrammarPlan {
@@ -59,7 +59,7 @@ function planChoice(fields: Fields): GrammarPlan {
   checkKnownKeys('structuredOutput', fields, ['type', 'choices']);
   const { choices } = fields;
   const param = 'structuredOutput.choices';
-  if (!Array.isArray(choices) || choices.length === 0 || choices.length > MAX_CHOICES) throw CapstanError.argument(param, `an array of 1 to ${MAX_CHOICES} strings`, choices);
+  if (!Array.isArray(choices) || choices.length === 0 || choices.length > MAX_STRUCTURED_CHOICES) throw CapstanError.argument(param, `an array of 1 to ${MAX_STRUCTURED_CHOICES} strings`, choices);
   const texts = choices.map((text: unknown, i) => checkText(`${param}[${i}]`, text));
   const source = (): PlannedSource => ({ kind: 'rules', root: 'root', rules: [{ name: 'root', expr: choice(...texts.map(literal)), isPlain: true }] });
   return { key: `choice ${JSON.stringify(texts)}`, source, param };

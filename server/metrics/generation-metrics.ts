@@ -17,7 +17,7 @@ export class GenerationMetrics {
   /** The same engine, whose every call is observed: so no route has to think of it. */
   observing(engine: Engine): Engine {
     const observe = (generation: Generation, asked: Asked) => void generation.result().then((result) => this.#observe(result, asked), ignore);
-    const observed: Partial<Record<PropertyKey, unknown>> = {
+    const methods = new Map<PropertyKey, unknown>(Object.entries({
       chat: (...[messages, options, context]: Parameters<Engine['chat']>) => {
         const generation = engine.chat(messages, options, context);
         observe(generation as Generation, options ?? {});
@@ -28,13 +28,17 @@ export class GenerationMetrics {
         observe(generation, sampling ?? {});
         return generation;
       },
-    };
+    }));
     return new Proxy(engine, {
       get(target, name) {
-        if (Object.hasOwn(observed, name)) return observed[name];
+        const known = methods.get(name);
+        if (known !== undefined) return known;
         const value: unknown = Reflect.get(target, name, target);
+        if (typeof value !== 'function') return value;
         // NOTE: private fields are the engine's, not the proxy's.
-        return typeof value === 'function' ? (value as (...args: unknown[]) => unknown).bind(target) : value;
+        const bound: unknown = (value as (...args: unknown[]) => unknown).bind(target);
+        methods.set(name, bound);
+        return bound;
       },
     });
   }

@@ -2,7 +2,7 @@ import { CapstanError, type Usage } from '../../ts';
 import { ApiError, renderError, toApiError } from '../errors';
 import { ClientTooSlow, SseStream } from '../http/sse';
 import { header, type HttpReply, type HttpRequest } from '../http/transport';
-import { formatUsage, USAGE_COMMENT, USAGE_HEADER } from '../replica-headers';
+import { formatUsage, USAGE_COMMENT } from '../replica-headers';
 import type { CallIdentity } from '../routes';
 import type { OpenAiContext } from './context';
 
@@ -48,10 +48,4 @@ export async function streamReply(context: OpenAiContext, request: HttpRequest, 
     if (apiError.status === 500) context.log.error({ requestId, err: apiError.cause ?? apiError }, 'a stream ended with an error');
     await sse.send(renderError(apiError)).then(() => sse.finish()).catch(() => sse.destroy());
   }
-}
-
-/** @param usage Where it is told beside the body. */
-export function sendJson(reply: HttpReply, body: object, requestId?: string, usage?: Usage): void {
-  const headers = { ...(requestId === undefined ? {} : { 'X-Request-Id': requestId }), ...(usage === undefined ? {} : { [USAGE_HEADER]: formatUsage(usage) }) };
-  reply.send(200, { 'Content-Type': 'application/json', ...headers }, JSON.stringify(body));
 }

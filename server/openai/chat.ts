@@ -1,9 +1,10 @@
 import type { HttpReply, HttpRequest } from '../http/transport';
-import { cacheSaltOf, inClientsWords, requestIdOf, sendJson, streamReply } from './call';
+import { cacheSaltOf, inClientsWords, requestIdOf, streamReply } from './call';
 import { type ChatCall, parseChatRequest } from './chat-request';
 import { type AnswerHead, type AnswerStyle, chatChunk, chatCompletion, type PromptEcho } from './chat-response';
 import { ChatChunks } from './chat-stream';
 import type { OpenAiContext } from './context';
+import { sendJson } from './json-answer';
 import { readJson } from './json-body';
 import { TokenWords } from './logprobs';
 import { readyEvents } from './ready-events';

@@ -1,11 +1,12 @@
 import type { Generation } from '../../ts';
 import type { HttpReply, HttpRequest } from '../http/transport';
-import { cacheSaltOf, inClientsWords, requestIdOf, sendJson, streamReply } from './call';
+import { cacheSaltOf, inClientsWords, requestIdOf, streamReply } from './call';
 import type { AnswerHead } from './chat-response';
 import { type CompletionCall, parseCompletionRequest, type Prompt } from './completion-request';
 import { completionChoices, completionChunk, type CompletionStyle, type EchoedPrompt, textCompletion } from './completion-response';
 import { CompletionChunks, type TokenCount } from './completion-stream';
 import type { OpenAiContext } from './context';
+import { sendJson } from './json-answer';
 import { readJson } from './json-body';
 import { TokenWords } from './logprobs';
 import { readyEvents } from './ready-events';

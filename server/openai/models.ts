@@ -1,6 +1,7 @@
 import type { EngineInfo } from '../../ts';
 import { ApiError } from '../errors';
 import type { HttpReply, HttpRequest } from '../http/transport';
+import { sendJson } from './json-answer';
 import { show } from './validate';
 
 /** The names that one engine answers to. */
@@ -74,8 +75,4 @@ function decode(text: string): string {
   } catch {
     return text;
   }
-}
-
-function sendJson(reply: HttpReply, body: object): void {
-  reply.send(200, { 'Content-Type': 'application/json' }, JSON.stringify(body));
 }

@@ -1,4 +1,5 @@
 /** The request bodies, one JSON Schema per route; fields that are not here are ignored or in `unsupported.ts`. */
+import { MAX_BAD_WORDS, MAX_STRUCTURED_CHOICES } from '../../ts';
 
 /** JSON Schema as this server writes it. */
 export interface Schema {
@@ -27,8 +28,6 @@ const MAX_CONTENT_PARTS = 65_536;
 const MAX_TOOLS = 16_384;
 const MAX_PROMPTS = 1_024;
 const MAX_STOPS = 1_024;
-const MAX_BAD_WORDS = 4_096;
-const MAX_CHOICES = 10_000;
 const MAX_BIASES = 65_536;
 const MAX_DETOKENIZED = 1_048_576;
 
@@ -38,7 +37,8 @@ const object: Schema = { type: 'object' };
 const number = (minimum: number, maximum: number): Schema => ({ type: 'number', minimum, maximum });
 const integer = (minimum?: number, maximum?: number): Schema => ({ type: 'integer', ...(minimum === undefined ? {} : { minimum }), ...(maximum === undefined ? {} : { maximum }) });
 const above = (exclusiveMinimum: number, maximum?: number): Schema => ({ type: 'number', exclusiveMinimum, ...(maximum === undefined ? {} : { maximum }) });
-const tokenIds: Schema = { type: 'array', items: integer(0), description: 'an array of token ids' };
+const tokenId: Schema = { ...integer(0), description: 'token ids of 0 or more' };
+const tokenIds: Schema = { type: 'array', items: tokenId, description: 'an array of token ids' };
 const texts = (maxItems: number, description: string): Schema => ({ type: 'array', items: { type: 'string', minLength: 1 }, maxItems, description });
 
 const functionCall: Schema = { type: 'object', required: ['name', 'arguments'], properties: { name: string, arguments: string } };
@@ -124,7 +124,7 @@ const generation: Record<string, Schema> = {
   structured_outputs: object,
   guided_json: { type: ['object', 'string', 'boolean'] },
   guided_regex: { type: 'string', minLength: 1 },
-  guided_choice: { ...texts(MAX_CHOICES, 'an array of at least one string'), minItems: 1 },
+  guided_choice: { ...texts(MAX_STRUCTURED_CHOICES, 'an array of at least one string'), minItems: 1 },
   guided_grammar: { type: 'string', minLength: 1 },
   cache_salt: { type: 'string', minLength: 1, maxLength: 128, pattern: '^[^@/\\\\\\u0000]*$', description: 'a string of 1 to 128 characters without @, / and \\' },
   request_id: { type: 'string', pattern: '^[\\x21-\\x7e]{1,128}$', description: 'a string of 1 to 128 visible ASCII characters' },
@@ -160,7 +160,7 @@ export const COMPLETION_REQUEST: Schema = {
   properties: {
     prompt: {
       type: ['string', 'array'],
-      items: { type: ['string', 'integer', 'array'], minimum: 0, items: integer(0) },
+      items: { type: ['string', 'integer', 'array'], minimum: 0, items: tokenId, description: 'texts, token ids of 0 or more, or arrays of them as items' },
       minItems: 1,
       description: 'a string, an array of token ids, or an array of one of them',
     },
@@ -183,4 +183,4 @@ export const DETOKENIZE_REQUEST: Schema = {
   properties: { model: string, tokens: { ...tokenIds, maxItems: MAX_DETOKENIZED, description: `an array of up to ${MAX_DETOKENIZED} token ids` } },
 };
 
-export { MAX_CHOICES as MAX_STRUCTURED_CHOICES, MAX_PROMPTS };
+export { MAX_PROMPTS };

@@ -1,8 +1,7 @@
-import type { StructuredOutput } from '../../ts';
+import { MAX_STRUCTURED_CHOICES, type StructuredOutput } from '../../ts';
 import { ApiError } from '../errors';
 import { parseJsonText } from './json-text';
 import type { GenerationFields } from './requests';
-import { MAX_STRUCTURED_CHOICES } from './schema';
 import { unsupported } from './unsupported';
 import { show } from './validate';
 

@@ -1,9 +1,10 @@
 import type { HttpReply, HttpRequest } from '../http/transport';
 import { ApiError } from '../errors';
 import type { ServerSettings } from '../settings';
-import { inClientsWords, sendJson } from './call';
+import { inClientsWords } from './call';
 import type { OpenAiContext } from './context';
 import { checkConversation, conversationOptions, toMessage } from './conversation';
+import { sendJson } from './json-answer';
 import { readJson } from './json-body';
 import { TokenWords } from './logprobs';
 import { CONVERSATION_NULLS } from './nulls';

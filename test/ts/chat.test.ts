@@ -215,10 +215,7 @@ describe('reasoning', () => {
 
   test('markers that could not be tokenized are tried again', async () => {
     const fresh = await load(tinyModel({ 'chat_template.jinja': THINKING_TEMPLATE }));
-    const { encode } = Tokenizer.prototype;
-    const failing = jest.spyOn(Tokenizer.prototype, 'encode').mockImplementation(function (this: Tokenizer, text, addSpecialTokens) {
-      return text === '</think>' ? Promise.reject(new Error('no memory')) : encode.call(this, text, addSpecialTokens);
-    });
+    const failing = jest.spyOn(Tokenizer.prototype, 'encode').mockImplementation((text) => (text === '</think>' ? Promise.reject(new Error('no memory')) : Promise.resolve(Int32Array.of(1))));
     await expect(ask({ thinkingBudget: 7 }, fresh)).rejects.toThrow('no memory');
     failing.mockRestore();
     await ask({ thinkingBudget: 7 }, fresh);

@@ -7,8 +7,10 @@ const OCTET = '(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)';
 const LABEL = '[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?';
 const HOSTNAME = `${LABEL}(?:\\.${LABEL}){0,2}`;
 const ATOM = '[A-Za-z0-9_%+-]{1,32}';
-const CLOCK = '(?:\\d{1,4}H(?:\\d{1,4}M)?(?:\\d{1,4}S)?|\\d{1,4}M(?:\\d{1,4}S)?|\\d{1,4}S)';
-const CALENDAR = '(?:\\d{1,4}Y(?:\\d{1,4}M)?(?:\\d{1,4}D)?|\\d{1,4}M(?:\\d{1,4}D)?|\\d{1,4}D)';
+/** RFC 3339, appendix A: units follow one another without gaps, and seconds are whole. */
+const COUNT = '\\d{1,18}';
+const CLOCK = `(?:${COUNT}H(?:${COUNT}M(?:${COUNT}S)?)?|${COUNT}M(?:${COUNT}S)?|${COUNT}S)`;
+const CALENDAR = `(?:${COUNT}Y(?:${COUNT}M(?:${COUNT}D)?)?|${COUNT}M(?:${COUNT}D)?|${COUNT}D)`;
 
 /** Eight groups, or fewer around one `::`. */
 function ipv6(): string {
@@ -24,7 +26,7 @@ export const FORMATS: ReadonlyMap<string, string> = new Map([
   ['date', DATE],
   ['time', TIME],
   ['date-time', `${DATE}T${TIME}`],
-  ['duration', `P(?:${CALENDAR}(?:T${CLOCK})?|T${CLOCK}|\\d{1,4}W)`],
+  ['duration', `P(?:${CALENDAR}(?:T${CLOCK})?|T${CLOCK}|${COUNT}W)`],
   ['uuid', '[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}'],
   ['email', `${ATOM}(?:\\.${ATOM}){0,3}@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?\\.){1,4}[A-Za-z]{2,24}`],
   ['hostname', HOSTNAME],

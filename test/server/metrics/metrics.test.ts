@@ -45,6 +45,14 @@ async function scrape(app: App, headers: [string, string][] = []): Promise<(name
   return (name, labels = {}) => samples.get(`${name} ${Object.entries(labels).map(([key, text]) => `${key}="${text}"`).sort().join(',')}`);
 }
 
+test('the observed engine is the engine, with the same methods at every look', async () => {
+  const observed = new Metrics({ compat: 'none' }).observing(engine, 'tiny');
+  const methodAt = (name: keyof Engine): unknown => observed[name];
+  expect(methodAt('stats')).toBe(methodAt('stats'));
+  expect(observed.info).toBe(engine.info);
+  expect([...await observed.tokenize('a')]).toEqual([97]);
+});
+
 test('a finished request is observed once, whole or as a stream', async () => {
   const { app } = makeServer();
   await exchange(app, CHAT, { messages: MESSAGES, max_tokens: 50 });

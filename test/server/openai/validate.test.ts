@@ -1,3 +1,4 @@
+import { MAX_BAD_WORDS } from '../../../ts';
 import { CHAT_COMPLETION_REQUEST, COMPLETION_REQUEST, DETOKENIZE_REQUEST } from '../../../server/openai/schema';
 import { CHAT_NULLS } from '../../../server/openai/nulls';
 import { validate } from '../../../server/openai/validate';
@@ -16,10 +17,10 @@ describe('lists of token ids', () => {
   });
 
   test.each([
-    [{ prompt: [...many, -1] }, 'prompt: expected a string or an integer or an array of 0 or more, got -1'],
-    [{ prompt: [[1], [...many, 'x']] }, 'prompt: expected an integer of 0 or more, got "x"'],
+    [{ prompt: [...many, -1] }, 'prompt: expected texts, token ids of 0 or more, or arrays of them as items, got -1'],
+    [{ prompt: [[1], [...many, 'x']] }, 'prompt: expected token ids of 0 or more, got "x"'],
     [{ prompt: [] }, 'prompt: expected a string, an array of token ids, or an array of one of them, got an array of 0'],
-    [{ prompt: 'x', stop_token_ids: [1, 2, 3.5] }, 'stop_token_ids: expected an integer of 0 or more, got 3.5'],
+    [{ prompt: 'x', stop_token_ids: [1, 2, 3.5] }, 'stop_token_ids: expected token ids of 0 or more, got 3.5'],
     [{ prompt: 'x', allowed_token_ids: [] }, 'allowed_token_ids: expected an array of at least one token id, got an array of 0'],
   ])('one that is wrong is named, %#', async (request, message) => {
     await expect(validate(COMPLETION_REQUEST, request)).rejects.toThrow(message);
@@ -33,6 +34,12 @@ test.each([
   [{ messages, logit_bias: Object.fromEntries(Array.from({ length: 65_537 }, (_, i) => [i, 1])) }, 'logit_bias', 'logit_bias: expected an object from up to 65536 token ids to a number from -100 to 100 each, got 65537 entries'],
 ])('a list that is too long is refused before its items are looked at, %#', async (request, param, message) => {
   await expect(validate(CHAT_COMPLETION_REQUEST, request, CHAT_NULLS)).rejects.toMatchObject({ code: 'invalid_value', param, message });
+});
+
+test('bad words are as many as the engine takes', async () => {
+  const request = (count: number) => validate(COMPLETION_REQUEST, { prompt: 'x', bad_words: new Array(count).fill('y') });
+  await expect(request(MAX_BAD_WORDS)).resolves.toBeDefined();
+  await expect(request(MAX_BAD_WORDS + 1)).rejects.toThrow(`bad_words: expected an array of up to ${MAX_BAD_WORDS} strings of at least one character, got an array of ${MAX_BAD_WORDS + 1}`);
 });
 
 test('so many tokens are not turned into text on the thread that serves all', async () => {
