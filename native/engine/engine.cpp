@@ -287,8 +287,11 @@ bool Engine::take_inbox() {
     std::unique_lock lock(mutex_);
     const bool has_work = scheduler_.has_work() || !in_flight_.empty();
     if (!has_work) is_busy_ = false;
-    if (!has_work || is_stalled_)
-      wake_.wait(lock, [&] { return is_closing_ || has_new_masks_ || !inbox_.empty() || !aborts_.empty() || !stops_.empty(); });
+    const auto is_woken = [&] { return is_closing_ || has_new_masks_ || !inbox_.empty() || !aborts_.empty() || !stops_.empty(); };
+    if (has_work && is_stalled_ && is_some_mask_early())
+      wake_.wait_for(lock, options_.mask_patience, is_woken);
+    else if (!has_work || is_stalled_)
+      wake_.wait(lock, is_woken);
     is_stalled_ = false;
     has_new_masks_ = false;
     if (is_closing_) return false;
@@ -425,6 +428,8 @@ void Engine::prepare_next_token(Sequence& seq) {
   if (force_token(seq) || !seq.grammar) return;
   if (seq.grammar->try_fill_mask(seq.grammar_mask)) return finish_mask(seq);
   seq.mask_job = mask_pool_.start(seq.grammar, seq.grammar_mask.size());
+  seq.mask_job_start = Clock::now();
+  seq.is_mask_late = false;
   waiting_for_mask_.push_back(&seq);
 }
 
@@ -438,10 +443,16 @@ bool Engine::force_token(Sequence& seq) {
   return true;
 }
 
+bool Engine::is_some_mask_early() const {
+  return std::ranges::any_of(waiting_for_mask_, [](const Sequence* seq) { return !seq->is_mask_late; });
+}
+
 void Engine::take_masks() {
+  const auto now = Clock::now();
   for (size_t i = 0; i < waiting_for_mask_.size();) {
     Sequence& seq = *waiting_for_mask_[i];
     if (!seq.mask_job->is_done.load()) {
+      seq.is_mask_late = now - seq.mask_job_start >= options_.mask_patience;
       ++i;
       continue;
     }

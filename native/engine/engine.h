@@ -20,6 +20,7 @@ namespace capstan {
 struct EngineOptions {
   SchedulerLimits limits;
   int max_queued_requests = 1024;  // submitted and not yet scheduled, in sequences
+  std::chrono::milliseconds mask_patience{100};  // how long a sequence keeps slot and blocks from others while its grammar mask is made
   std::vector<int32_t> eos_token_ids;
   int64_t vocab_size = 0;  // ids in a prompt are below this
 };
@@ -82,6 +83,7 @@ class Engine {
   void prepare_next_token(Sequence& seq);
   bool force_token(Sequence& seq);
   void take_masks();
+  bool is_some_mask_early() const;
   void finish_mask(Sequence& seq);
   void end(Sequence& seq, FinishReason reason, const std::function<void(Finish&)>& detail = nullptr);
   void fail_all(ErrorCode code, const std::string& message);

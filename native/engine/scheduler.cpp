@@ -27,11 +27,13 @@ bool Scheduler::can_step(const Sequence& seq) const {
 }
 
 void Scheduler::plan_decodes(Batch& batch) {
-  // NOTE: make_room preempts from the back of running_, so what is scheduled already stays, and `i` stays valid.
+  // NOTE: make_room preempts those that wait for a mask, and from the back of running_: what is scheduled already stays.
   for (size_t i = 0; i < running_.size() && batch.num_tokens < limits_.max_num_batched_tokens; ++i) {
     Sequence& seq = *running_[i];
     if (!is_decode(seq) || seq.waits_for_mask() || (seq.num_in_flight > 0 && !can_step(seq))) continue;
-    if (make_room(seq)) schedule(batch, seq);
+    if (!make_room(seq)) return;
+    schedule(batch, seq);
+    while (running_[i] != &seq) --i;
   }
 }
 
@@ -44,13 +46,17 @@ void Scheduler::plan_prefills(Batch& batch) {
 
 void Scheduler::plan_admissions(Batch& batch) {
   for (size_t i = 0; i < waiting_.size();) {
-    if (batch.num_tokens >= limits_.max_num_batched_tokens || num_running() >= limits_.max_num_seqs) return;
+    if (batch.num_tokens >= limits_.max_num_batched_tokens) return;
     Sequence& seq = *waiting_[i];
     if (!is_leader_ready(seq) || seq.waits_for_mask()) {
       ++i;
       continue;
     }
-    if (!admit(seq)) return;
+    if (num_running() >= limits_.max_num_seqs || !admit(seq)) {
+      if (!set_late_one_aside(seq)) return;
+      ++i;  // it waits in front now
+      continue;
+    }
     waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
     num_waiting_prompt_tokens_ -= seq.num_prompt_tokens;
     running_.push_back(&seq);
@@ -87,11 +93,23 @@ bool Scheduler::admit(Sequence& seq) {
 // Blocks for one more token of a running sequence, at the cost of younger ones if need be. False when `seq` itself had to go.
 bool Scheduler::make_room(Sequence& seq) {
   while (!blocks_.grow(seq, seq.num_computed_tokens + 1)) {
+    if (set_late_one_aside(seq)) continue;
     Sequence& youngest = *running_.back();
     preempt(youngest);
     if (&youngest == &seq) return false;
   }
   return true;
+}
+
+// Preempts the youngest of those that have waited long for a mask. False when there is none.
+bool Scheduler::set_late_one_aside(const Sequence& for_whom) {
+  for (auto at = running_.rbegin(); at != running_.rend(); ++at) {
+    Sequence& late = **at;
+    if (!late.waits_for_mask() || !late.is_mask_late || &late == for_whom.leader) continue;
+    preempt(late);
+    return true;
+  }
+  return false;
 }
 
 void Scheduler::preempt(Sequence& seq) {
@@ -101,7 +119,7 @@ void Scheduler::preempt(Sequence& seq) {
   ++seq.num_preemptions;
   ++num_preemptions_;
   seq.status = SequenceStatus::kWaiting;
-  running_.pop_back();
+  running_.erase(std::ranges::find(running_, &seq));
   waiting_.push_front(&seq);
   num_waiting_prompt_tokens_ += seq.num_prompt_tokens;
 }

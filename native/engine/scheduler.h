@@ -1,7 +1,8 @@
 #pragma once
 // Which tokens of which sequences run in the next step, and which blocks they get. Integers only: no tensor, device or model header.
 //
-// A sequence whose grammar mask is still being made draws no token: it waits out steps with its blocks, and the others go on.
+// A sequence whose grammar mask is still being made draws no token: it waits out steps with its blocks, and the others go on. Where that takes long
+// and somebody else could use its slot or blocks it gives them up, as if preempted, and comes back first once it has its mask.
 //
 // Decodes first, in order of admission; then prefill chunks of running sequences; then admissions in order of arrival, as far as the token
 // budget and the blocks go. When blocks run out the youngest running sequence is preempted: its blocks are freed and it is computed again later.
@@ -51,6 +52,7 @@ class Scheduler {
   void plan_admissions(Batch& batch);
   bool admit(Sequence& seq);
   bool make_room(Sequence& seq);
+  bool set_late_one_aside(const Sequence& for_whom);
   void preempt(Sequence& seq);
   void schedule(Batch& batch, Sequence& seq);
 

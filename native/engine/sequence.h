@@ -55,6 +55,8 @@ struct Sequence {
   std::vector<uint32_t> grammar_mask;    // (ceil(vocab_size / 32)) bit per id that may come next, the request's own ids considered
   bool is_min_waived = false;            // the grammar's text can only end, whatever min_tokens says
   std::shared_ptr<MaskJob> mask_job;     // the mask is being made elsewhere: `grammar` is not to be touched, and no token can be drawn
+  Clock::time_point mask_job_start;
+  bool is_mask_late = false;             // it takes so long that others may have the slot and the blocks
   // ---- bounded thoughts ----
   std::optional<ThinkingBudget> thinking;
   int32_t forced_id = -1;                // the only id that may come next, or -1

@@ -93,7 +93,7 @@ MaskCache::~MaskCache() {
 // What is kept between masks is bounded, here and over all grammars: most of them are never used again.
 void MaskCache::keep_sets() {
   auto& all_bytes = tokens_.masks().set_bytes;
-  all_bytes -= std::exchange(kept_bytes_, set_bytes_ + machine_.size_bytes());
+  all_bytes -= std::exchange(kept_bytes_, working_bytes());
   all_bytes += kept_bytes_;
   if (kept_bytes_ <= kMaxSetBytes && all_bytes <= MaskStore::kMaxSetBytes) return;
   forget_sets();
@@ -123,6 +123,10 @@ int32_t MaskCache::next(int32_t set, uint8_t byte) {
   int32_t id = sets_[static_cast<size_t>(set)].next[byte];
   if (id == kUnknown) {
     if (work_ > max_work_) return kDead;
+    if (working_bytes() > kMaxWorkingBytes) {
+      is_inexact_ = true;
+      return kDead;
+    }
     const bool is_alive = machine_.step(sets_[static_cast<size_t>(set)].set, byte, scratch_);
     id = is_alive ? id_of(scratch_, machine_.is_cut()) : kDead;
     sets_[static_cast<size_t>(set)].next[byte] = id;
@@ -161,6 +165,7 @@ std::shared_ptr<const LocalMask> MaskCache::make(const MaskKey& key, const Frame
     walk(key, top, min_bytes, *mask);
   }
   mask->work = work_ + (mask->base ? mask->base->work : 0);
+  mask->working_bytes = working_bytes();
   tokens_.masks().add(this, key, mask);
   return mask;
 }

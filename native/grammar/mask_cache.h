@@ -2,6 +2,7 @@
 // Which tokens an automaton's state takes, whatever its stack. A token that would leave the state's rule is kept apart: the bytes behind that point
 // are what the caller checks against the real stack.
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -19,6 +20,8 @@ class MaskCache {
   static constexpr size_t kMaxSetBytes = size_t{8} << 20;  // of the sets kept between masks
   // What making one mask may cost, in configurations looked at: about a tenth of a second. Tokens not reached by then are left out, which is safe.
   static constexpr size_t kMaxWork = 2'000'000;
+  // What making one mask may hold on to, likewise: beyond this no further set is made.
+  static constexpr size_t kMaxWorkingBytes = size_t{64} << 20;
   // A mask that differs from one at hand in so many tokens at most is made on the spot.
   static constexpr size_t kMaxQuickTokens = 256;
 
@@ -59,6 +62,7 @@ class MaskCache {
   bool walk(const MaskKey& key, const Frame& top, size_t min_bytes, LocalMask& mask);
   int32_t id_of(const ConfigSet& set, bool is_cut);
   int32_t next(int32_t set, uint8_t byte);
+  size_t working_bytes() const { return set_bytes_ + machine_.size_bytes(); }
   void keep_sets();
   void forget_sets();
 
@@ -66,7 +70,7 @@ class MaskCache {
   std::mutex make_mutex_;  // of all below, held while a mask is made
   // ---- the automaton's sets met so far, and where each byte leads: a deterministic automaton made on the way ----
   StackMachine machine_;
-  std::vector<Known> sets_;
+  std::deque<Known> sets_;  // which grows without a second copy
   std::unordered_map<ConfigSet, int32_t, SetHash> set_ids_;
   size_t set_bytes_ = 0;
   size_t kept_bytes_ = 0;  // what the vocabulary's count has of it

@@ -38,7 +38,8 @@ struct LocalMask {
   MaskKey base_key;
   size_t base_bytes = 0;
   std::vector<int32_t> removed;
-  size_t work = 0;  // that it took, in configurations
+  size_t work = 0;           // that it took, in configurations
+  size_t working_bytes = 0;  // that were held when it was made
 
   size_t size_bytes() const { return words.size() * 4 + ids.size() * 4 + removed.size() * 4 + suffixes.size_bytes() + sizeof(LocalMask); }
 };

@@ -86,6 +86,7 @@ struct PickedAnswer {
 
 struct PickingSetup {
   int depth = 2, max_num_seqs = 4, max_num_batched_tokens = 16, num_blocks = 64;
+  std::chrono::milliseconds mask_patience{100};
   std::vector<std::string> more_tokens;
   PickingRunner::Preferences preferences;
 };
@@ -96,6 +97,7 @@ class PickingEngine {
     EngineOptions options;
     options.limits = {setup.max_num_seqs, setup.max_num_batched_tokens, 200};
     options.eos_token_ids = {kLetterEos};
+    options.mask_patience = setup.mask_patience;
     const auto vocabulary = letter_vocabulary(setup.more_tokens);
     options.vocab_size = std::max<int64_t>(kLetterVocabSize, vocabulary->num_ids());
     auto runner = std::make_unique<PickingRunner>(setup.depth, static_cast<int>(vocabulary->num_ids()), setup.preferences);

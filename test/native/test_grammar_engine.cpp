@@ -185,5 +185,36 @@ TEST(grammar_sequences_survive_preemption_while_they_wait) {
   EXPECT(engine.run([&](Request& request) { request.grammar = grammar, request.sampling.max_tokens = 6; }).token_ids == answer.token_ids);
 }
 
+// All slots, or most blocks, with sequences that wait for their second mask: somebody else is through before they are, and their texts stay the same.
+TEST(grammar_sequences_that_wait_long_keep_neither_slots_nor_blocks) {
+  for (const bool is_about_blocks : {false, true}) {
+    testing::PickingSetup setup = slow_setup();
+    setup.mask_patience = std::chrono::milliseconds(0);
+    setup.max_num_seqs = is_about_blocks ? 4 : 2;
+    setup.num_blocks = is_about_blocks ? 14 : 64;
+    PickingEngine engine(setup);
+    const auto grammar = engine.compile(kSlowGrammar);
+    const auto submit_slow = [&](int32_t first_id) {
+      return engine.submit([&](Request& request) {
+        request.prompt_token_ids.assign(20, first_id);
+        request.grammar = grammar;
+        request.sampling.max_tokens = 3;
+      });
+    };
+    const RequestId slow = submit_slow(1), other = submit_slow(2);
+    engine.wait_for_tokens(slow, 1);
+    engine.wait_for_tokens(other, 1);
+    const RequestId plain = engine.submit([](Request& request) { request.sampling.max_tokens = 40, request.sampling.is_eos_ignored = true; });
+    EXPECT_EQ(engine.wait(plain).finish->num_completion_tokens, 40);
+    EXPECT_EQ(engine.wait(slow).finish->num_completion_tokens, 3);
+    EXPECT_EQ(engine.wait(other).finish->num_completion_tokens, 3);
+    EXPECT_EQ(engine.finish_order().front(), plain);
+    EXPECT(engine.wait(submit_slow(1)).token_ids == engine.wait(slow).token_ids);
+    EXPECT(engine.wait(submit_slow(2)).token_ids == engine.wait(other).token_ids);
+    const EngineStats stats = engine.engine().stats();
+    EXPECT_EQ(stats.num_free_blocks + stats.num_cached_blocks, stats.num_blocks);
+  }
+}
+
 }  // namespace
 }  // namespace capstan

@@ -178,5 +178,26 @@ TEST(grammar_masks_of_hostile_ones_end) {
   EXPECT(tokens->masks().set_bytes <= grammar::MaskStore::kMaxSetBytes);
 }
 
+TEST(grammar_masks_of_hostile_ones_take_bounded_memory) {
+  // Every beginning of a token has a stack of its own.
+  auto pieces = all_strings("abcdefgh", 6);
+  pieces.push_back("<eos>");
+  const auto tokens = make_tokens(pieces);
+  std::string text = "root ::= \"!\"";
+  for (const char c : std::string("abcdefgh")) text += std::string(" | \"") + c + "\" root \"" + c + "\"";
+  const auto mask_of = [](const CompiledGrammar& grammar) {
+    const uint32_t start = grammar.automaton().rule_starts[grammar.automaton().root];
+    return grammar.masks().get({start, grammar::MaskKey::kNoCall, 0, 0}, grammar::Frame{});
+  };
+  const auto grammar = compile_gbnf(text, tokens), other = compile_gbnf(text, tokens);
+  const auto mask = mask_of(*grammar);
+  EXPECT(mask->working_bytes > grammar::MaskCache::kMaxWorkingBytes / 2);
+  EXPECT(mask->working_bytes < grammar::MaskCache::kMaxWorkingBytes + (size_t{1} << 20));
+  // What is left out is the same whatever came before.
+  grammar->masks().warm_up(std::chrono::steady_clock::now() + std::chrono::milliseconds(100));
+  EXPECT(std::ranges::any_of(mask->words, [](uint32_t word) { return word != 0; }));
+  EXPECT(mask_of(*other)->words == mask->words);
+}
+
 }  // namespace
 }  // namespace capstan::testing
