@@ -9,7 +9,7 @@ import re
 import facts
 import tools as tool_box
 import words as w
-from memory import filler, lookup, recall
+from memory import filler, lookup, plain_fact, recall
 from skills import DRAWS, SMALL, Exchange, arithmetic, assistant, beyond, draw, final_talk, late_talk, small_talk, user
 
 # Requests that no given tool could serve, for chats with tools.
@@ -181,7 +181,7 @@ def held_out_case(rng, skill):
     elif skill in SMALL:
         make = lambda r: next(e for e in iter(lambda: late_talk(r), None) if e.skill == skill)
     else:
-        make = {"recall": lambda r: recall(r, True), "lookup": lookup, "lookup-long": lambda r: lookup(r, r.randint(600, 1200))}[
+        make = {"recall": lambda r: recall(r, True), "lookup": lookup, "lookup-long": lambda r: lookup(r, r.randint(600, 1200), make=plain_fact)}[
             skill
         ]
     exchange = draw(rng, make, held_out=True)

@@ -93,19 +93,31 @@ def known_fact(rng):
     return statement, w.expand(question, rng), statement
 
 
-def facts_apart(rng, most):
+COMMON = "the of is lives in euros kilos metres".split()
+KNOWN = {word for words in (w.NAMES, w.SURNAMES, w.CITIES, w.COLOURS, w.ADJECTIVES, w.NOUNS, w.VERBS, w.JOBS, w.FOODS, *([a] for a, _ in ATTRIBUTES + PERSONAL), COMMON) for text in words for word in text.lower().split()}
+
+
+def plain_fact(rng):
+    """A fact without invented words: in a long text the model loses their letters."""
+    while True:
+        fact = known_fact(rng)
+        if all(word in KNOWN for word in re.findall(r"[^\W\d_]+", fact[0].replace("'s", "").lower())):
+            return fact
+
+
+def facts_apart(rng, most, make=known_fact):
     """Facts with different questions: two answers to one question would teach guessing."""
     drawn = {}
     for _ in range(rng.randint(1, most)):
-        fact = known_fact(rng)
+        fact = make(rng)
         drawn.setdefault(re.sub(r" is [^ ].*| lives in .*", "", fact[0]), fact)
     return list(drawn.values())
 
 
-def lookup(rng, size=None, most=3, questions=1):
+def lookup(rng, size=None, most=3, questions=1, make=known_fact):
     """A text of about `size` tokens that holds up to `most` facts, and one or more questions for them."""
     size = size if size is not None else rng.choice([0, 40, 100, 200, 320])
-    known = facts_apart(rng, most)
+    known = facts_apart(rng, most, make)
     texts = filler(rng, size)
     for statement, _, _ in known:
         lead = rng.choice(["", "", "", "Remember: ", "Important: ", "Note that: ", "Remember this: ", "Please note: "])
