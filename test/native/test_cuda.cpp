@@ -280,7 +280,7 @@ TEST(cuda_samples_like_the_cpu) {
   const std::vector<SampleResult> got = sample_on_device(logits, kVocab - 7, rows);
   for (size_t i = 0; i < rows.size(); ++i) {
     SampleResult wanted;
-    sample_row(logits, kVocab - 7, rows[i], wanted);
+    sample_row(kPortableKernels, logits, kVocab - 7, rows[i], wanted);
     EXPECT_EQ(got[i].token_id, wanted.token_id);
     if (rows[i].num_logprobs < 0) continue;
     EXPECT_EQ(got[i].rank, wanted.rank);

@@ -3,6 +3,7 @@
 #include <map>
 #include <random>
 
+#include "native/backend/cpu/isa.h"
 #include "native/backend/cpu/sample.h"
 #include "native/base/random.h"
 #include "test/native/testing.h"
@@ -20,7 +21,7 @@ std::vector<float> random_logits(size_t count, uint32_t seed, float scale = 2.0f
 
 SampleResult sample(const std::vector<float>& logits, const SampleRow& row) {
   SampleResult result;
-  sample_row(logits, static_cast<int64_t>(logits.size()), row, result);
+  sample_row(cpu_kernels(available_cpu_isas().back()), logits, static_cast<int64_t>(logits.size()), row, result);
   return result;
 }
 
@@ -53,6 +54,17 @@ TEST(philox_matches_the_published_vectors) {
   EXPECT_EQ(ones[0], 0x408f276du);
   const auto pi = philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, 0x299f31d0a4093822);
   EXPECT_EQ(pi[0], 0xd16cfe09u);
+}
+
+TEST(noise_of_a_block_is_philox_of_each_id) {
+  for (const CpuIsa isa : available_cpu_isas()) {
+    uint32_t words[kNoiseBlock];
+    // The last block of a vocabulary of 2^32 ids wraps around.
+    for (const uint32_t first_id : {0u, 64u, 151'936u, ~0u - 31}) {
+      cpu_kernels(isa).noise_words(0x299f31d0a4093822, 7, 3, first_id, words);
+      for (uint32_t i = 0; i < kNoiseBlock; ++i) EXPECT_EQ(words[i], philox4x32({7, 3, first_id + i, 0}, 0x299f31d0a4093822)[0]);
+    }
+  }
 }
 
 TEST(greedy_takes_the_lowest_of_equal_ids) {
@@ -177,11 +189,11 @@ TEST(ids_without_a_token_are_never_drawn) {
   SampleRow row;
   row.temperature = 0;
   SampleResult result;
-  sample_row(logits, 2, row, result);
+  sample_row(kPortableKernels, logits, 2, row, result);
   EXPECT_EQ(result.token_id, 1);
   row.temperature = 1;
   for (row.position = 0; row.position < 200; ++row.position) {
-    sample_row(logits, 2, row, result);
+    sample_row(kPortableKernels, logits, 2, row, result);
     EXPECT(result.token_id < 2);
   }
 }

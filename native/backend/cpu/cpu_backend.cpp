@@ -373,7 +373,7 @@ void CpuBackend::sample(std::span<const SampleRow> rows, std::span<SampleResult>
     for (size_t i; (i = next_row.fetch_add(1, std::memory_order_relaxed)) < rows.size();) {
       CAPSTAN_CHECK(rows[i].logits_row >= 0 && rows[i].logits_row < num_logit_rows_);
       const float* logits = logits_.as<float>() + rows[i].logits_row * model_.vocab_size;
-      sample_row({logits, static_cast<size_t>(model_.vocab_size)}, model_.num_token_ids, rows[i], results[i]);
+      sample_row(kernels_, {logits, static_cast<size_t>(model_.vocab_size)}, model_.num_token_ids, rows[i], results[i]);
     }
   });
 }

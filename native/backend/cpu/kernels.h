@@ -19,6 +19,7 @@ constexpr int kKvTile = 64;             // keys of one softmax update; tiles beg
 constexpr int kSlotGroup = 16;          // slots of the KV cache that lie together
 constexpr int kMaxHeadDim = 512;
 constexpr int kAttentionRows = 64;      // (position, head) rows of one attention item, unless one position has more heads
+constexpr int kNoiseBlock = 64;         // ids whose sampling noise is made together
 constexpr float kLog2E = 1.44269504088896340736f;
 
 // Activations as the matrix kernels read them: tiles of `tile_rows` rows, each tile (words, rows of the tile) so that one step of K lies together.
@@ -122,6 +123,8 @@ struct CpuKernels {
   void (*attention)(const AttentionArgs& args);
   // hidden += (partials added by the fixed tree) + bias; all (n), num_partials a power of two up to 8.
   void (*add_partials)(float* hidden, const float* const* partials, int num_partials, const float* bias, int64_t n);
+  // words[i] = the first word of philox4x32({position, choice, first_id + i, 0}, seed); words (kNoiseBlock).
+  void (*noise_words)(uint64_t seed, uint32_t position, uint32_t choice, uint32_t first_id, uint32_t* words);
 };
 
 extern const CpuKernels kPortableKernels;

@@ -13,7 +13,7 @@
 namespace capstan {
 
 const CpuKernels kAvx2Kernels = {
-    kTileRows, ActFormat::kBf16Rounded, gemm, rms_norm, pack_row, qkv_row, attention, add_partials,
+    kTileRows, ActFormat::kBf16Rounded, gemm, rms_norm, pack_row, qkv_row, attention, add_partials, noise_words,
 };
 
 }  // namespace capstan

@@ -16,7 +16,7 @@
 namespace capstan {
 
 const CpuKernels kAvx512Bf16Kernels = {
-    kTileRows, ActFormat::kBf16Pairs, gemm, rms_norm, pack_row, qkv_row, attention, add_partials,
+    kTileRows, ActFormat::kBf16Pairs, gemm, rms_norm, pack_row, qkv_row, attention, add_partials, noise_words,
 };
 
 }  // namespace capstan

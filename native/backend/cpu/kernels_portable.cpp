@@ -12,7 +12,7 @@
 namespace capstan {
 
 const CpuKernels kPortableKernels = {
-    kTileRows, ActFormat::kBf16Rounded, gemm, rms_norm, pack_row, qkv_row, attention, add_partials,
+    kTileRows, ActFormat::kBf16Rounded, gemm, rms_norm, pack_row, qkv_row, attention, add_partials, noise_words,
 };
 
 }  // namespace capstan

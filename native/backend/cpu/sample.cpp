@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "native/backend/cpu/kernels.h"
 #include "native/base/random.h"
 
 namespace capstan {
@@ -13,6 +14,7 @@ namespace {
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
 // Gumbel noise of a 32-bit uniform is at most -log(-log(1 - 2^-33)) = 22.88: a score this far below the best cannot win.
 constexpr double kMaxGumbel = 22.9;
+constexpr size_t kBlock = kNoiseBlock;
 // exp(-50) summed over any vocabulary vanishes beside the largest term (1) in double precision.
 constexpr float kNegligible = 50.0f;
 
@@ -152,46 +154,58 @@ void rank_top_p(std::span<const float> scores, float top_p, std::vector<Candidat
   cut_top_p(ranked, total, top_p);
 }
 
-double gumbel_noise(const SampleRow& row, int32_t id) {
-  const auto words = philox4x32({row.position, row.choice_idx, static_cast<uint32_t>(id), 0}, row.seed);
-  const double uniform = (static_cast<double>(words[0]) + 0.5) * 0x1p-32;
+uint32_t noise_word(const SampleRow& row, int32_t id) { return philox4x32({row.position, row.choice_idx, static_cast<uint32_t>(id), 0}, row.seed)[0]; }
+
+double gumbel_noise(uint32_t word) {
+  const double uniform = (static_cast<double>(word) + 0.5) * 0x1p-32;
   return -std::log(-std::log(uniform));
 }
 
 class GumbelMax {
  public:
-  explicit GumbelMax(const SampleRow& row) : row_(row) {}
-  void offer(float score, int32_t id) {
-    if (score + kMaxGumbel < best_) return;
-    const double noisy = score + gumbel_noise(row_, id);
+  void offer(float score, int32_t id, uint32_t word) {
+    const double noisy = score + gumbel_noise(word);
     if (noisy > best_ || (noisy == best_ && id < id_)) {
       best_ = noisy;
       id_ = id;
     }
   }
+  bool is_hopeless(float score) const { return score + kMaxGumbel < best_; }
+  // No smaller word lifts `score` to the best so far: noise(word) >= best - score solved for the word, rounded down and one more.
+  uint32_t least_word(float score) const {
+    const double word = std::exp(-std::exp(score - best_)) * 0x1p32 - 0.5;
+    return word <= 2 ? 0 : static_cast<uint32_t>(word) - 2;
+  }
   int32_t id() const { return id_; }
 
  private:
-  const SampleRow& row_;
   double best_ = -std::numeric_limits<double>::infinity();
   int32_t id_ = -1;
 };
 
-int32_t draw(const SampleRow& row, std::span<float> scores) {
+// Of all ids whose score is at least `floor`. The noise of an id costs two logarithms: whole blocks, then words, that cannot win are passed over first.
+int32_t draw_from_all(const CpuKernels& kernels, const SampleRow& row, std::span<const float> scores, int32_t likeliest, float floor) {
+  GumbelMax best;
+  best.offer(scores[static_cast<size_t>(likeliest)], likeliest, noise_word(row, likeliest));
+  uint32_t words[kBlock];
+  for (size_t begin = 0; begin < scores.size(); begin += kBlock) {
+    const auto block = scores.subspan(begin, std::min(kBlock, scores.size() - begin));
+    const float highest = max_of(block);
+    if (highest < floor || highest == kMasked || best.is_hopeless(highest)) continue;
+    kernels.noise_words(row.seed, row.position, row.choice_idx, static_cast<uint32_t>(begin), words);
+    const uint32_t least = best.least_word(highest);
+    for (size_t i = 0; i < block.size(); ++i)
+      if (words[i] >= least && block[i] >= floor && block[i] != kMasked) best.offer(block[i], static_cast<int32_t>(begin + i), words[i]);
+  }
+  return best.id();
+}
+
+int32_t draw(const CpuKernels& kernels, const SampleRow& row, std::span<float> scores, int32_t likeliest) {
   thread_local std::vector<Candidate> ranked;
   for (float& score : scores) score /= row.temperature;
   const bool has_top_k = row.top_k > 0 && static_cast<size_t>(row.top_k) < scores.size();
-  GumbelMax best(row);
-  if (!has_top_k && row.top_p >= 1.0f) {
-    const int32_t likeliest = argmax(scores);
-    const float max_score = scores[static_cast<size_t>(likeliest)];
-    // The likeliest first: its score prunes nearly all the others.
-    best.offer(max_score, likeliest);
-    const float floor = row.min_p > 0 ? max_score + std::log(row.min_p) : kMasked;
-    for (size_t id = 0; id < scores.size(); ++id)
-      if (scores[id] >= floor && scores[id] != kMasked && static_cast<int32_t>(id) != likeliest) best.offer(scores[id], static_cast<int32_t>(id));
-    return best.id();
-  }
+  if (!has_top_k && row.top_p >= 1.0f)
+    return draw_from_all(kernels, row, scores, likeliest, row.min_p > 0 ? scores[static_cast<size_t>(likeliest)] + std::log(row.min_p) : kMasked);
   if (has_top_k) {
     top_candidates(scores, static_cast<size_t>(row.top_k), ranked);
     if (row.top_p < 1.0f) {
@@ -203,14 +217,15 @@ int32_t draw(const SampleRow& row, std::span<float> scores) {
     rank_top_p(scores, row.top_p, ranked);
   }
   const float floor = row.min_p > 0 ? ranked[0].score + std::log(row.min_p) : kMasked;
+  GumbelMax best;
   for (const Candidate& candidate : ranked)
-    if (candidate.score >= floor) best.offer(candidate.score, candidate.id);
+    if (candidate.score >= floor && !best.is_hopeless(candidate.score)) best.offer(candidate.score, candidate.id, noise_word(row, candidate.id));
   return best.id();
 }
 
 }  // namespace
 
-void sample_row(std::span<const float> logits, int64_t num_token_ids, const SampleRow& row, SampleResult& result) {
+void sample_row(const CpuKernels& kernels, std::span<const float> logits, int64_t num_token_ids, const SampleRow& row, SampleResult& result) {
   result.has_numeric_error = !is_all_finite(logits);
   if (result.has_numeric_error) return;
   const auto drawable = logits.first(static_cast<size_t>(num_token_ids));
@@ -230,7 +245,7 @@ void sample_row(std::span<const float> logits, int64_t num_token_ids, const Samp
       result.has_numeric_error = true;
       return;
     }
-    result.token_id = row.temperature == 0 ? likeliest : draw(row, scores);
+    result.token_id = row.temperature == 0 ? likeliest : draw(kernels, row, scores, likeliest);
   }
   if (row.num_logprobs >= 0) fill_logprobs(logits, row, result.token_id, result);
 }
