@@ -41,11 +41,9 @@ Forwarder::~Forwarder() {
 void Forwarder::work() {
   epoll_event events[64];
   const int count = epoll_wait(epoll_, events, 64, 0);
+  bool has_new = false;
   for (int i = 0; i < count; i++) {
-    if (events[i].data.fd == listener_) {
-      accept_all();
-      continue;
-    }
+    has_new = has_new || events[i].data.fd == listener_;
     const auto found = connections_.find(events[i].data.fd);
     if (found == connections_.end()) continue;
     const std::shared_ptr<Connection> connection = found->second;
@@ -53,6 +51,8 @@ void Forwarder::work() {
     if (events[i].data.fd == connection->in.from && (events[i].events & (EPOLLHUP | EPOLLERR)) != 0) end(*connection);
     else work_on(connection);
   }
+  // NOTE: last, as a new connection has the number of one that just ended, which later events of the same batch may still speak of.
+  if (has_new) accept_all();
 }
 
 void Forwarder::accept_all() {

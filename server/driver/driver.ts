@@ -9,11 +9,14 @@ export interface Driver {
    * @throws DriverError
    */
   ensure(spec: ReplicaSpec): Promise<DriverHandle>;
-  /** Finds a replica that an earlier process of the service started; undefined when it is gone. */
+  /**
+   * Finds a replica that an earlier process of the service started. One that ended while nobody looked is found as well, and told as exited at once; undefined when nothing is known of its end, as after
+   * a restart of the machine.
+   */
   adopt(reference: string, spec: ReplicaSpec): Promise<DriverHandle | undefined>;
   /** Tells every change of every replica from now on; returns what ends it. */
   observe(listener: (event: ReplicaEvent) => void): () => void;
-  /** TERM to all its processes, KILL after `graceMs`; resolves when it is gone. Safe to call again. */
+  /** TERM to all its processes, KILL after `graceMs`; resolves when it is gone and told as exited. Safe to call again, also in more of a hurry. */
   stop(replicaId: string, graceMs: number): Promise<void>;
   /** CPU and memory right now; undefined where it is gone. */
   usage(replicaId: string): Promise<ReplicaUsage | undefined>;
@@ -76,7 +79,10 @@ export type ReplicaEvent =
   | { type: 'unready'; replicaId: string; message: string }
   /** It listens where nobody asks: the two mistakes that the port rule invites. While it starts; it may still come right. */
   | { type: 'misplaced'; replicaId: string; reason: 'port_80_not_bound' | 'wrong_port' | 'bound_to_loopback'; message: string }
-  | { type: 'exited'; replicaId: string; exitCode: number | null; signal: string | null; outOfMemory?: 'host' | 'gpu' };
+  /** What was said by `misplaced` is no longer so: it listens where it should, and does not answer yet. */
+  | { type: 'placed'; replicaId: string }
+  /** Its whole log is there by then. `message` is for people, and says how sure it is what ended it. `wasStopped`: it was asked to. */
+  | { type: 'exited'; replicaId: string; exitCode: number | null; signal: string | null; outOfMemory?: 'host' | 'gpu'; message: string; wasStopped: boolean };
 
 export interface ReplicaUsage {
   /** Of one core. */

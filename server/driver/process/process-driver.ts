@@ -1,0 +1,201 @@
+import { mkdir, readdir, readFile, realpath, rm, stat, writeFile } from 'node:fs/promises';
+import { availableParallelism, totalmem } from 'node:os';
+import { join } from 'node:path';
+import { type Driver, type DriverCapacity, DriverError, type DriverHandle, type Isolation, type ReplicaAddress, type ReplicaEvent, type ReplicaSpec, type ReplicaUsage } from '../driver';
+import type { LogStore } from '../logs/log-store';
+import { chooseAddress, socketFolder } from './address';
+import { type Cgroups, openCgroups } from './cgroups';
+import { gpuDevices, listGpus } from './gpus';
+import { checkBindings, linkInputs, prepareHome } from './home';
+import { probeIsolation, worldInput } from './probe';
+import { type Intervals, Replica } from './replica';
+import { isAlive, ReplicaFolder, type SupervisorState, toReference } from './replica-folder';
+import { findSandbox, launch, type SandboxInput } from './sandbox';
+import { CONTAINER_PORT, INNER_HOST, commandOf, environmentOf, type Level, PRODUCTION_PORT, WORKLOAD_UID, worldOf } from './world';
+
+export interface ProcessDriverOptions {
+  /** Replicas see nothing of it. Their folders are in `replicas`. */
+  dataDir: string;
+  logs: LogStore;
+  /** Instead of the best that this machine has. */
+  level?: Level;
+  /** Folders besides that replicas see nothing of. */
+  hides?: readonly string[];
+  intervals?: Partial<Intervals>;
+}
+
+/** Of ids, with `.sock`. */
+const LONGEST_SOCKET_NAME = 40;
+/** What is left of replicas that ended so long ago is removed: whoever looks after them knows by then. */
+const LEFT_OVER_MS = 3_600_000;
+
+/** Replicas are processes of this machine, each under a supervisor that outlives the service. */
+export class ProcessDriver implements Driver {
+  readonly name = 'process';
+  readonly isolation: Isolation;
+  readonly #options: ProcessDriverOptions;
+  readonly #sandbox: string;
+  readonly #root: string;
+  readonly #sockets: string;
+  readonly #hides: readonly string[];
+  readonly #cgroups: Cgroups | undefined;
+  readonly #replicas = new Map<string, Replica>();
+  /** Starts under way, so that asking twice starts once. */
+  readonly #starting = new Map<string, Promise<DriverHandle>>();
+  readonly #listeners = new Set<(event: ReplicaEvent) => void>();
+  readonly #sweeping: NodeJS.Timeout;
+  #gpus: DriverCapacity['gpus'] | undefined;
+
+  /** @throws Error where no process can be looked after here at all, or not at the level that was asked for */
+  static async open(options: ProcessDriverOptions): Promise<ProcessDriver> {
+    const sandbox = findSandbox();
+    if (process.platform !== 'linux') throw new Error(`deployments run on Linux alone: expected linux, got ${process.platform}`);
+    if (sandbox === undefined) throw new Error('the helper program capstan_sandbox is not there: run "npm run build:addon" (it needs python3, make and g++)');
+    await mkdir(join(options.dataDir, 'replicas'), { recursive: true, mode: 0o700 });
+    const dataDir = await realpath(options.dataDir);
+    const root = join(dataDir, 'replicas');
+    const sockets = socketFolder(dataDir, LONGEST_SOCKET_NAME);
+    await mkdir(sockets, { recursive: true, mode: 0o700 });
+    if ((await stat(sockets)).uid !== process.geteuid!()) throw new Error(`${sockets} belongs to another user`);
+    const hides = [dataDir, ...options.hides ?? []];
+    const isolation = await probeIsolation({ sandbox, replicas: root, sockets, hides, ...(options.level === undefined ? {} : { level: options.level }) });
+    return new ProcessDriver({ ...options, dataDir }, { sandbox, root, sockets, hides, isolation });
+  }
+
+  private constructor(options: ProcessDriverOptions, { sandbox, root, sockets, hides, isolation }: { sandbox: string; root: string; sockets: string; hides: readonly string[]; isolation: Isolation }) {
+    this.#options = options;
+    this.#sandbox = sandbox;
+    this.#root = root;
+    this.#sockets = sockets;
+    this.#hides = hides;
+    this.isolation = isolation;
+    this.#cgroups = openCgroups();
+    this.#sweeping = setInterval(() => void this.#sweep().catch(() => {}), LEFT_OVER_MS);
+    this.#sweeping.unref();
+  }
+
+  /** Whether the kernel holds replicas to their memory and processor; else memory is watched, and the processor shared. */
+  get hasControlGroups(): boolean {
+    return this.#cgroups !== undefined;
+  }
+
+  async capacity(): Promise<DriverCapacity> {
+    this.#gpus ??= await listGpus();
+    const constrained = process.constrainedMemory();
+    const total = constrained !== undefined && constrained > 0 ? Math.min(constrained, totalmem()) : totalmem();
+    return { cpuMillis: availableParallelism() * 1_000, memoryMb: Math.floor(total / 2 ** 20), gpus: this.#gpus };
+  }
+
+  ensure(spec: ReplicaSpec): Promise<DriverHandle> {
+    const running = this.#replicas.get(spec.id);
+    if (running !== undefined) return Promise.resolve(handleOf(running));
+    const starting = this.#starting.get(spec.id) ?? this.#ensure(spec).finally(() => this.#starting.delete(spec.id));
+    this.#starting.set(spec.id, starting);
+    return starting;
+  }
+
+  async #ensure(spec: ReplicaSpec): Promise<DriverHandle> {
+    const folder = new ReplicaFolder(this.#root, spec.id);
+    const supervisor = await folder.supervisor();
+    const found = supervisor !== undefined && isAlive(supervisor) ? await this.#takeUp(spec, folder, supervisor) : undefined;
+    return found ?? this.#start(spec, folder);
+  }
+
+  async adopt(_reference: string, spec: ReplicaSpec): Promise<DriverHandle | undefined> {
+    const known = this.#replicas.get(spec.id);
+    if (known !== undefined) return handleOf(known);
+    const folder = new ReplicaFolder(this.#root, spec.id);
+    // NOTE: its folder says it, not the reference: the service may have died between a start and its note of it.
+    const supervisor = await folder.supervisor();
+    if (supervisor === undefined || (!isAlive(supervisor) && await folder.exit() === undefined)) return undefined;
+    return this.#takeUp(spec, folder, supervisor);
+  }
+
+  async #takeUp(spec: ReplicaSpec, folder: ReplicaFolder, supervisor: SupervisorState): Promise<DriverHandle | undefined> {
+    const text = await readFile(folder.addressFile, 'utf8').catch(() => undefined);
+    if (text === undefined) return undefined;
+    const { level, address } = JSON.parse(text) as { level: Level; address: ReplicaAddress };
+    return this.#lookAfter(spec, folder, supervisor, level, address);
+  }
+
+  async #start(spec: ReplicaSpec, folder: ReplicaFolder): Promise<DriverHandle> {
+    const { level } = this.isolation;
+    const owner = level === 'L2' && process.geteuid!() === 0 ? WORKLOAD_UID : undefined;
+    await checkBindings(spec, level, owner !== undefined);
+    await mkdir(join(folder.path, 'root'), { recursive: true, mode: 0o700 });
+    await mkdir(folder.spool, { recursive: true, mode: 0o700 });
+    const home = await prepareHome(spec, folder, owner);
+    if (level !== 'L2') await linkInputs(spec, folder);
+    const address = await chooseAddress(level, spec, this.#sockets);
+    await writeFile(folder.addressFile, JSON.stringify({ level, address }), { mode: 0o600 });
+    await this.#launch(spec, folder, home, address);
+    const supervisor = await folder.supervisor();
+    if (supervisor === undefined) throw new DriverError('driver_lost', 'The supervisor left no word of itself');
+    return this.#lookAfter(spec, folder, supervisor, level, address);
+  }
+
+  async #launch(spec: ReplicaSpec, folder: ReplicaFolder, home: string, address: ReplicaAddress): Promise<void> {
+    const world = worldOf(this.isolation.level, folder, spec, address);
+    const cgroups = this.#cgroups?.create(`capstan_${spec.id}`, spec) ?? [];
+    const common: SandboxInput = {
+      arg: commandOf(spec, world), env: environmentOf(spec, world), cwd: world.home, cgroup: cgroups, memory_bytes: cgroups.length === 0 ? spec.memoryMb * 2 ** 20 : 0,
+    };
+    const input = address.type === 'unix'
+      ? worldInput(folder, this.#hides, {
+        ...common, socket: address.path, home, input: spec.inputs.map(({ mount, path }) => `${mount}=${path}`), device: spec.gpuUuids.length === 0 ? [] : gpuDevices(),
+        // A container may serve itself alone; what is deployed has to be reachable.
+        inner_host: spec.isProduction ? INNER_HOST : '127.0.0.1', inner_port: spec.isProduction ? PRODUCTION_PORT : CONTAINER_PORT,
+      })
+      : { dir: folder.path, ...common };
+    await launch(this.#sandbox, input, () => void this.#replicas.get(spec.id)?.checkAlive()).catch((error: Error) => {
+      throw new DriverError(/^exec .*No such file/.test(error.message) ? 'image_missing' : 'driver_lost', `The replica does not start: ${error.message}`);
+    });
+  }
+
+  #lookAfter(spec: ReplicaSpec, folder: ReplicaFolder, supervisor: SupervisorState, level: Level, address: ReplicaAddress): DriverHandle {
+    const { logs, intervals = {} } = this.#options;
+    const replica = new Replica({ spec, level, folder, address, supervisor, logs, intervals, emit: (event) => this.#emit(event) });
+    this.#replicas.set(spec.id, replica);
+    return handleOf(replica);
+  }
+
+  observe(listener: (event: ReplicaEvent) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  #emit(event: ReplicaEvent): void {
+    if (event.type === 'exited') this.#replicas.delete(event.replicaId);
+    for (const listener of this.#listeners) listener(event);
+  }
+
+  async stop(replicaId: string, graceMs: number): Promise<void> {
+    await this.#starting.get(replicaId)?.catch(() => {});
+    await this.#replicas.get(replicaId)?.stop(graceMs);
+  }
+
+  usage(replicaId: string): Promise<ReplicaUsage | undefined> {
+    return Promise.resolve(this.#replicas.get(replicaId)?.usage());
+  }
+
+  async detach(): Promise<void> {
+    clearInterval(this.#sweeping);
+    this.#listeners.clear();
+    await Promise.all([...this.#starting.values()].map((starting) => starting.catch(() => {})));
+    await Promise.all([...this.#replicas.values()].map((replica) => replica.close()));
+    this.#replicas.clear();
+  }
+
+  /** Homes and spools of replicas that ended. */
+  async #sweep(): Promise<void> {
+    for (const name of await readdir(this.#root)) {
+      if (this.#replicas.has(name) || this.#starting.has(name)) continue;
+      const ended = await stat(join(this.#root, name, 'exit')).catch(() => undefined);
+      if (ended !== undefined && ended.mtimeMs < Date.now() - LEFT_OVER_MS) await rm(join(this.#root, name), { recursive: true, force: true });
+    }
+  }
+}
+
+function handleOf({ address, supervisor }: Replica): DriverHandle {
+  return { reference: toReference(supervisor), address };
+}

@@ -1,0 +1,47 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import type { ReplicaUsage } from '../driver';
+import { statFields } from './replica-folder';
+
+/** Ticks of processor time per second, in /proc, on every Linux. */
+const TICKS_PER_S = 100;
+const PAGE_BYTES = 4096;
+
+/** All processes below one, as /proc says. */
+export function descendantsOf(pid: number): number[] {
+  const found: number[] = [...childrenOf(pid)];
+  for (let i = 0; i < found.length; i++) found.push(...childrenOf(found[i]));
+  return found;
+}
+
+function childrenOf(pid: number): number[] {
+  try {
+    return readdirSync(`/proc/${pid}/task`).flatMap((task) => readFileSync(`/proc/${pid}/task/${task}/children`, 'utf8').split(' ').filter((text) => text !== '').map(Number));
+  } catch {
+    // Gone meanwhile.
+    return [];
+  }
+}
+
+/** What a replica's processes use, from one question to the next. */
+export class UsageMeter {
+  #lastTicks = 0;
+  #lastMs = 0;
+
+  /** The first answer says nothing of the processor yet: 0. */
+  measure(pids: readonly number[], nowMs = performance.now()): ReplicaUsage {
+    let ticks = 0;
+    let pages = 0;
+    for (const pid of pids) {
+      const fields = statFields(pid);
+      if (fields === undefined) continue;
+      // Its own, and that of its children that have ended.
+      ticks += fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0);
+      pages += Number(fields[21]);
+    }
+    const seconds = (nowMs - this.#lastMs) / 1000;
+    const cpuPercent = this.#lastMs === 0 || seconds <= 0 ? 0 : Math.max(0, (ticks - this.#lastTicks) / TICKS_PER_S / seconds * 100);
+    this.#lastTicks = ticks;
+    this.#lastMs = nowMs;
+    return { cpuPercent: Math.round(cpuPercent * 10) / 10, memoryMb: Math.round(pages * PAGE_BYTES / 2 ** 20) };
+  }
+}

@@ -1,0 +1,316 @@
+/** What every driver has to do, whatever it runs replicas in. */
+import { randomBytes } from 'node:crypto';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { request } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Driver, DriverHandle, ReplicaAddress, ReplicaEvent, ReplicaSpec } from '../../../server/driver/driver';
+import type { LogLine } from '../../../server/driver/logs/log-line';
+import type { LogStore } from '../../../server/driver/logs/log-store';
+
+export interface Subject {
+  /** Opens the driver on a data folder; a second time as a later process of the service would. */
+  open(dataDir: string): Promise<{ driver: Driver; logs: LogStore }>;
+  /** Where a start script has to listen: literally, or by its variables. */
+  host: string;
+  port: string;
+  /** What only namespaces give. */
+  isIsolated: boolean;
+  /** Another process that opens the driver on the folder, starts this and writes its reference; resolves with what kills it, as a machine would. */
+  startElsewhere(dataDir: string, spec: ReplicaSpec): Promise<{ reference: string; kill(): Promise<void> }>;
+}
+
+const NODE = process.execPath;
+/** A start script that runs this in Node.js; the text holds no single quotes. */
+export const node = (code: string): string => `exec '${NODE}' -e '${code}'`;
+
+export function newSpec(more: Partial<ReplicaSpec> = {}): ReplicaSpec {
+  const id = randomBytes(8).toString('hex');
+  return {
+    id: `rep_${id}`, logId: `ver_${id}`, ordinal: 0, startCommand: 'sleep 1000', runtimeArgs: [], isProduction: true, cpuMillis: 1_000, memoryMb: 512, gpuUuids: [], env: {}, inputs: [], home: null,
+    healthPath: '/v1/models', secret: 'a-secret-of-the-replica', ...more,
+  };
+}
+
+export function get(address: ReplicaAddress, path: string): Promise<{ status: number; body: string }> {
+  const target = address.type === 'unix' ? { socketPath: address.path } : { host: address.host, port: address.port };
+  return new Promise((resolve, reject) => {
+    request({ ...target, path, agent: false }, (response) => {
+      let body = '';
+      response.setEncoding('utf8').on('data', (text: string) => { body += text; }).on('end', () => resolve({ status: response.statusCode!, body })).on('error', reject);
+    }).on('error', reject).end();
+  });
+}
+
+type Type = ReplicaEvent['type'];
+type EventOf<T extends Type> = Extract<ReplicaEvent, { type: T }>;
+
+/** Hears all events of a driver, and waits for those that are wanted. */
+export class Listener {
+  readonly events: ReplicaEvent[] = [];
+  #waiters: (() => void)[] = [];
+
+  constructor(driver: Driver) {
+    driver.observe((event) => {
+      this.events.push(event);
+      this.#waiters.splice(0).forEach((wake) => wake());
+    });
+  }
+
+  async next<T extends Type>({ id }: ReplicaSpec, type: T, matches: (event: EventOf<T>) => boolean = () => true): Promise<EventOf<T>> {
+    for (;;) {
+      const found = this.events.find((event): event is EventOf<T> => event.replicaId === id && event.type === type && matches(event as EventOf<T>));
+      if (found !== undefined) return found;
+      await new Promise<void>((resolve) => this.#waiters.push(resolve));
+    }
+  }
+
+  of({ id }: ReplicaSpec): Type[] {
+    return this.events.filter(({ replicaId }) => replicaId === id).map(({ type }) => type);
+  }
+}
+
+export function conformance(name: string, subject: Subject): void {
+  describe(`a driver: ${name}`, () => {
+    let dataDir: string;
+    let driver: Driver;
+    let logs: LogStore;
+    let listener: Listener;
+    let specs: ReplicaSpec[];
+
+    const server = (handler: string, { host = subject.host, port = subject.port, before = '' } = {}): string =>
+      node(`${before} require("http").createServer((request, reply) => { ${handler} }).listen(${port}, ${host}, () => console.log("listening"))`);
+    const OK = 'reply.end("fine " + request.url)';
+
+    const start = async (more: Partial<ReplicaSpec> = {}): Promise<{ spec: ReplicaSpec; handle: DriverHandle }> => {
+      const spec = newSpec(more);
+      specs.push(spec);
+      return { spec, handle: await driver.ensure(spec) };
+    };
+    const linesOf = async ({ logId }: ReplicaSpec, stream?: LogLine['stream']): Promise<string[]> =>
+      (await logs.read(logId, { after: 0, limit: 10_000, ...(stream === undefined ? {} : { stream }) })).lines.map(({ text }) => text);
+    /** What the supervisor wrote last may still be on its way. */
+    const untilLogged = async (spec: ReplicaSpec, text: string): Promise<void> => {
+      for await (const lines of logs.follow(spec.logId, 0, { text }, AbortSignal.timeout(20_000))) if (lines.length > 0) return;
+      throw new Error(`expected a line with ${text}`);
+    };
+    const reopen = async (): Promise<void> => {
+      ({ driver, logs } = await subject.open(dataDir));
+      listener = new Listener(driver);
+    };
+
+    beforeAll(async () => {
+      dataDir = mkdtempSync(join(tmpdir(), 'capstan-driver-'));
+      await reopen();
+    });
+    beforeEach(() => { specs = []; });
+    afterEach(() => Promise.all(specs.map(({ id }) => driver.stop(id, 0))));
+    afterAll(async () => {
+      await driver.detach();
+      await logs.close();
+      rmSync(dataDir, { recursive: true, force: true });
+    });
+
+    test('a replica starts, answers, writes its log and is known by a reference', async () => {
+      const { spec, handle } = await start({ startCommand: server(OK) });
+      await listener.next(spec, 'ready');
+      expect(await get(handle.address, '/some/path')).toEqual({ status: 200, body: 'fine /some/path' });
+      await untilLogged(spec, 'listening');
+      expect(await driver.ensure(spec)).toEqual(handle);
+      expect(handle.reference).not.toBe('');
+      expect((await driver.usage(spec.id))!.memoryMb).toBeGreaterThan(5);
+    });
+
+    test('a deployment has the production variable, a training container never', async () => {
+      const print = 'printf "[%s]\\n" "${PLATFORM_SERVING_PRODUCTION-unset}"';
+      const { spec: deployment } = await start({ startCommand: print, env: { PLATFORM_SERVING_PRODUCTION: '' } });
+      const { spec: container } = await start({ startCommand: print, isProduction: false, env: { PLATFORM_SERVING_PRODUCTION: 'yes' } });
+      await Promise.all([deployment, container].map((spec) => listener.next(spec, 'exited')));
+      expect(await linesOf(deployment, 'stdout')).toEqual(['[1]']);
+      expect(await linesOf(container, 'stdout')).toEqual(['[unset]']);
+    });
+
+    test('a training container serves on its own port', async () => {
+      const script = node('require("http").createServer((request, reply) => reply.end("container")).listen(process.env.PLATFORM_SERVING_PORT, process.env.PLATFORM_SERVING_HOST)');
+      const { spec, handle } = await start({ startCommand: script, isProduction: false });
+      await listener.next(spec, 'ready');
+      expect((await get(handle.address, '/')).body).toBe('container');
+    });
+
+    test('the environment is what was given and nothing of the service\'s', async () => {
+      process.env.CAPSTAN_TEST_OF_THE_SERVICE = 'leaked';
+      const { spec } = await start({ startCommand: 'env', env: { MINE: 'a b=c "d" $e' } });
+      delete process.env.CAPSTAN_TEST_OF_THE_SERVICE;
+      await listener.next(spec, 'exited');
+      const lines = await linesOf(spec, 'stdout');
+      expect(lines).toContain('MINE=a b=c "d" $e');
+      expect(lines.join('\n')).not.toContain('leaked');
+    });
+
+    test('data that is missing is told before anything starts', async () => {
+      await expect(start({ inputs: [{ mount: 'input0', path: join(dataDir, 'nothing') }] })).rejects.toMatchObject({ reason: 'data_binding_missing' });
+      await expect(start({ home: { path: join(dataDir, 'nothing'), mode: 'copy' } })).rejects.toMatchObject({ reason: 'data_binding_missing' });
+    });
+
+    test('inputs are there, home is a copy whose changes end with the replica', async () => {
+      const input = join(dataDir, `input-${randomBytes(4).toString('hex')}`);
+      const home = `${input}-home`;
+      for (const folder of [input, home]) {
+        mkdirSync(folder);
+        chmodSync(folder, 0o755);
+        writeFileSync(join(folder, 'file'), 'content');
+      }
+      const script = 'cat "$PLATFORM_INPUT_DIR/input0/file" file; echo changed > file; pwd';
+      for (let i = 0; i < 2; i++) {
+        const { spec } = await start({ startCommand: script, inputs: [{ mount: 'input0', path: input }], home: { path: home, mode: 'copy' } });
+        await listener.next(spec, 'exited');
+        expect((await linesOf(spec, 'stdout'))[0]).toMatch(/^contentcontent/);
+      }
+    });
+
+    test('a server on another port is told apart', async () => {
+      const { spec } = await start({ startCommand: server(OK, { port: '8080' }) });
+      const { reason, message } = await listener.next(spec, 'misplaced', (event) => event.reason !== 'port_80_not_bound');
+      expect([reason, message]).toEqual(['wrong_port', expect.stringContaining('8080')]);
+      expect(listener.of(spec)).not.toContain('ready');
+    });
+
+    test('what crashes is told with its exit code, after its whole log', async () => {
+      const { spec } = await start({ startCommand: 'echo one; echo two >&2; printf three; exit 3' });
+      expect(await listener.next(spec, 'exited')).toMatchObject({ exitCode: 3, signal: null, wasStopped: false });
+      expect((await linesOf(spec)).sort()).toEqual(['It ended with exit code 3', 'one', 'three', 'two'].sort());
+      expect(await linesOf(spec, 'stderr')).toEqual(['two']);
+    });
+
+    test('a signal is told as one', async () => {
+      const { spec } = await start({ startCommand: 'kill -SEGV $$' });
+      expect(await listener.next(spec, 'exited')).toMatchObject({ exitCode: null, signal: 'SIGSEGV' });
+    });
+
+    test('what is slow to start has neither ended nor failed', async () => {
+      const handler = 'if (Date.now() - began < 1500) { reply.statusCode = 503 } reply.end()';
+      const { spec } = await start({ startCommand: server(handler, { before: 'const began = Date.now();' }) });
+      await listener.next(spec, 'ready');
+      expect(listener.of(spec).filter((type) => type === 'exited' || type === 'unready')).toEqual([]);
+    });
+
+    test('a replica that answers no more, and then again, is told both times', async () => {
+      const { spec, handle } = await start({ startCommand: server('if (request.url === "/break") broken = Date.now(); if (Date.now() - broken < 2500) reply.statusCode = 500; reply.end()', { before: 'let broken = 0;' }) });
+      await listener.next(spec, 'ready');
+      await get(handle.address, '/break');
+      expect((await listener.next(spec, 'unready')).message).toContain('500');
+      for (;;) {
+        if (listener.of(spec).filter((type) => type === 'ready').length === 2) break;
+        await new Promise((resolve) => setTimeout(resolve, 50));
+      }
+    });
+
+    test('one that takes more memory than it was given is ended for it', async () => {
+      const hog = node('const all = []; setInterval(() => all.push(Buffer.alloc(16 << 20, 1)), 20)');
+      const { spec } = await start({ startCommand: hog, memoryMb: 128 });
+      expect(await listener.next(spec, 'exited')).toMatchObject({ outOfMemory: 'host', wasStopped: false });
+    });
+
+    test('a stop lets it end by itself', async () => {
+      const { spec } = await start({ startCommand: node('process.on("SIGTERM", () => { console.log("bye"); process.exit(0) }); setInterval(() => {}, 1000); console.log("up")') });
+      await untilLogged(spec, 'up');
+      await driver.stop(spec.id, 20_000);
+      expect(await listener.next(spec, 'exited')).toMatchObject({ exitCode: 0, wasStopped: true });
+      expect(await linesOf(spec, 'stdout')).toEqual(['up', 'bye']);
+      await driver.stop(spec.id, 0);
+    });
+
+    test('one that does not want to end is killed after the grace, all its processes with it', async () => {
+      const marker = join(dataDir, 'replicas');
+      const { spec } = await start({ startCommand: `trap "" TERM; (trap "" TERM; sleep 1000) & echo up; while :; do sleep 1; done` });
+      await untilLogged(spec, 'up');
+      await driver.stop(spec.id, 300);
+      expect(await listener.next(spec, 'exited')).toMatchObject({ wasStopped: true });
+      expect(existsSync(marker)).toBe(true);
+      expect(await driver.usage(spec.id)).toBeUndefined();
+    });
+
+    test('after a crash of the service it serves on, is found again, and has lost no line', async () => {
+      const spec = newSpec({ startCommand: server('console.log("asked " + request.url); reply.end()') });
+      specs.push(spec);
+      await driver.detach();
+      await logs.close();
+      const elsewhere = await subject.startElsewhere(dataDir, spec);
+      await elsewhere.kill();
+      await reopen();
+      const handle = await driver.adopt(elsewhere.reference, spec);
+      expect(handle?.reference).toBe(elsewhere.reference);
+      await listener.next(spec, 'ready');
+      for (let i = 0; i < 50; i++) await get(handle!.address, `/${i}`);
+      await driver.stop(spec.id, 5_000);
+      const { lines } = await logs.read(spec.logId, { after: 0, limit: 10_000 });
+      expect(lines.map(({ seq }) => seq)).toEqual(lines.map((_, i) => i + 1));
+      expect(lines.filter(({ text }) => /^asked \/\d/.test(text)).map(({ text }) => text)).toEqual(Array.from({ length: 50 }, (_, i) => `asked /${i}`));
+      expect(lines.filter(({ text }) => text === 'listening')).toHaveLength(1);
+    });
+
+    test('one that ended while no service looked is told with its exit code and its last words', async () => {
+      const spec = newSpec({ startCommand: 'echo first; sleep 1.5; echo last; exit 7' });
+      specs.push(spec);
+      await driver.detach();
+      await logs.close();
+      const elsewhere = await subject.startElsewhere(dataDir, spec);
+      await elsewhere.kill();
+      await new Promise((resolve) => setTimeout(resolve, 2_500));
+      await reopen();
+      expect(await driver.adopt(elsewhere.reference, spec)).toBeDefined();
+      expect(await listener.next(spec, 'exited')).toMatchObject({ exitCode: 7 });
+      expect(await linesOf(spec, 'stdout')).toEqual(['first', 'last']);
+    });
+
+    test('what nobody knows is not found', async () => {
+      expect(await driver.adopt('1:2:3', newSpec())).toBeUndefined();
+    });
+
+    test('after its end it can be started again, under the same id and in the same log', async () => {
+      const { spec } = await start({ startCommand: 'echo run; exit 1' });
+      await listener.next(spec, 'exited');
+      listener.events.length = 0;
+      await driver.ensure(spec);
+      await listener.next(spec, 'exited');
+      expect(await linesOf(spec, 'stdout')).toEqual(['run', 'run']);
+    });
+
+    test('long lines are parted, bytes that are no text are replaced, keys do not reach the disk', async () => {
+      const key = 'sk-cap1_0123456789AB_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa1GlQkh';
+      const { spec } = await start({ startCommand: node(`process.stdout.write("x".repeat(200000) + "\\n"); process.stdout.write(Buffer.from([0xff, 0x41, 0x00, 0x0a])); console.log("key ${key}")`) });
+      await listener.next(spec, 'exited');
+      const lines = await linesOf(spec, 'stdout');
+      expect(lines.slice(0, -2).join('')).toBe('x'.repeat(200_000));
+      expect(lines.slice(0, -2).every(({ length }) => length <= 65_536)).toBe(true);
+      expect(lines.at(-2)).toBe('\ufffdA ');
+      expect(lines.at(-1)).toBe('key sk-cap1_0123456789AB_…lQkh');
+    });
+
+    if (!subject.isIsolated) return;
+
+    test('a server on loopback alone is told apart', async () => {
+      const { spec } = await start({ startCommand: server(OK, { host: '"127.0.0.1"' }) });
+      expect((await listener.next(spec, 'misplaced', (event) => event.reason !== 'port_80_not_bound')).reason).toBe('bound_to_loopback');
+      expect(listener.of(spec)).not.toContain('ready');
+    });
+
+    test('two that both insist on 0.0.0.0:80 run side by side', async () => {
+      const started = await Promise.all(['first', 'second'].map((text) => start({ startCommand: server(`reply.end("${text}")`) })));
+      await Promise.all(started.map(({ spec }) => listener.next(spec, 'ready')));
+      expect(await Promise.all(started.map(async ({ handle }) => (await get(handle.address, '/')).body))).toEqual(['first', 'second']);
+    });
+
+    test('inputs cannot be written, and nothing of the service or of other replicas is seen', async () => {
+      const input = join(dataDir, 'an-input');
+      mkdirSync(input);
+      chmodSync(input, 0o755);
+      const script = `echo x > /platform/input/input0/file || echo read-only; ls ${dataDir} || echo hidden; ls /platform/home && echo x > /platform/home/file && echo writable; ps ax 2>/dev/null | grep -c sleep; cat /proc/net/route | wc -l`;
+      const { spec } = await start({ startCommand: script, inputs: [{ mount: 'input0', path: input }] });
+      await listener.next(spec, 'exited');
+      const lines = await linesOf(spec, 'stdout');
+      expect(lines).toEqual(expect.arrayContaining(['read-only', 'hidden', 'writable']));
+      expect(existsSync(join(input, 'file'))).toBe(false);
+    });
+  });
+}
