@@ -120,7 +120,7 @@ async function measureLaunch(): Promise<void> {
 /** Tokens a second of so many streams, through the library in this process and through HTTP, in turns. */
 async function measureHttp(): Promise<void> {
   for (const streams of [1, 8, 64]) {
-    const flags = { randomInputLen: '32', randomOutputLen: '128', numPrompts: String(streams), ignoreEos: true, vocabSize: '1500' };
+    const flags = { randomInputLen: '32', randomOutputLen: '128', numPrompts: String(streams), ignoreEos: true, vocabSize: '1500', temperature: '0' };
     const alone: number[] = [];
     const overHttp: number[] = [];
     let lagMs = NaN;
