@@ -1,16 +1,18 @@
 import { STATUS_CODES } from 'node:http';
 import type { HttpRequest as UwsRequest, HttpResponse as UwsResponse, TemplatedApp, us_listen_socket } from 'uWebSockets.js';
 import { ApiError, renderError } from '../errors';
+import { BodyQueue } from './body-queue';
 import { bodyTimeout, checkFraming, type Framing, LINGER_MS, refusalHeaders, tooLarge } from './framing';
 import { checkTls } from './tls';
 import { clearSocketPath, removeSocket, withSocketMode } from './unix-socket';
-import type { HttpReply, HttpRequest, ReplyStream, TlsFiles, Transport, TransportOptions } from './transport';
+import type { HttpReply, ReplyHeaders, ReplyStream, StreamedRequest, TlsFiles, Transport, TransportOptions } from './transport';
 import type { UwsModule } from './uws-module';
 
 // `close` is missing from the package's types.
 type App = TemplatedApp & { close(): void };
 
 const EXCLUSIVE_PORT = 1;
+const NOT_MODIFIED = 304;
 
 /** uWebSockets.js. NOTE: a handler that throws or returns without an abort handler ends the process, hence the order in `answer`. */
 export class UwsTransport implements Transport {
@@ -84,13 +86,12 @@ function answer(response: UwsResponse, request: UwsRequest, options: TransportOp
 }
 
 /** Copies what is only valid now, and takes the body as it comes: uWebSockets.js keeps nothing for later. */
-function toRequest(request: UwsRequest, exchange: Exchange, options: TransportOptions): HttpRequest {
+function toRequest(request: UwsRequest, exchange: Exchange, options: TransportOptions): StreamedRequest {
   exchange.isHead = request.getCaseSensitiveMethod() === 'HEAD';
   const headers: [string, string][] = [];
   request.forEach((name, value) => headers.push([name, value.trim()]));
   const framing = checkFraming(headers);
   exchange.isChunked = framing.isChunked;
-  const body = exchange.receiveBody(framing, options);
   return {
     method: request.getCaseSensitiveMethod(),
     path: request.getUrl(),
@@ -98,9 +99,24 @@ function toRequest(request: UwsRequest, exchange: Exchange, options: TransportOp
     headers,
     remoteAddress: exchange.remoteAddress(),
     signal: exchange.signal,
-    readBody: () => body,
+    ...(options.streamsBodies === true ? streamedBody(exchange, framing, options) : wholeBody(exchange, framing, options)),
   };
 }
+
+type Body = Pick<StreamedRequest, 'readBody' | 'bodyPieces'>;
+
+function wholeBody(exchange: Exchange, framing: Framing, options: TransportOptions): Body {
+  const body = exchange.receiveBody(framing, options);
+  return { readBody: () => body, bodyPieces: async function* () { yield await body; } };
+}
+
+function streamedBody(exchange: Exchange, framing: Framing, options: TransportOptions): Body {
+  if (framing.contentLength === 0) return NO_BODY;
+  const queue = exchange.streamBody(framing, options);
+  return { readBody: () => queue.readAll(), bodyPieces: () => queue.pieces() };
+}
+
+const NO_BODY: Body = { readBody: () => Promise.resolve(Buffer.alloc(0)), bodyPieces: async function* () {} };
 
 /** One request and its answer; after an abort or the end no method of the response may be called. */
 class Exchange implements HttpReply {
@@ -115,6 +131,7 @@ class Exchange implements HttpReply {
   #isReceiving = false;
   #onBodyEnd: () => void = () => {};
   #onGone: (() => void)[] = [];
+  #queue: BodyQueue | undefined;
 
   constructor(response: UwsResponse) {
     this.#response = response;
@@ -147,7 +164,7 @@ class Exchange implements HttpReply {
         numBytes = Infinity;
         reject(error);
       };
-      this.#onGone.push(() => fail(new ApiError('request_timeout', 'The client left before the body was complete')));
+      this.#onGone.push(() => { if (this.#isReceiving) fail(leftEarly()); });
       if ((framing.contentLength ?? 0) > maxBodyBytes) fail(tooLarge(maxBodyBytes));
       this.#response.onData((chunk, isLast) => {
         numBytes += chunk.byteLength;
@@ -165,9 +182,31 @@ class Exchange implements HttpReply {
     return handled(body);
   }
 
-  send(status: number, headers: Readonly<Record<string, string>>, body: string): void {
+  /** NOTE: while the client is made to wait nothing is heard of it, its leaving neither. */
+  streamBody(framing: Framing, { maxBodyBytes, bodyTimeoutMs }: TransportOptions): BodyQueue {
+    this.#isBodyComplete = false;
+    this.#isReceiving = true;
+    const whenOpen = (work: () => void) => () => { if (!this.#isOver) work(); };
+    const queue = this.#queue = new BodyQueue({
+      maxBodyBytes, timeoutMs: bodyTimeoutMs, pause: whenOpen(() => this.#response.pause()), resume: whenOpen(() => this.#response.resume()),
+    });
+    this.#onGone.push(() => { if (this.#isReceiving) queue.fail(leftEarly()); });
+    if ((framing.contentLength ?? 0) > maxBodyBytes) queue.fail(tooLarge(maxBodyBytes));
+    this.#response.onData((chunk, isLast) => {
+      queue.push(Buffer.from(chunk.slice(0)));
+      if (!isLast) return;
+      this.#isBodyComplete = true;
+      this.#isReceiving = false;
+      queue.end();
+      this.#onBodyEnd();
+    });
+    return queue;
+  }
+
+  send(status: number, headers: ReplyHeaders, body: string | Uint8Array): void {
     if (this.hasStarted) return;
     this.hasStarted = true;
+    this.#queue?.discard();
     const mustClose = this.#mustClose();
     this.#afterBody(() => whenParsed(mustClose, () => this.#sendNow(status, headers, body, mustClose)));
   }
@@ -184,14 +223,17 @@ class Exchange implements HttpReply {
     };
   }
 
-  #sendNow(status: number, headers: Readonly<Record<string, string>>, body: string, mustClose: boolean): void {
+  #sendNow(status: number, headers: ReplyHeaders, body: string | Uint8Array, mustClose: boolean): void {
     if (this.#isOver) return;
     this.#isOver = true;
     this.#response.cork(() => {
       this.#writeHead(status, headers, mustClose);
       if (this.isHead && !mustClose) {
-        this.#response.writeHeader('Content-Length', String(Buffer.byteLength(body)));
+        if (!('Content-Length' in headers)) this.#response.writeHeader('Content-Length', String(Buffer.byteLength(body)));
         // NOTE: without arguments: with a length the response counts as pending for ever, and none of the two can be left out alone.
+        this.#response.endWithoutBody();
+      } else if (status === NOT_MODIFIED && !mustClose) {
+        // A length would be that of what was not sent.
         this.#response.endWithoutBody();
       } else {
         this.#response.end(this.isHead ? '' : body, mustClose);
@@ -207,7 +249,7 @@ class Exchange implements HttpReply {
     this.send(error.status, refusalHeaders(error), renderError(error));
   }
 
-  stream(status: number, headers: Readonly<Record<string, string>>): ReplyStream {
+  stream(status: number, headers: ReplyHeaders): ReplyStream {
     this.hasStarted = true;
     const response = this.#response;
     const mustClose = this.#mustClose();
@@ -226,19 +268,22 @@ class Exchange implements HttpReply {
       return true;
     }));
     return {
-      write: (text) => {
-        whenOpen(() => { isBehind = !response.write(text); });
+      write: (data) => {
+        whenOpen(() => { isBehind = !response.write(data); });
         return !isBehind || this.#isOver;
       },
       drained: () => new Promise((resolve) => {
         if (!isBehind || this.#isOver) resolve();
         else waiting.push(resolve);
       }),
-      end: () => whenParsed(mustClose, () => whenOpen(() => {
-        this.#isOver = true;
-        response.end(undefined, mustClose);
-        this.#notifyGone();
-      })),
+      end: () => {
+        this.#queue?.discard();
+        this.#afterBody(() => whenParsed(mustClose, () => whenOpen(() => {
+          this.#isOver = true;
+          response.end(undefined, mustClose);
+          this.#notifyGone();
+        })));
+      },
       destroy: () => this.destroy(),
     };
   }
@@ -254,14 +299,21 @@ class Exchange implements HttpReply {
     return this.isChunked || !this.#isBodyComplete;
   }
 
-  #writeHead(status: number, headers: Readonly<Record<string, string>>, mustClose: boolean): void {
+  #writeHead(status: number, headers: ReplyHeaders, mustClose: boolean): void {
     this.#response.writeStatus(`${status} ${STATUS_CODES[status] ?? ''}`);
-    for (const [name, value] of Object.entries(mustClose ? { ...headers, Connection: 'close' } : headers)) this.#response.writeHeader(name, value);
+    for (const [name, value] of Object.entries(mustClose ? { ...headers, Connection: 'close' } : headers)) {
+      if (typeof value === 'string') this.#response.writeHeader(name, value);
+      else value.forEach((one) => this.#response.writeHeader(name, one));
+    }
   }
 
   #notifyGone(): void {
     this.#onGone.splice(0).forEach((run) => run());
   }
+}
+
+function leftEarly(): ApiError {
+  return new ApiError('request_timeout', 'The client left before the body was complete');
 }
 
 /** Not every handler reads the body. */
