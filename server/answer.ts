@@ -43,8 +43,8 @@ export class Answer implements HttpReply {
     return this.#reply.hasStarted;
   }
 
-  send(status: number, headers: ReplyHeaders, body: string | Uint8Array): void {
-    this.#numBytes += Buffer.byteLength(body);
+  send(status: number, headers: ReplyHeaders, body: string | Uint8Array | null): void {
+    this.#numBytes += body === null ? 0 : Buffer.byteLength(body);
     this.#reply.send(status, this.#begin(status, headers), body);
   }
 

@@ -40,7 +40,7 @@ export async function relay(message: IncomingMessage, reply: HttpReply, signal: 
   if (isHead || status === 204 || status === 304) {
     message.resume();
     options.onFirstByte();
-    reply.send(status, isHead && contentLength !== undefined ? { ...headers, 'Content-Length': String(contentLength) } : headers, '');
+    reply.send(status, isHead && contentLength !== undefined ? { ...headers, 'Content-Length': String(contentLength) } : headers, null);
     return { end: 'complete' };
   }
   if (begun === undefined && contentLength !== undefined && contentLength <= GATHERED_BYTES) {

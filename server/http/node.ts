@@ -8,8 +8,6 @@ import { checkTls } from './tls';
 import { clearSocketPath, withSocketMode } from './unix-socket';
 import type { HttpReply, ReplyHeaders, ReplyStream, StreamedRequest, Transport, TransportOptions } from './transport';
 
-const NOT_MODIFIED = 304;
-
 /** The transport of platforms without a binary of uWebSockets.js. */
 export class NodeTransport implements Transport {
   readonly name = 'node';
@@ -175,13 +173,11 @@ class NodeReply implements HttpReply {
     return this.#response.headersSent;
   }
 
-  send(status: number, headers: ReplyHeaders, body: string | Uint8Array): void {
+  send(status: number, headers: ReplyHeaders, body: string | Uint8Array | null): void {
     if (this.#response.destroyed) return;
     this.queue?.discard();
-    const isHead = this.#message.method === 'HEAD';
-    const hasLength = (isHead && 'Content-Length' in headers) || status === NOT_MODIFIED;
-    this.#writeHead(status, hasLength ? headers : { ...headers, 'Content-Length': String(Buffer.byteLength(body)) });
-    const written = isHead ? '' : body;
+    this.#writeHead(status, body === null ? headers : { ...headers, 'Content-Length': String(Buffer.byteLength(body)) });
+    const written = this.#message.method === 'HEAD' || body === null ? '' : body;
     if (!this.#isBodyUnread()) return void this.#response.end(written);
     this.#response.write(written);
     afterBody(this.#message, () => this.#response.end());

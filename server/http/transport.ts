@@ -30,8 +30,8 @@ export type ReplyHeaders = Readonly<Record<string, string | readonly string[]>>;
 /** How a handler answers: by one `send`, or by one `stream`, whose headers go out with the first write. After the client is gone both do nothing. */
 export interface HttpReply {
   readonly hasStarted: boolean;
-  /** To HEAD, a `Content-Length` among the headers goes before the length of `body`. */
-  send(status: number, headers: ReplyHeaders, body: string | Uint8Array): void;
+  /** Null: an answer without a body (to HEAD, 204, 304), of whose length nothing is said but by the headers. */
+  send(status: number, headers: ReplyHeaders, body: string | Uint8Array | null): void;
   stream(status: number, headers: ReplyHeaders): ReplyStream;
 }
 

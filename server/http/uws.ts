@@ -12,7 +12,6 @@ import type { UwsModule } from './uws-module';
 type App = TemplatedApp & { close(): void };
 
 const EXCLUSIVE_PORT = 1;
-const NOT_MODIFIED = 304;
 
 /** uWebSockets.js. NOTE: a handler that throws or returns without an abort handler ends the process, hence the order in `answer`. */
 export class UwsTransport implements Transport {
@@ -95,7 +94,8 @@ function toRequest(request: UwsRequest, exchange: Exchange, options: TransportOp
   return {
     method: request.getCaseSensitiveMethod(),
     path: request.getUrl(),
-    query: request.getQuery(),
+    // Undefined without a question mark, whatever its type says.
+    query: (request.getQuery() as string | undefined) ?? '',
     headers,
     remoteAddress: exchange.remoteAddress(),
     signal: exchange.signal,
@@ -203,7 +203,7 @@ class Exchange implements HttpReply {
     return queue;
   }
 
-  send(status: number, headers: ReplyHeaders, body: string | Uint8Array): void {
+  send(status: number, headers: ReplyHeaders, body: string | Uint8Array | null): void {
     if (this.hasStarted) return;
     this.hasStarted = true;
     this.#queue?.discard();
@@ -223,20 +223,17 @@ class Exchange implements HttpReply {
     };
   }
 
-  #sendNow(status: number, headers: ReplyHeaders, body: string | Uint8Array, mustClose: boolean): void {
+  #sendNow(status: number, headers: ReplyHeaders, body: string | Uint8Array | null, mustClose: boolean): void {
     if (this.#isOver) return;
     this.#isOver = true;
     this.#response.cork(() => {
       this.#writeHead(status, headers, mustClose);
-      if (this.isHead && !mustClose) {
-        if (!('Content-Length' in headers)) this.#response.writeHeader('Content-Length', String(Buffer.byteLength(body)));
+      if ((this.isHead || body === null) && !mustClose) {
+        if (body !== null) this.#response.writeHeader('Content-Length', String(Buffer.byteLength(body)));
         // NOTE: without arguments: with a length the response counts as pending for ever, and none of the two can be left out alone.
         this.#response.endWithoutBody();
-      } else if (status === NOT_MODIFIED && !mustClose) {
-        // A length would be that of what was not sent.
-        this.#response.endWithoutBody();
       } else {
-        this.#response.end(this.isHead ? '' : body, mustClose);
+        this.#response.end(this.isHead || body === null ? '' : body, mustClose);
       }
     });
     // Nobody waits for the rest of a body any more.
@@ -252,10 +249,9 @@ class Exchange implements HttpReply {
   stream(status: number, headers: ReplyHeaders): ReplyStream {
     this.hasStarted = true;
     const response = this.#response;
-    const mustClose = this.#mustClose();
     let isBehind = false;
     const whenOpen = (work: () => void) => { if (!this.#isOver) response.cork(work); };
-    whenOpen(() => this.#writeHead(status, headers, mustClose));
+    whenOpen(() => this.#writeHead(status, headers, this.isChunked));
     // Set once: every further handler would be added to the first.
     const waiting: (() => void)[] = [];
     const wake = () => {
@@ -278,14 +274,26 @@ class Exchange implements HttpReply {
       }),
       end: () => {
         this.#queue?.discard();
-        this.#afterBody(() => whenParsed(mustClose, () => whenOpen(() => {
-          this.#isOver = true;
-          response.end(undefined, mustClose);
-          this.#notifyGone();
-        })));
+        this.#afterBody(() => whenParsed(this.isChunked, () => this.#endStream()));
       },
       destroy: () => this.destroy(),
     };
+  }
+
+  /**
+   * NOTE: without the flag to close: after the first chunk it would write a header into the body. What must not be followed by another request
+   * is read no more; the connection ends with its client, who was told, or when it has been idle.
+   */
+  #endStream(): void {
+    // The rest of the body never came: whatever comes next is not to be taken for a request.
+    if (!this.#isBodyComplete) return this.destroy();
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#response.cork(() => {
+      if (this.isChunked) this.#response.pause();
+      this.#response.end();
+    });
+    this.#notifyGone();
   }
 
   destroy(): void {

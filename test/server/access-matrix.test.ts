@@ -164,7 +164,7 @@ describe.each(['uws', 'node'] as const)('over %s', (name) => {
 test('a limit is a 429 that says when to come again', async () => {
   const app = new App({ servedNames: [], healthStallTimeoutMs: 1000, sse: { pingIntervalMs: 1, slowClientTimeoutMs: 1 }, log: createLog('silent'), access });
   app.serve(engine);
-  const answers: { status: number; headers: Parameters<HttpReply['send']>[1]; body: string | Uint8Array }[] = [];
+  const answers: { status: number; headers: Parameters<HttpReply['send']>[1]; body: string | Uint8Array | null }[] = [];
   for (let i = 0; i < 2; i++) {
     await app.handle(
       { method: 'GET', path: '/v1/models', query: '', headers: [['authorization', `Bearer ${keys.limited}`]], remoteAddress: '127.0.0.1', signal: new AbortController().signal, readBody: () => Promise.reject(new Error('not read')) },

@@ -28,6 +28,7 @@ describe.each(['uws', 'node'] as const)('over %s', (transport) => {
       request.on('data', (piece) => { body += piece; });
       request.on('end', () => {
         seen.push(body);
+        response.setHeader('Content-Length', 4);
         response.end('fine');
       });
     });
@@ -135,7 +136,7 @@ describe.each(['uws', 'node'] as const)('over %s', (transport) => {
       response.write('data: 1\n\n');
       setTimeout(() => response.destroy(), 30);
     })]));
-    await expect(fetch(`${url}/d/s/text`).then((response) => response.text())).rejects.toThrow();
+    expect(await fetch(`${url}/d/s/text`).then((response) => response.text()).catch(() => 'broken off')).toBe('broken off');
     const events = (await (await fetch(`${url}/d/s/events`)).text()).split('\n\n');
     expect(events[0]).toBe('data: 1');
     expect(errorOf(events[1].slice(6)).code).toBe('upstream_unavailable');
@@ -146,7 +147,7 @@ describe.each(['uws', 'node'] as const)('over %s', (transport) => {
   test('an upload is not answered twice, and an early answer comes through', async () => {
     const { url, targets } = await startGateway({ transport });
     targets.set(target('s', [await startReplica((request, response) => {
-      response.writeHead(413, { Connection: 'close' });
+      response.writeHead(413);
       response.end('too much');
       request.resume();
     })]));
@@ -172,10 +173,12 @@ describe.each(['uws', 'node'] as const)('over %s', (transport) => {
       const socket = connect(port, '127.0.0.1');
       let text = '';
       socket.on('data', (bytes) => { text += bytes; });
-      socket.write(`GET /d/s/${status} HTTP/1.1\r\nHost: h\r\n\r\nGET /d/s/${status} HTTP/1.1\r\nHost: h\r\n\r\n`);
-      await until(() => text.split(`HTTP/1.1 ${status}`).length === 3, String(status));
-      expect(text).not.toMatch(/transfer-encoding/i);
-      if (status === 304) expect(text).not.toMatch(/content-length/i);
+      // The connection serves on.
+      for (let i = 1; i <= 2; i++) {
+        socket.write(`GET /d/s/${status} HTTP/1.1\r\nHost: h\r\n\r\n`);
+        await until(() => text.split(`HTTP/1.1 ${status}`).length === i + 1 && text.endsWith('\r\n\r\n'), String(status));
+      }
+      expect(text).not.toMatch(/transfer-encoding|content-length/i);
       socket.destroy();
     }
   });

@@ -399,7 +399,7 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
   });
 
   test('an answer to HEAD may name the length that GET would have', async () => {
-    const { port } = await listen(async (_request, reply) => reply.send(200, { 'Content-Length': '1234' }, ''));
+    const { port } = await listen(async (_request, reply) => reply.send(200, { 'Content-Length': '1234' }, null));
     const { socket, until } = open(port);
     socket.write('HEAD / HTTP/1.1\r\nHost: h\r\n\r\n');
     const response = await until('\r\n\r\n');
@@ -489,6 +489,37 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
       await closed;
       expect(received()).toMatch(/^HTTP\/1\.1 401 Unauthorized\r\n[^]*\r\n\r\nno$/);
       expect(seen).toEqual(['/first']);
+    });
+
+    test('a stream in answer to chunks ends in order, and nothing follows it', async () => {
+      const seen: string[] = [];
+      const { port } = await listen(async (request, reply) => {
+        seen.push(request.path);
+        const stream = reply.stream(200, {});
+        for await (const piece of request.bodyPieces()) stream.write(piece);
+        stream.end();
+      }, { streamsBodies: true });
+      const { socket, until, received } = open(port);
+      socket.write('POST /first HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n');
+      await until('\r\n0\r\n\r\n');
+      expect(received()).toMatch(/connection: close/i);
+      expect(received()).toMatch(/\r\n\r\n3\r\nabc\r\n0\r\n\r\n$/);
+      socket.write('GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n');
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      expect(seen).toEqual(['/first']);
+    });
+
+    test('a long answer to a long body that still comes is whole', async () => {
+      const { port } = await listen(async (request, reply) => {
+        const stream = reply.stream(200, {});
+        for await (const piece of request.bodyPieces()) if (!stream.write(piece)) await stream.drained();
+        stream.end();
+      }, { streamsBodies: true, maxBodyBytes: 10_000_000 });
+      const body = Buffer.alloc(8_000_000).map((_byte, i) => i % 251);
+      for (let i = 0; i < 2; i++) {
+        const response = await fetch(`http://127.0.0.1:${port}/`, { method: 'POST', body });
+        expect(Buffer.from(await response.arrayBuffer()).equals(body)).toBe(true);
+      }
     });
 
     test('a stream may begin, and end, while the body still comes', async () => {
