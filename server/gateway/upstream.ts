@@ -57,7 +57,7 @@ export class Upstream {
       let connectMs: number | undefined;
       let hasAnswer = false;
       const request = httpRequest({ agent: this.#agent, method, path: target, headers: framed(headers, method, body), setHost: false });
-      const settle = (error?: unknown) => {
+      const settle = (error?: Error) => {
         clearTimeout(timer);
         if (error === undefined) return;
         signal.removeEventListener('abort', abort);
@@ -67,7 +67,7 @@ export class Upstream {
       const failure = (reason: UpstreamError['reason'], message: string) => new UpstreamError(reason, connectMs !== undefined, request.reusedSocket, message);
       const abort = () => {
         request.destroy();
-        settle(signal.reason);
+        settle(signal.reason as Error);
       };
       const timer = setTimeout(() => settle(failure('timeout', `no answer within ${this.#times.firstByteTimeoutMs} ms`)), this.#times.firstByteTimeoutMs);
       signal.addEventListener('abort', abort, { once: true });
@@ -123,9 +123,9 @@ function framed(headers: readonly string[], method: string, body: UpstreamReques
   return Buffer.isBuffer(body) ? [...headers, 'Content-Length', String(body.length)] : [...headers, 'Transfer-Encoding', 'chunked'];
 }
 
-function sendBody(request: ClientRequest, body: UpstreamRequest['body'], onError: (error: unknown) => void): void {
+function sendBody(request: ClientRequest, body: UpstreamRequest['body'], onError: (error: Error) => void): void {
   if (body === undefined || Buffer.isBuffer(body)) request.end(body);
-  else void sendPieces(request, body).catch((error: unknown) => {
+  else void sendPieces(request, body).catch((error: Error) => {
     onError(error);
     request.destroy();
   });

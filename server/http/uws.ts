@@ -89,13 +89,14 @@ function toRequest(request: UwsRequest, exchange: Exchange, options: TransportOp
   exchange.isHead = request.getCaseSensitiveMethod() === 'HEAD';
   const headers: [string, string][] = [];
   request.forEach((name, value) => headers.push([name, value.trim()]));
+  // Undefined without a question mark, whatever its type says.
+  const query: string | undefined = request.getQuery();
   const framing = checkFraming(headers);
   exchange.isChunked = framing.isChunked;
   return {
     method: request.getCaseSensitiveMethod(),
     path: request.getUrl(),
-    // Undefined without a question mark, whatever its type says.
-    query: (request.getQuery() as string | undefined) ?? '',
+    query: query ?? '',
     headers,
     remoteAddress: exchange.remoteAddress(),
     signal: exchange.signal,

@@ -172,7 +172,7 @@ describe.each(['uws', 'node'] as const)('over %s', (transport) => {
     for (const status of [304, 204]) {
       const socket = connect(port, '127.0.0.1');
       let text = '';
-      socket.on('data', (bytes) => { text += bytes; });
+      socket.on('data', (bytes) => { text += bytes.toString(); });
       // The connection serves on.
       for (let i = 1; i <= 2; i++) {
         socket.write(`GET /d/s/${status} HTTP/1.1\r\nHost: h\r\n\r\n`);
@@ -203,7 +203,7 @@ describe('addresses', () => {
     for (const host of ['one.serve.example', 'ONE.serve.example:8091']) {
       const socket = connect(port, '127.0.0.1');
       let text = '';
-      socket.on('data', (bytes) => { text += bytes; });
+      socket.on('data', (bytes) => { text += bytes.toString(); });
       socket.write(`GET /d/one/y HTTP/1.1\r\nHost: ${host}\r\n\r\n`);
       await until(() => text.includes('"body"'));
       expect(text).toContain('"url":"/d/one/y"');
@@ -227,7 +227,7 @@ describe('addresses', () => {
     targets.set(target('s', [await startReplica(echo)]));
     const socket = connect(port, '127.0.0.1');
     let text = '';
-    socket.on('data', (bytes) => { text += bytes; });
+    socket.on('data', (bytes) => { text += bytes.toString(); });
     socket.write('GET /d/s/ HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n');
     await until(() => text.includes('not_implemented'));
     expect(text).toMatch(/^HTTP\/1\.1 501 /);
@@ -241,7 +241,7 @@ describe('headers of a request', () => {
     targets.set(target('s', [await startReplica(echo)]));
     const socket = connect(port, '127.0.0.1');
     let text = '';
-    socket.on('data', (bytes) => { text += bytes; });
+    socket.on('data', (bytes) => { text += bytes.toString(); });
     socket.write(`GET /d/s/ HTTP/1.1\r\nHost: console.example:8091\r\n${headers.map(([name, value]) => `${name}: ${value}\r\n`).join('')}\r\n`);
     await until(() => text.includes('"body"'));
     socket.destroy();
