@@ -1,6 +1,7 @@
 import { Agent, type AgentOptions, type ClientRequest, type IncomingMessage, request as httpRequest } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import type { ReplicaAddress } from '../driver/driver';
+import { ApiError } from '../errors';
 
 /** Below what servers keep a connection for, so that one is seldom taken that its server just gives up. */
 const IDLE_CONNECTION_MS = 4_000;
@@ -50,13 +51,13 @@ export class Upstream {
   }
 
   /** Resolves with the head of the answer. Rejects with UpstreamError, with what the body failed with, or with the signal's reason. */
-  send({ method, target, headers, body }: UpstreamRequest, signal: AbortSignal): Promise<UpstreamAnswer> {
+  async send({ method, target, headers, body }: UpstreamRequest, signal: AbortSignal): Promise<UpstreamAnswer> {
     signal.throwIfAborted();
     const startedMs = performance.now();
+    const request = this.#open(method, target, framed(headers, method, body));
     return new Promise((resolve, reject) => {
       let connectMs: number | undefined;
       let hasAnswer = false;
-      const request = httpRequest({ agent: this.#agent, method, path: target, headers: framed(headers, method, body), setHost: false });
       const settle = (error?: Error) => {
         clearTimeout(timer);
         if (error === undefined) return;
@@ -92,6 +93,15 @@ export class Upstream {
 
   close(): void {
     this.#agent.destroy();
+  }
+
+  /** @throws ApiError for bytes that no request may hold; our transports let some of them pass. */
+  #open(method: string, path: string, headers: string[]): ClientRequest {
+    try {
+      return httpRequest({ agent: this.#agent, method, path, headers, setHost: false });
+    } catch (error) {
+      throw new ApiError('malformed_request', 'The request has characters that HTTP does not allow in its method, path or headers', { cause: error });
+    }
   }
 }
 

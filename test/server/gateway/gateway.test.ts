@@ -296,6 +296,22 @@ test('headers of an answer reach no further than the deployment', async () => {
   for (const name of ['x-named', 'x-capstan-load', 'clear-site-data', 'strict-transport-security', 'service-worker-allowed']) expect([name, headers.get(name)]).toEqual([name, null]);
 });
 
+test('bytes that no header and no path may hold are the client\'s fault', async () => {
+  const { port, targets } = await startGateway();
+  targets.set(target('s', [await startReplica(echo)]));
+  for (const request of ['GET /d/s/ HTTP/1.1\r\nHost: h\r\nX-A: a\x01b\r\n\r\n', 'GET /d/s/\xff\xfe HTTP/1.1\r\nHost: h\r\n\r\n']) {
+    const socket = connect(port, '127.0.0.1');
+    let text = '';
+    socket.on('data', (bytes) => { text += bytes.toString(); });
+    let isClosed = false;
+    socket.on('close', () => { isClosed = true; });
+    socket.write(Buffer.from(request, 'latin1'));
+    await until(() => isClosed || text.includes('\r\n\r\n'), 'an answer, or the end');
+    expect(text).toMatch(/^$|^HTTP\/1\.1 [24]00 /);
+    socket.destroy();
+  }
+});
+
 test('no secret and no query comes into the log', async () => {
   const { url, targets, log } = await startGateway({ logsRequests: true });
   const replica = await startReplica(echo);
