@@ -1,5 +1,5 @@
 import { sql } from 'kysely';
-import { type Actor, auditRows, type ChangeRecord, pruneEvents, SYSTEM_ACTOR } from './audit';
+import { type Actor, auditRows, type ChangeRecord, SYSTEM_ACTOR } from './audit';
 import { isPostgres } from './migrations';
 import { CHANGES_CHANNEL } from './notifications';
 import type { Db, RevisionEntity, Tx } from './schema';
@@ -13,6 +13,8 @@ export interface Change {
   touch: (entity: RevisionEntity, entityId: string) => Promise<void>;
   /** Puts what was done into the audit and among the events, in the same transaction. */
   record: (record: ChangeRecord) => void;
+  /** Among the events alone: what follows from the change by itself. */
+  tell: (event: ChangeRecord) => void;
 }
 
 /** `ifRev` refuses the change when somebody else changed the object first. */
@@ -40,12 +42,12 @@ export function change<T>(db: Db, nowMs: number, { actor = SYSTEM_ACTOR }: Chang
       await tx.insertInto('auth_revisions').values({ rev, entity, entity_id: entityId, at: nowMs }).execute();
     };
     const records: ChangeRecord[] = [];
-    const result = await run({ tx, rev, nowMs, touch, record: (record) => void records.push(record) });
-    const written = auditRows(head, records, actor, nowMs);
+    const told: ChangeRecord[] = [];
+    const result = await run({ tx, rev, nowMs, touch, record: (record) => void records.push(record), tell: (event) => void told.push(event) });
+    const written = auditRows(head, records, told, actor, nowMs);
     for (const row of written.audit) await tx.insertInto('audit_events').values(row).execute();
     for (const row of written.events) await tx.insertInto('events').values(row).execute();
     await tx.updateTable('auth_state').set(written.head).execute();
-    await pruneEvents(tx, head.event_seq, written.head.event_seq, nowMs);
     if (rev % PRUNE_EVERY === 0) await pruneRevisions(tx, nowMs - KEEP_REVISIONS_MS);
     // Goes out when the transaction is committed.
     if (isPostgres(db)) await sql`select pg_notify(${CHANGES_CHANNEL}, ${String(rev)})`.execute(tx);

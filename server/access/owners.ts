@@ -92,29 +92,35 @@ export async function openDeployment(db: Db, owner: OwnerName, name: string, now
 
 /** Requests without a key are refused from the moment that followers have applied it; the key check itself does not look at this. */
 export async function setAccessControl(db: Db, deploymentId: string, isOn: boolean, nowMs: number, options: ChangeOptions = {}): Promise<DeploymentRef> {
-  return change(db, nowMs, options, async ({ tx, rev, touch, record }) => {
-    const row = await lockedDeployment(tx, deploymentId);
-    await tx.updateTable('deployments').set({ access_control: isOn ? 1 : 0, updated_at: nowMs, rev }).where('id', '=', deploymentId).execute();
-    await touch('deployment', row.id);
-    record({ ...recordOf(row), action: 'deployment.access_control', before: { access_control: row.access_control === 1 }, after: { access_control: isOn } });
-    return toDeploymentRef({ ...row, access_control: isOn ? 1 : 0 });
-  });
+  return change(db, nowMs, options, (context) => setAccessInChange(context, deploymentId, isOn));
+}
+
+/** {@link setAccessControl} as part of a greater change. */
+export async function setAccessInChange({ tx, rev, nowMs, touch, record }: Change, deploymentId: string, isOn: boolean): Promise<DeploymentRef> {
+  const row = await lockedDeployment(tx, deploymentId);
+  await tx.updateTable('deployments').set({ access_control: isOn ? 1 : 0, updated_at: nowMs, rev }).where('id', '=', deploymentId).execute();
+  await touch('deployment', row.id);
+  record({ ...recordOf(row), action: 'deployment.access_control', before: { access_control: row.access_control === 1 }, after: { access_control: isOn } });
+  return toDeploymentRef({ ...row, access_control: isOn ? 1 : 0 });
 }
 
 /** Bindings go with it; a deployment-level key that has none left is refused everywhere and stays for its owner to see. */
 export async function deleteDeployment(db: Db, deploymentId: string, nowMs: number, options: ChangeOptions = {}): Promise<void> {
-  await change(db, nowMs, options, async ({ tx, rev, touch, record }) => {
-    const row = await lockedDeployment(tx, deploymentId);
-    const bound = await tx.selectFrom('key_bindings').select('key_id').where('deployment_id', '=', deploymentId).execute();
-    for (const { key_id: keyId } of bound) {
-      await tx.updateTable('api_keys').set({ rev, updated_at: nowMs }).where('id', '=', keyId).execute();
-      await touch('key', keyId);
-    }
-    await tx.deleteFrom('key_bindings').where('deployment_id', '=', deploymentId).execute();
-    await tx.deleteFrom('deployments').where('id', '=', deploymentId).execute();
-    await touch('deployment', deploymentId);
-    record({ ...recordOf(row), action: 'deployment.deleted', before: { name: row.name, keys: bound.map(({ key_id: keyId }) => keyId) } });
-  });
+  await change(db, nowMs, options, (context) => deleteInChange(context, deploymentId));
+}
+
+/** {@link deleteDeployment} as part of a greater change. */
+export async function deleteInChange({ tx, rev, nowMs, touch, record }: Change, deploymentId: string): Promise<void> {
+  const row = await lockedDeployment(tx, deploymentId);
+  const bound = await tx.selectFrom('key_bindings').select('key_id').where('deployment_id', '=', deploymentId).execute();
+  for (const { key_id: keyId } of bound) {
+    await tx.updateTable('api_keys').set({ rev, updated_at: nowMs }).where('id', '=', keyId).execute();
+    await touch('key', keyId);
+  }
+  await tx.deleteFrom('key_bindings').where('deployment_id', '=', deploymentId).execute();
+  await tx.deleteFrom('deployments').where('id', '=', deploymentId).execute();
+  await touch('deployment', deploymentId);
+  record({ ...recordOf(row), action: 'deployment.deleted', before: { name: row.name, keys: bound.map(({ key_id: keyId }) => keyId) } });
 }
 
 async function lockedDeployment(tx: Tx, deploymentId: string): Promise<DeploymentRow> {

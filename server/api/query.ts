@@ -1,6 +1,6 @@
 import { ApiProblem, type FieldError } from './problem';
 import type { Schema } from './schema';
-import { checkValue, shortened } from './validate';
+import { checkValue } from './validate';
 
 export type Query = Readonly<Record<string, unknown>>;
 
@@ -22,8 +22,9 @@ export async function parseQuery(schema: Schema | undefined, text: string): Prom
   return query;
 }
 
+/** Names that nobody knows are shown in part. */
 function pointerOf(path: string): string {
-  return `?${shortened(path.slice(1))}`;
+  return `?${path.slice(1, 61)}`;
 }
 
 /** What does not look like its type stays a text, which the schema then refuses. */

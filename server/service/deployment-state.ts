@@ -1,4 +1,4 @@
-import { isComingUp, isServing, type VersionState } from './version-state';
+import { isComingUp, isInactive, isServing, type VersionState } from './version-state';
 
 /** What the console shows of a deployment. */
 export const DEPLOYMENT_STATES = ['pending', 'running', 'updating', 'update_failed', 'degraded', 'scaled_to_zero', 'paused', 'stopping', 'deleting', 'failed'] as const;
@@ -21,14 +21,20 @@ export interface DeploymentFacts {
 export function deploymentState({ desired, active, target, wasReady }: DeploymentFacts): DeploymentState {
   if (desired === 'deleted') return 'deleting';
   if (desired === 'paused') return active === undefined || active.state === 'stopped' || active.state === 'error' ? 'paused' : 'stopping';
-  if (target !== undefined) return rolloutState(active?.state, target.state, wasReady);
+  if (target !== undefined && !(isInactive(target.state) && active !== undefined && isAsleep(active))) return rolloutState(active?.state, target.state, wasReady);
   if (active === undefined) return 'pending';
   return activeState(active.state, active.isWaking);
 }
 
+/** Requests are held for it, whatever became of a rollout. */
+function isAsleep({ state, isWaking }: { state: VersionState; isWaking: boolean }): boolean {
+  return state === 'idle' || (isWaking && isComingUp(state));
+}
+
 /** The old version serves on until the new one is ready; where there was no room for both, nothing serves meanwhile. */
 function rolloutState(active: VersionState | undefined, target: VersionState, wasReady: boolean): DeploymentState {
-  const oldServes = active !== undefined && (isServing(active) || active === 'idle');
+  // An old version that made room for one that failed is on its way back.
+  const oldServes = active !== undefined && (isServing(active) || isComingUp(active) || active === 'idle' || active === 'backoff');
   if (target === 'error' || target === 'stopped') return oldServes ? 'update_failed' : 'failed';
   return oldServes || wasReady ? 'updating' : 'pending';
 }

@@ -1,9 +1,12 @@
-import { readKeyPolicy } from '../access/key-policy';
+import { type KeyPolicy, readKeyPolicy } from '../access/key-policy';
 import type { OwnerName, OwnerRef } from '../access/owners';
-import type { OrganizationView } from './store-accounts';
+import type { MemberRole } from '../access/schema';
 import { ServiceError } from './errors';
-import { listOrganizations } from './organizations';
+import { listOrganizations, type Organization } from './organizations';
 import type { ServiceDb, ServiceTx } from './schema';
+
+/** An organization as one of its members sees it. */
+export type OrganizationView = Organization & { role: MemberRole; keyPolicy: KeyPolicy | null };
 
 /** An address, or the slug of an organization. @throws ServiceError */
 export async function nameOfOwner(db: ServiceDb | ServiceTx, { type, id }: OwnerRef): Promise<OwnerName> {

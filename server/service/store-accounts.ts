@@ -1,4 +1,4 @@
-import { type KeyPolicy, readKeyPolicy } from '../access/key-policy';
+import { readKeyPolicy } from '../access/key-policy';
 import { type DeploymentRef, findDeploymentById, type OwnerName, type OwnerRef } from '../access/owners';
 import type { Db, MemberRole } from '../access/schema';
 import { type Account, type AccountEdit, changePassword, createAccount, createBootstrapLink, editAccount, ensureFirstAdmin, findAccount, type NewAccount, redeemBootstrapLink } from './accounts';
@@ -8,16 +8,16 @@ import { beginOnce, endOnce, type SavedAnswer } from './idempotency';
 import { acceptInvitation, acceptInvitationAnew, findInvitation, type Invitation, type InvitationView, invite, listInvitations, revokeInvitation } from './invitations';
 import { createToken, findToken, listTokens, type ManagementToken, revokeToken, type TokenBearer, type TokenSpec } from './management-tokens';
 import {
-  createOrganization, deleteOrganization, editOrganization, listMembers, listOrganizations, type Member, type Organization, type OrganizationEdit, removeMember, setMemberRole,
+  createOrganization, deleteOrganization, editOrganization, listMembers, listOrganizations, type Member, type OrganizationEdit, removeMember, setMemberRole,
 } from './organizations';
-import { findOrganization, nameOfOwner } from './owner-names';
+import { findOrganization, nameOfOwner, type OrganizationView } from './owner-names';
 import type { Right } from './roles';
 import type { ServiceDb } from './schema';
-import { confirmTotp, type Credentials, recordSignIn, removeTotp, signIn, startTotp } from './second-factor';
+import { confirmTotp, type Credentials, removeTotp, signIn, startTotp } from './second-factor';
 import { findSession, listSessions, type NewSession, openSession, revokeSession, revokeSessions, type Session, type SessionView } from './sessions';
-import type { StoreContext } from './store';
+import type { StoreContext } from './store-context';
 
-export type OrganizationView = Organization & { role: MemberRole; keyPolicy: KeyPolicy | null };
+export type { OrganizationView } from './owner-names';
 
 type From = Pick<ServiceActor, 'ip' | 'userAgent'>;
 
@@ -47,8 +47,7 @@ export interface AccountStore {
   revokeToken(actor: ServiceActor, tokenId: string): Promise<void>;
   findToken(token: string, ip: string | null): Promise<TokenBearer | undefined>;
 
-  /** @param request Whatever tells requests apart; kept as a digest under the secret key. */
-  beginOnce(userId: string, key: string, request: string): Promise<SavedAnswer | undefined>;
+  beginOnce(userId: string, key: string, requestHash: string): Promise<SavedAnswer | undefined>;
   endOnce(userId: string, key: string, answer?: SavedAnswer): Promise<void>;
 
   createOrganization(actor: ServiceActor, spec: { slug: string; name: string }): Promise<OrganizationView>;
@@ -95,7 +94,6 @@ export function accountMethods({ db, box, now }: StoreContext): AccountStore {
 
     signIn: async (credentials, from, replaced) => {
       const { userId } = await signIn(db, box, credentials, now());
-      await recordSignIn(db, userId, from, now());
       const before = replaced === undefined ? undefined : await findSession(db, replaced, now());
       if (before !== undefined) await revokeSession(db, before.userId, before.idHash, now());
       return open(userId, from);
@@ -112,7 +110,7 @@ export function accountMethods({ db, box, now }: StoreContext): AccountStore {
     revokeToken: (actor, tokenId) => revokeToken(db, actor.userId, tokenId, now(), changeOptions(actor)),
     findToken: (token, ip) => findToken(db, token, ip, now()),
 
-    beginOnce: (userId, key, request) => beginOnce(db, userId, key, box.digest(request), now()),
+    beginOnce: (userId, key, requestHash) => beginOnce(db, userId, key, requestHash, now()),
     endOnce: (userId, key, answer) => endOnce(db, userId, key, answer, now()),
 
     createOrganization: async (actor, spec) => view(actor, (await createOrganization(db, actor.userId, spec, now(), changeOptions(actor))).id),

@@ -35,6 +35,9 @@ export const DEFAULT_CRASH_POLICY: CrashPolicy = { firstDelayMs: 10_000, longest
 export interface Exit {
   exitCode: number | null;
   outOfMemory?: 'host' | 'gpu';
+  /** What is known of its cause, where that is more than its code. */
+  reason?: ErrorReason;
+  message?: string;
 }
 
 /** Why a version cannot go on; `message` is for people. */
@@ -91,8 +94,9 @@ function toError(life: VersionLife, { reason, message }: Failure, nowMs: number)
   return { ...life, state: 'error', reason, message, retryAt: null, endedAt: nowMs };
 }
 
-function exitFailure({ exitCode, outOfMemory }: Exit, numExits: number): Failure {
+function exitFailure({ exitCode, outOfMemory, reason, message }: Exit, numExits: number): Failure {
   if (outOfMemory === 'gpu') return { reason: 'gpu_out_of_memory', message: `ended ${numExits} times, the last time for lack of GPU memory` };
   if (outOfMemory === 'host') return { reason: 'out_of_memory', message: `ended ${numExits} times, the last time for lack of memory` };
+  if (message !== undefined) return { reason: reason ?? 'crash_loop', message: `ended ${numExits} times: ${message}` };
   return { reason: 'crash_loop', message: `ended ${numExits} times, the last time with ${exitCode === null ? 'a signal' : `exit code ${exitCode}`}` };
 }

@@ -40,7 +40,7 @@ export class Log {
   #notes: NewLogLine[] = [];
   #failedAt: number | undefined;
   #writing: Promise<unknown> = Promise.resolve();
-  readonly #waiters = new Set<() => void>();
+  #waiters: (() => void)[] = [];
 
   static async open(folder: string, limits: LogLimits, redact: (text: string) => string): Promise<Log> {
     return new Log(folder, limits, redact, await recover(folder));
@@ -97,7 +97,7 @@ export class Log {
     if (source !== undefined) setLast(this.#positions, source.replicaId, source.position);
     this.#nextSeq += all.length;
     this.#remember(all);
-    for (const resolve of [...this.#waiters]) resolve();
+    this.#waiters.splice(0).forEach((resolve) => resolve());
   }
 
   #interruption(): NewLogLine[] {
@@ -156,16 +156,17 @@ export class Log {
     const matches = matcher(filter);
     const end = this.#nextSeq;
     let lines: LogLine[] = [];
-    let seen: number | undefined;
+    let seen = before;
     const wanted = this.#segments.filter(({ firstSeq }) => firstSeq < before).reverse();
-    for (const [i, segment] of wanted.slice(0, MAX_SEGMENTS_PER_PAGE).entries()) {
+    for (const segment of wanted.slice(0, MAX_SEGMENTS_PER_PAGE)) {
       const found = (await readSegment(segment)).filter((line) => line.seq < Math.min(before, end) && matches(line));
       lines = [...found, ...lines];
-      seen = i === wanted.length - 1 ? undefined : segment.firstSeq;
+      seen = segment.firstSeq;
       if (lines.length >= limit) break;
     }
     const page = lines.slice(-limit);
-    return this.#page(page, lines.length > limit ? page[0].seq : seen, end);
+    const first = lines.length > limit ? page[0].seq : seen;
+    return this.#page(page, first > (this.firstSeq ?? 0) && page.length > 0 ? first : undefined, end);
   }
 
   /** NOTE: as it was when the reading began, so that who goes on after `lastSeq` misses nothing. */
@@ -179,11 +180,10 @@ export class Log {
     await new Promise<void>((resolve) => {
       const done = (): void => {
         signal.removeEventListener('abort', done);
-        this.#waiters.delete(done);
         resolve();
       };
       signal.addEventListener('abort', done);
-      this.#waiters.add(done);
+      this.#waiters.push(done);
     });
   }
 

@@ -1,0 +1,29 @@
+import type { OwnerRef } from '../access/owners';
+import type { DriverCapacity } from '../driver/driver';
+import { ServiceError } from './errors';
+import { Pool } from './pool';
+import type { ServiceTx } from './schema';
+
+/** The machine as it is taken now, and what the owner may take of it. */
+export async function loadPool(tx: ServiceTx, capacity: DriverCapacity, owner: OwnerRef): Promise<Pool> {
+  const leases = await tx.selectFrom('gpu_leases').innerJoin('replicas', 'replicas.id', 'gpu_leases.replica_id').leftJoin('deployment_versions', 'deployment_versions.id', 'replicas.version_id')
+    .leftJoin('deployments', 'deployments.id', 'deployment_versions.deployment_id').leftJoin('containers', 'containers.id', 'replicas.container_id')
+    .select(['gpu_uuid', 'deployments.owner_id as deployment_owner', 'containers.owner_id as container_owner']).execute();
+  const { memory } = await tx.selectFrom('replicas').select((eb) => eb.fn.coalesce(eb.fn.sum<number | string>('memory_mb'), eb.val(0)).as('memory')).executeTakeFirstOrThrow();
+  return new Pool(capacity, {
+    takenGpus: leases.map(({ gpu_uuid: uuid }) => uuid), usedMemoryMb: Number(memory), gpuQuota: (await quotaOf(tx, owner)).gpu,
+    ownerGpus: leases.filter(({ deployment_owner: first, container_owner: second }) => (first ?? second) === owner.id).length,
+  });
+}
+
+/** Null is no bound. */
+export async function quotaOf(tx: ServiceTx, { type, id }: OwnerRef): Promise<{ gpu: number | null; deployments: number | null }> {
+  const row = type === 'org'
+    ? await tx.selectFrom('org_settings').select(['quota_gpu', 'quota_deployments']).where('org_id', '=', id).executeTakeFirst()
+    : await tx.selectFrom('accounts').select(['quota_gpu', 'quota_deployments']).where('user_id', '=', id).executeTakeFirst();
+  return { gpu: row?.quota_gpu ?? null, deployments: row?.quota_deployments ?? null };
+}
+
+export function demandGpuQuota(quota: number | null, gpus: number): void {
+  if (quota !== null && gpus > quota) throw new ServiceError('quota_exceeded', `this needs ${gpus} GPUs; the owner's quota is ${quota}`);
+}
