@@ -220,8 +220,10 @@ class Backend {
   // logits (rows.size(), vocab_size) of the given rows of hidden; at most max_num_seqs rows a call. (collective)
   virtual void lm_head(const Vector& norm, const Matrix& head, std::span<const int32_t> rows) = 0;
   // Samples rows of the last lm_head; only rank 0 is asked. results.size() == rows.size(). NOTE: the CPU fills them at once, a device with
-  // depth 2 at collect.
+  // depth 2 in collect: they must stay where they are until then, the rows need not.
   virtual void sample(std::span<const SampleRow> rows, std::span<SampleResult> results) = 0;
+  // Waits for the oldest step that has begun and was not collected, on rank 0 alone; its results are there then.
+  virtual void collect() {}
 };
 
 }  // namespace capstan

@@ -22,14 +22,9 @@ std::string own_folder() {
 
 }  // namespace
 
-CudaLibrary open_cuda_library(const std::string& file) {
-  void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) {
-    const char* error = dlerror();
-    return {nullptr, 0, file + " cannot be opened: " + (error == nullptr ? "unknown error" : error)};
-  }
-  const auto entry = reinterpret_cast<CudaEntry>(dlsym(handle, kCudaEntryName));
-  if (entry == nullptr) return {nullptr, 0, file + " is no CUDA backend: it has no " + kCudaEntryName};
+namespace {
+
+CudaLibrary open_entry(CudaEntry entry, const std::string& file) {
   const CudaApi* api = entry();
   if (api->version != kCudaApiVersion)
     return {nullptr, 0, file + ": expected interface version " + std::to_string(kCudaApiVersion) + ", got " + std::to_string(api->version) + "; build it again"};
@@ -39,9 +34,24 @@ CudaLibrary open_cuda_library(const std::string& file) {
   return {api, count, reason};
 }
 
+}  // namespace
+
+CudaLibrary open_cuda_library(const std::string& file) {
+  void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    const char* error = dlerror();
+    return {nullptr, 0, file + " cannot be opened: " + (error == nullptr ? "unknown error" : error)};
+  }
+  const auto entry = reinterpret_cast<CudaEntry>(dlsym(handle, kCudaEntryName));
+  if (entry == nullptr) return {nullptr, 0, file + " is no CUDA backend: it has no " + kCudaEntryName};
+  return open_entry(entry, file);
+}
+
 CudaLibrary open_cuda_library() {
   static const CudaLibrary library = [] {
     if (const char* file = std::getenv("CAPSTAN_CUDA_LIBRARY"); file != nullptr && *file != '\0') return open_cuda_library(file);
+    // A program may have the backend linked in, as tests do.
+    if (const auto entry = reinterpret_cast<CudaEntry>(dlsym(RTLD_DEFAULT, kCudaEntryName)); entry != nullptr) return open_entry(entry, "the CUDA backend of this program");
     const std::string folder = own_folder();
     for (const std::string& candidate : {folder + "/" + kFile, folder + "/../cuda/" + kFile})
       if (access(candidate.c_str(), R_OK) == 0) return open_cuda_library(candidate);

@@ -4,6 +4,7 @@
 #include <ucontext.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -323,6 +324,7 @@ struct Stream {
 struct Event {
   Stream* stream = nullptr;
   uint64_t recorded = 0, done = 0;
+  std::chrono::steady_clock::time_point time;
 };
 
 namespace {
@@ -458,7 +460,10 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const std::lock_guard lock(runtime_mutex);
   event->stream = stream;
   const uint64_t number = ++event->recorded;
-  stream->work.push_back([=] { event->done = number; });
+  stream->work.push_back([=] {
+    event->done = number;
+    event->time = std::chrono::steady_clock::now();
+  });
   return sticky;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
@@ -477,4 +482,9 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (sticky != cudaSuccess) return sticky;
   if (event->done < event->recorded && !event->stream->work.empty()) run_one(event->stream);
   return event->done < event->recorded ? cudaErrorNotReady : cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  const std::lock_guard lock(runtime_mutex);
+  *milliseconds = std::chrono::duration<float, std::milli>(end->time - begin->time).count();
+  return sticky;
 }

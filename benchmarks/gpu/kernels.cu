@@ -1,0 +1,246 @@
+// Each kernel at the shapes of Qwen2.5-1.5B beside what the device can do, measured in the same run: bandwidth of copies and of reads, and the share of it. JSON
+// lines on standard output, one per figure; benchmarks/gpu/report.py puts torch's beside them.
+//
+//     gpu_kernels [tiny]      tiny: small shapes, to see that it runs
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cuda/kernels.h"
+#include "cuda/launch.h"
+#include "cuda/memory.h"
+#include "cuda/sampling.h"
+
+namespace capstan::benchmarks {
+namespace {
+
+using namespace cuda;
+
+bool is_tiny = false;
+cudaStream_t stream = nullptr;
+double read_bandwidth = 1, copy_bandwidth = 1;  // bytes per second
+
+class Timer {
+ public:
+  Timer() {
+    check(cudaEventCreateWithFlags(&begin_, 0), "an event");
+    check(cudaEventCreateWithFlags(&end_, 0), "an event");
+  }
+  // Median seconds of one `run(i)`, of which several follow each other; i counts on, so that data can differ from run to run.
+  double measure(const std::function<void(int)>& run) {
+    int i = 0;
+    const double once = time(run, i, 2);
+    const int count = is_tiny ? 1 : static_cast<int>(std::clamp(0.01 / std::max(once, 1e-6), 3.0, 200.0));
+    std::vector<double> times;
+    for (int repeat = 0; repeat < (is_tiny ? 1 : 7); ++repeat) times.push_back(time(run, i, count));
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2];
+  }
+
+ private:
+  double time(const std::function<void(int)>& run, int& i, int count) {
+    check(cudaEventRecord(begin_, stream), "an event");
+    for (int n = 0; n < count; ++n) run(i++);
+    check(cudaEventRecord(end_, stream), "an event");
+    check(cudaEventSynchronize(end_), "a measurement");
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, begin_, end_), "a measurement");
+    return milliseconds * 1e-3 / count;
+  }
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+};
+
+struct FillArgs {
+  uint32_t* to;
+  int64_t count;
+  uint32_t bits;   // that stay
+  uint32_t mask;   // of random bits
+};
+__global__ void fill_kernel(FillArgs args) {
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < args.count; i += static_cast<int64_t>(gridDim.x) * blockDim.x) {
+    uint32_t x = static_cast<uint32_t>(i) * 0x9e3779b9u + 0x7f4a7c15u;
+    x = (x ^ x >> 16) * 0x85ebca6bu;
+    x = (x ^ x >> 13) * 0xc2b2ae35u;
+    args.to[i] = ((x ^ x >> 16) & args.mask) | args.bits;
+  }
+}
+// bf16 of both signs, about `size`.
+DeviceBuffer random_bf16(int64_t count, float size) {
+  DeviceBuffer buffer(static_cast<size_t>(round_up(count, 8)) * 2, "numbers");
+  uint32_t bits;
+  std::memcpy(&bits, &size, sizeof bits);
+  const uint32_t high = bits >> 16 & 0x7f80u;
+  launch(fill_kernel, dim3(is_tiny ? 2 : 1024), dim3(256), 0, stream, FillArgs{buffer.as<uint32_t>(), round_up(count, 8) / 2, high << 16 | high, 0x807f807fu});
+  return buffer;
+}
+DeviceBuffer random_floats(int64_t count) {
+  DeviceBuffer buffer(static_cast<size_t>(count) * 4, "numbers");
+  launch(fill_kernel, dim3(is_tiny ? 2 : 1024), dim3(256), 0, stream, FillArgs{buffer.as<uint32_t>(), count, 0x3f000000u, 0x80ffffffu});
+  return buffer;
+}
+
+struct ReadArgs {
+  const uint4* from;
+  int64_t count;
+  unsigned* sums;
+};
+__global__ void read_kernel(ReadArgs args) {
+  unsigned sum = 0;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
+#pragma unroll 8
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < args.count; i += stride) {
+    const uint4 value = load_streaming(args.from + i);
+    sum ^= value.x ^ value.y ^ value.z ^ value.w;
+  }
+  if (sum == 0x12345678u) args.sums[0] = sum;
+}
+
+void print(const std::string& name, double seconds, double bytes, double flops) {
+  std::printf("{\"name\":\"%s\",\"us\":%.3f,\"gb_per_s\":%.1f,\"tflop_per_s\":%.2f,\"bandwidth_share\":%.4f}\n", name.c_str(), seconds * 1e6, bytes / seconds * 1e-9, flops / seconds * 1e-12,
+              bytes / seconds / read_bandwidth);
+  std::fflush(stdout);
+}
+
+void measure_limits(Timer& timer) {
+  const int64_t bytes = is_tiny ? 1 << 16 : int64_t{4} << 30;
+  const DeviceBuffer from = random_bf16(bytes / 2, 1.0f), to(static_cast<size_t>(bytes), "a copy"), sums(4, "sums");
+  const double copy = timer.measure([&](int) { check(cudaMemcpyAsync(to.as<void>(), from.as<void>(), static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream), "a copy"); });
+  copy_bandwidth = 2 * static_cast<double>(bytes) / copy;
+  const double read = timer.measure([&](int) { launch(read_kernel, dim3(is_tiny ? 2 : 132 * 16), dim3(512), 0, stream, ReadArgs{from.as<uint4>(), bytes / 16, sums.as<unsigned>()}); });
+  read_bandwidth = static_cast<double>(bytes) / read;
+  print("copy", copy, 2 * static_cast<double>(bytes), 0);
+  print("read", read, static_cast<double>(bytes), 0);
+}
+
+struct Layer {
+  const char* name;
+  int64_t rows, cols;
+  GemmOutput output;
+};
+
+// Copies of the weights, together larger than any cache.
+constexpr int64_t kRotated = int64_t{400} << 20;
+
+void measure_gemm(Timer& timer, const Layer& layer, int tokens) {
+  const int64_t rows = is_tiny ? 64 : layer.rows, cols = is_tiny ? 64 : layer.cols;
+  const DepthSplit split = split_depth(cols, cols, row_parallel_parts(cols));
+  const int64_t elements = round_up(rows, kTileRows) * split.padded();
+  const int64_t copies = is_tiny ? 1 : std::max<int64_t>(1, kRotated / (elements * 2));
+  const DeviceBuffer weights = random_bf16(elements * copies, 0.02f), acts = random_bf16(round_up(tokens, 64) * split.padded(), 1.0f);
+  const DeviceBuffer out = random_floats(tokens * rows);
+  const DepthSplit gated_split = split_depth(rows / 2, rows / 2, row_parallel_parts(rows / 2));
+  const DeviceBuffer gated = random_bf16(round_up(tokens, 64) * gated_split.padded(), 1.0f);
+  const double seconds = timer.measure([&](int i) {
+    GemmArgs args;
+    args.output = layer.output;
+    args.weights = {weights.as<uint16_t>() + i % copies * elements, nullptr, rows, split};
+    args.acts = acts.as<uint16_t>();
+    args.num_tokens = tokens;
+    args.out = out.as<float>();
+    args.out_stride = rows;
+    args.gated = gated.as<uint16_t>();
+    args.gated_split = gated_split;
+    launch_gemm(args, stream);
+  });
+  print(std::string("gemm ") + layer.name + " x" + std::to_string(tokens), seconds, static_cast<double>(rows * cols * 2), 2.0 * static_cast<double>(rows * cols) * tokens);
+}
+
+// `count` queries at the end of each of `num_seqs` sequences; 12 heads, 2 KV heads of 128, as the engine cuts it.
+void measure_attention(Timer& timer, int num_seqs, int context, int count) {
+  const int heads = is_tiny ? 4 : 12, kv_heads = 2, head_dim = is_tiny ? 32 : 128, group = heads / kv_heads;
+  const KvLayout layout = make_kv_layout(64, kv_heads, head_dim);
+  const int blocks = (context + 63) / 64;
+  const int64_t layer_elements = int64_t{num_seqs} * blocks * layout.block_elements();
+  const int64_t copies = is_tiny ? 1 : std::max<int64_t>(1, std::min<int64_t>(28, kRotated / (layer_elements * 2)));
+  const DeviceBuffer cache = random_bf16(layer_elements * copies, 0.5f);
+  std::vector<int32_t> tables, cu_seqlens{0}, context_lens;
+  std::vector<AttentionTile> tiles;
+  for (int seq = 0; seq < num_seqs; ++seq) {
+    // Neighbours in a sequence are no neighbours in memory.
+    for (int block = 0; block < blocks; ++block) tables.push_back(block * num_seqs + (seq * 7 + block) % num_seqs);
+    cu_seqlens.push_back((seq + 1) * count);
+    context_lens.push_back(context);
+    for (int row = 0; row < count * group; row += 16) tiles.push_back({seq, row});
+  }
+  AttentionArgs args;
+  const int64_t tokens = int64_t{num_seqs} * count;
+  const DeviceBuffer q = random_bf16(tokens * heads * layout.k_dim, 1.0f);
+  args.num_heads = heads;
+  args.layout = layout;
+  args.num_tiles = static_cast<int>(tiles.size());
+  args.max_blocks_per_seq = blocks;
+  args.scale = 1 / std::sqrt(static_cast<float>(head_dim));
+  args.split = split_depth(heads * head_dim, heads * head_dim, row_parallel_parts(heads * head_dim));
+  const int chunks = (context + kChunk - 1) / kChunk;
+  args.num_chunks = args.num_tiles * kv_heads * chunks <= 1024 ? chunks : 1;
+  const DeviceBuffer acts = random_bf16(round_up(tokens, 64) * args.split.padded(), 1.0f), scratch(static_cast<size_t>(attention_scratch_floats(args)) * 4, "scratch");
+  Staging staging("a batch");
+  staging.begin((tables.size() + cu_seqlens.size() + context_lens.size() + tiles.size() * 2) * 4 + 64);
+  args.q = q.as<uint16_t>();
+  args.block_tables = staging.add(tables.data(), tables.size());
+  args.cu_seqlens_q = staging.add(cu_seqlens.data(), cu_seqlens.size());
+  args.context_lens = staging.add(context_lens.data(), context_lens.size());
+  args.tiles = staging.add(tiles.data(), tiles.size());
+  staging.send(stream);
+  args.scratch = scratch.as<float>();
+  args.acts = acts.as<uint16_t>();
+  const double seconds = timer.measure([&](int i) {
+    args.cache = cache.as<uint16_t>() + i % copies * layer_elements;
+    launch_attention(args, stream);
+  });
+  const double keys_seen = num_seqs * (static_cast<double>(count) * context - 0.5 * count * (count - 1));
+  print("attention " + std::to_string(num_seqs) + "x" + std::to_string(context) + (count == 1 ? " decode" : " prefill"), seconds, static_cast<double>(num_seqs) * context * kv_heads * head_dim * 4,
+        keys_seen * heads * head_dim * 4);
+}
+
+void measure_sampling(Timer& timer, int rows, const char* name, const SampleRow& like) {
+  const int64_t vocab_size = is_tiny ? 1000 : 151936;
+  const DeviceBuffer logits = random_floats(rows * vocab_size);
+  DeviceSampler sampler(vocab_size, vocab_size, rows);
+  std::vector<SampleRow> items(static_cast<size_t>(rows), like);
+  for (int row = 0; row < rows; ++row) items[static_cast<size_t>(row)].logits_row = row;
+  std::vector<SampleResult> results(items.size());
+  print(std::string("sample ") + name + " x" + std::to_string(rows), timer.measure([&](int) { sampler.sample(logits.as<float>(), items, results, stream); }), static_cast<double>(rows * vocab_size * 4), 0);
+}
+
+void run() {
+  check(cudaSetDevice(0), "choosing the device");
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
+  Timer timer;
+  measure_limits(timer);
+  const Layer layers[] = {{"qkv", 2048, 1536, GemmOutput::kStore}, {"output", 1536, 1536, GemmOutput::kResidual}, {"gate_up", 17920, 1536, GemmOutput::kGated},
+                          {"down", 1536, 8960, GemmOutput::kResidual}, {"head", 151936, 1536, GemmOutput::kStore}};
+  const std::vector<int> tokens = is_tiny ? std::vector<int>{1, 9} : std::vector<int>{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
+  for (const Layer& layer : layers)
+    for (const int count : tokens)
+      if (layer.rows < 100000 || count <= 256) measure_gemm(timer, layer, count);
+  using Batch = std::pair<int, int>;
+  for (const auto& [num_seqs, context] : is_tiny ? std::vector<Batch>{{2, 70}} : std::vector<Batch>{{1, 1024}, {8, 1024}, {64, 1024}, {256, 1024}, {1, 8192}, {8, 8192}, {64, 8192}})
+    measure_attention(timer, num_seqs, context, 1);
+  for (const int length : is_tiny ? std::vector<int>{70} : std::vector<int>{1024, 8192}) measure_attention(timer, 1, length, length);
+  SampleRow greedy, drawn;
+  greedy.temperature = 0;
+  drawn.temperature = 0.8f, drawn.top_p = 0.9f, drawn.top_k = 40;
+  for (const int rows : is_tiny ? std::vector<int>{2} : std::vector<int>{1, 64, 256}) {
+    measure_sampling(timer, rows, "greedy", greedy);
+    measure_sampling(timer, rows, "top_p", drawn);
+  }
+}
+
+}  // namespace
+}  // namespace capstan::benchmarks
+
+int main(int argc, char** argv) {
+  capstan::benchmarks::is_tiny = argc > 1 && std::strcmp(argv[1], "tiny") == 0;
+  try {
+    capstan::benchmarks::run();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

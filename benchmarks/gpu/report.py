@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""Results of benchmarks/gpu.sh: one JSON file per commit, phase by phase, and a short table.
+
+    report.py machine FILE --commit C          what the card is
+    report.py add FILE --commit C --phase P --status S --seconds N [--log FILE] [--lines FILE…]
+    report.py merge FILE OTHER…                puts what others found of the same commit beside it: the newest of each phase
+    report.py has FILE --commit C --phase P    exit status 0 if the phase has passed for this commit
+    report.py figure FILE PHASE NAME FIELD     one figure
+    report.py table FILE
+"""
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+PHASES = ['build', 'ops', 'sanitize', 'model', 'soak', 'bench', 'serve']
+
+
+def read(file):
+    try:
+        with open(file, encoding='utf-8') as stream:
+            return json.load(stream)
+    except FileNotFoundError:
+        return {}
+
+
+def write(file, results):
+    os.makedirs(os.path.dirname(os.path.abspath(file)), exist_ok=True)
+    with open(file + '.part', 'w', encoding='utf-8') as stream:
+        json.dump(results, stream, indent=1)
+        stream.write('\n')
+    os.replace(file + '.part', file)
+
+
+def of_commit(results, commit):
+    """Results of another commit are no results of this one."""
+    return results if results.get('commit') == commit else {'commit': commit, 'machine': {}, 'phases': {}}
+
+
+def ask_card():
+    fields = ['name', 'driver_version', 'compute_cap', 'clocks.sm', 'clocks.mem', 'clocks.max.sm', 'power.draw', 'power.limit', 'temperature.gpu', 'memory.total']
+    try:
+        answer = subprocess.run(['nvidia-smi', '--query-gpu=' + ','.join(fields), '--format=csv,noheader'], capture_output=True, text=True, timeout=60, check=True).stdout
+        return dict(zip(fields, [value.strip() for value in answer.splitlines()[0].split(',')]))
+    except (OSError, subprocess.SubprocessError, IndexError):
+        return {'name': 'none: kernels run on the CPU'}
+
+
+def tests_of(log):
+    """What the test programs print: 'ok     name' or 'FAILED name', the first with what went wrong before it."""
+    passed, failed, pending = [], {}, []
+    for line in log.splitlines():
+        match = re.match(r'(ok    |FAILED) (\w+)$', line)
+        if match is None:
+            if line.startswith('  '):
+                pending.append(line.strip())
+            continue
+        if match[1] == 'FAILED':
+            failed[match[2]] = pending[:5]
+        else:
+            passed.append(match[2])
+        pending = []
+    return passed, failed
+
+
+def add(args):
+    results = of_commit(read(args.file), args.commit)
+    phase = {'status': args.status, 'seconds': round(args.seconds, 1), 'finished': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}
+    if args.log and os.path.exists(args.log):
+        with open(args.log, encoding='utf-8', errors='replace') as stream:
+            log = stream.read()
+        phase['passed'], phase['failed'] = tests_of(log)
+        if args.status != 'passed':
+            phase['log_end'] = log[-2000:]
+        phase['notes'] = [line.strip() for line in log.splitlines() if line.startswith('  ') and re.search(r'worst|requests,', line)][:60]
+    for file in args.lines:
+        if not os.path.exists(file):
+            continue
+        key = os.path.splitext(os.path.basename(file))[0]
+        with open(file, encoding='utf-8') as stream:
+            phase[key] = [json.loads(line) for line in stream if line.startswith('{')]
+    results['phases'][args.phase] = phase
+    write(args.file, results)
+
+
+def merge(file, others):
+    results = read(file)
+    for other in others:
+        theirs = read(other)
+        if not theirs or (results and theirs.get('commit') != results.get('commit')):
+            continue
+        results = results or {'commit': theirs['commit'], 'machine': {}, 'phases': {}}
+        results['machine'] = results['machine'] or theirs.get('machine', {})
+        for name, phase in theirs.get('phases', {}).items():
+            mine = results['phases'].get(name)
+            if mine is None or mine['finished'] < phase['finished']:
+                results['phases'][name] = phase
+    if results:
+        write(file, results)
+
+
+def figures(phase, key):
+    return {line['name']: line for line in phase.get(key, []) if 'name' in line}
+
+
+def table(results):
+    machine = results.get('machine', {})
+    print(f"{machine.get('name', '?')}, driver {machine.get('driver_version', '?')}, SM clock {machine.get('clocks.sm', '?')}, commit {results.get('commit', '?')[:12]}")
+    for name in PHASES:
+        phase = results.get('phases', {}).get(name)
+        if phase is None:
+            print(f'{name:<9} not run')
+            continue
+        counts = f"{len(phase.get('passed', []))} passed, {len(phase.get('failed', {}))} failed" if phase.get('passed') or phase.get('failed') else ''
+        print(f"{name:<9} {phase['status']:<8} {phase['seconds']:>7.1f} s  {counts}")
+        for test, why in phase.get('failed', {}).items():
+            print(f'    FAILED {test}: {why[0][:150] if why else ""}')
+        if phase['status'] == 'failed' and not phase.get('failed'):
+            print('    ' + ' | '.join(phase.get('log_end', '').strip().splitlines()[-2:])[:200])
+    bench = results.get('phases', {}).get('bench', {})
+    kernels, torch, steps = figures(bench, 'kernels'), figures(bench, 'torch'), figures(bench, 'steps')
+    if kernels:
+        print(f"\n{'kernel':<26}{'us':>10}{'GB/s':>8}{'TFLOP/s':>9}{'of reads':>9}{'torch us':>10}{'torch/us':>9}")
+    for name, line in kernels.items():
+        theirs = torch.get(name)
+        beside = f"{theirs['us']:>10.1f}{theirs['us'] / line['us']:>9.2f}" if theirs else ''
+        print(f"{name:<26}{line['us']:>10.1f}{line['gb_per_s']:>8.0f}{line['tflop_per_s']:>9.1f}{100 * line['bandwidth_share']:>8.0f}%{beside}")
+    if steps:
+        print(f"\n{'step':<20}{'us':>10}{'steady us':>11}{'limit us':>10}{'share':>7}{'tok/s':>10}{'transformers us':>17}")
+    for name, line in steps.items():
+        if 'limit_us' not in line:
+            continue
+        theirs = torch.get(name)
+        beside = f"{theirs['us']:>17.0f}" if theirs else ''
+        print(f"{name:<20}{line['us']:>10.0f}{line['steady_us']:>11.0f}{line['limit_us']:>10.0f}{100 * line['steady_share']:>6.0f}%{line['tokens_per_s']:>10.0f}{beside}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('action', choices=['machine', 'add', 'merge', 'has', 'figure', 'table'])
+    parser.add_argument('file')
+    parser.add_argument('others', nargs='*')
+    parser.add_argument('--commit', default='unknown')
+    parser.add_argument('--phase')
+    parser.add_argument('--status')
+    parser.add_argument('--seconds', type=float, default=0)
+    parser.add_argument('--log')
+    parser.add_argument('--lines', nargs='*', default=[])
+    args = parser.parse_args()
+    if args.action == 'machine':
+        results = of_commit(read(args.file), args.commit)
+        results['machine'] = ask_card()
+        write(args.file, results)
+    elif args.action == 'add':
+        add(args)
+    elif args.action == 'merge':
+        merge(args.file, args.others)
+    elif args.action == 'has':
+        results = of_commit(read(args.file), args.commit)
+        sys.exit(0 if results['phases'].get(args.phase, {}).get('status') == 'passed' else 1)
+    elif args.action == 'figure':
+        key, name, field = args.others
+        line = figures(read(args.file).get('phases', {}).get('bench', {}), key).get(name)
+        print(line[field] if line else '')
+    else:
+        table(read(args.file))
+
+
+main()

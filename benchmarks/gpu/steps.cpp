@@ -1,0 +1,276 @@
+// Whole steps through the device contract with random weights of the Qwen2.5-1.5B shape: decoding at several batch sizes and contexts, and prefill, beside the
+// fewest bytes and operations that such a step takes. JSON lines on standard output.
+//
+//     gpu_steps [--device cuda] [--read-gb-per-s 4300] [--tflop-per-s 790] [--shape qwen2.5-1.5b|tiny] [--fill-seconds 40] [--steps 30]
+//
+// The two ceilings are those of the same run (gpu_kernels, torch); without them shares are of the H200's as once measured.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "native/backend/registry.h"
+#include "native/base/error.h"
+#include "native/model/decoder.h"
+#include "native/model/rope.h"
+#include "native/model/weights.h"
+
+namespace capstan::benchmarks {
+namespace {
+
+struct Options {
+  std::string device = "cuda", shape = "qwen2.5-1.5b";
+  double read_bandwidth = 4300e9, peak = 790e12, fill_seconds = 40;
+  int num_steps = 30;
+  bool is_tiny() const { return shape == "tiny"; }
+};
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+ModelSpec spec_of(const Options& options) {
+  ModelSpec spec;
+  if (options.is_tiny()) {
+    spec.vocab_size = 500, spec.hidden_size = 64, spec.intermediate_size = 128, spec.num_layers = 2, spec.num_heads = 4, spec.num_kv_heads = 2, spec.head_dim = 16;
+    spec.max_position_embeddings = 256;
+  } else {
+    spec.vocab_size = 151936, spec.hidden_size = 1536, spec.intermediate_size = 8960, spec.num_layers = 28, spec.num_heads = 12, spec.num_kv_heads = 2, spec.head_dim = 128;
+    spec.max_position_embeddings = 32768;
+  }
+  spec.tie_word_embeddings = true;
+  spec.attention_scale = 1 / std::sqrt(static_cast<double>(spec.head_dim));
+  spec.sliding_windows.assign(static_cast<size_t>(spec.num_layers), 0);
+  spec.rope.theta = 1e6;
+  spec.rope.rotary_dim = spec.head_dim;
+  spec.rope.original_max_positions = spec.max_position_embeddings;
+  return spec;
+}
+
+// A file of small random bf16 that every tensor lies in.
+int random_file(int64_t bytes) {
+  const int fd = memfd_create("weights", 0);
+  std::vector<uint16_t> chunk(1 << 20);
+  uint64_t state = 1;
+  for (uint16_t& value : chunk) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    value = static_cast<uint16_t>(((state >> 63) << 15) | (0x3c00u + ((state >> 40) & 0xffu)));  // ± 0.008 … 0.03
+  }
+  for (int64_t written = 0; written < bytes; written += static_cast<int64_t>(chunk.size() * 2))
+    if (write(fd, chunk.data(), chunk.size() * 2) < 0) throw Error(ErrorCode::kIo, "the random weights cannot be written");
+  return fd;
+}
+
+TensorTable tensors_of(const ModelSpec& spec, int fd) {
+  TensorTable table;
+  const auto add = [&](const std::string& name, int64_t rows, int64_t cols) { table[name] = {name, fd, 0, DType::kBf16, rows, cols}; };
+  const int64_t q_size = int64_t{spec.num_heads} * spec.head_dim, kv_size = int64_t{spec.num_kv_heads} * spec.head_dim;
+  add("embed_tokens.weight", spec.vocab_size, spec.hidden_size);
+  add("norm.weight", 1, spec.hidden_size);
+  for (int layer = 0; layer < spec.num_layers; ++layer) {
+    const std::string prefix = "layers." + std::to_string(layer) + ".";
+    add(prefix + "input_norm.weight", 1, spec.hidden_size);
+    add(prefix + "post_attention_norm.weight", 1, spec.hidden_size);
+    add(prefix + "q_proj.weight", q_size, spec.hidden_size);
+    add(prefix + "k_proj.weight", kv_size, spec.hidden_size);
+    add(prefix + "v_proj.weight", kv_size, spec.hidden_size);
+    add(prefix + "q_proj.bias", 1, q_size);
+    add(prefix + "k_proj.bias", 1, kv_size);
+    add(prefix + "v_proj.bias", 1, kv_size);
+    add(prefix + "o_proj.weight", spec.hidden_size, q_size);
+    add(prefix + "gate_proj.weight", spec.intermediate_size, spec.hidden_size);
+    add(prefix + "up_proj.weight", spec.intermediate_size, spec.hidden_size);
+    add(prefix + "down_proj.weight", spec.hidden_size, spec.intermediate_size);
+  }
+  return table;
+}
+
+// Sequences of `count` new tokens each, up to position `context`. Blocks lie interleaved.
+struct StepBatch {
+  std::vector<int32_t> ids, positions, slots, cu_seqlens{0}, context_lens, tables, rows;
+  std::vector<SampleRow> samples;
+  std::vector<SampleResult> results;
+  int blocks_per_seq = 0;
+
+  StepBatch(int first_seq, int num_seqs, int all_seqs, int context, int count, int block_size, int64_t vocab_size) {
+    blocks_per_seq = (context + block_size - 1) / block_size;
+    for (int seq = first_seq; seq < first_seq + num_seqs; ++seq) {
+      const size_t table = tables.size();
+      for (int block = 0; block < blocks_per_seq; ++block) tables.push_back(block * all_seqs + seq);
+      for (int position = context - count; position < context; ++position) {
+        ids.push_back(static_cast<int32_t>((seq * 7919 + position * 104729) % vocab_size));
+        positions.push_back(position);
+        slots.push_back(tables[table + static_cast<size_t>(position / block_size)] * block_size + position % block_size);
+      }
+      cu_seqlens.push_back(static_cast<int32_t>(ids.size()));
+      context_lens.push_back(context);
+      rows.push_back(cu_seqlens.back() - 1);
+      SampleRow row;
+      row.logits_row = static_cast<int>(samples.size());
+      row.temperature = 0;
+      samples.push_back(row);
+    }
+    results.resize(samples.size());
+  }
+  StepInput input() const { return {ids, positions, slots, cu_seqlens, context_lens, tables, blocks_per_seq}; }
+};
+
+class Bench {
+ public:
+  explicit Bench(const Options& options) : options_(options), spec_(spec_of(options)) {
+    DeviceOptions device;
+    device.device = options.device;
+    device.num_threads = 2;
+    group_ = make_device_group(device);
+    const int fd = random_file(spec_.vocab_size * spec_.hidden_size * 2);
+    const double begun = now();
+    weights_ = load_weights(spec_, make_shard_plan(spec_, 0, 1), tensors_of(spec_, fd), backend(), {});
+    close(fd);
+    std::printf("{\"name\":\"load\",\"seconds\":%.2f,\"weight_bytes\":%lld}\n", now() - begun, static_cast<long long>(weights_.bytes));
+    const BackendInfo& info = backend().info();
+    DeviceLimits limits;
+    limits.max_num_tokens = options.is_tiny() ? 128 : 8192;
+    limits.max_num_seqs = options.is_tiny() ? 4 : 256;
+    limits.block_size = block_size_ = info.preferred_block_size;
+    limits.kv_cache_dtype = info.compute_dtype;
+    limits.num_blocks = num_blocks_ = options.is_tiny() ? 16 : 256 * 8192 / block_size_ + 64;
+    DeviceModel model = make_device_model(spec_, make_shard_plan(spec_, 0, 1), spec_.vocab_size, spec_.max_position_embeddings);
+    model.rope_table = make_rope_table(spec_.rope, spec_.max_position_embeddings);
+    backend().prepare(model, limits);
+    linear_params_ = 0;
+    for (const LayerWeights& layer : weights_.layers)
+      for (const Matrix* matrix : {layer.qkv_proj.get(), layer.o_proj.get(), layer.gate_up_proj.get(), layer.down_proj.get()}) linear_params_ += static_cast<double>(matrix->rows * matrix->cols);
+  }
+
+  void decode(int num_seqs, int context) {
+    const double filled = fill(num_seqs, context - 1);
+    StepBatch first(0, num_seqs, num_seqs, context, 1, block_size_, spec_.vocab_size), second = first;
+    // One after the other, and with as many in flight as the device takes.
+    const double alone = median([&] { launch(first), backend().collect(); });
+    double steady = alone;
+    if (backend().info().depth > 1) {
+      for (int seq = 0; seq < num_seqs; ++seq) first.ids[static_cast<size_t>(seq)] = second.ids[static_cast<size_t>(seq)] = -1 - seq;
+      StepBatch* batches[] = {&first, &second};
+      launch(StepBatch(0, num_seqs, num_seqs, context, 1, block_size_, spec_.vocab_size));
+      int turn = 0;
+      steady = median([&] { launch(*batches[turn ^= 1]), backend().collect(); });
+      backend().collect();
+    }
+    const double head = static_cast<double>(spec_.vocab_size * spec_.hidden_size);
+    const double kv_bytes = static_cast<double>(num_seqs) * context * spec_.num_layers * 2 * spec_.num_kv_heads * spec_.head_dim * 2;
+    const double bytes = (linear_params_ + head) * 2, flops = 2 * (linear_params_ + head) * num_seqs;
+    const double limit = std::max(bytes / options_.read_bandwidth, flops / options_.peak) + kv_bytes / options_.read_bandwidth;
+    print("decode " + std::to_string(num_seqs) + "x" + std::to_string(context), alone, steady, limit, num_seqs, filled);
+  }
+
+  void prefill(int length) {
+    StepBatch batch(0, 1, 1, length, length, block_size_, spec_.vocab_size);
+    const double seconds = median([&] { launch(batch), backend().collect(); });
+    const double attention = 0.5 * length * (length + 1.0) * spec_.num_heads * spec_.head_dim * 4 * spec_.num_layers;
+    const double flops = 2 * linear_params_ * length + attention;
+    print("prefill " + std::to_string(length), seconds, seconds, flops / options_.peak, length, 1);
+  }
+
+ private:
+  Backend& backend() { return *group_.backends[0]; }
+
+  template <class Batch>
+  void launch(Batch&& batch) {
+    decoder_forward(weights_, batch.input(), backend());
+    backend().lm_head(*weights_.norm, weights_.head(), batch.rows);
+    // NOTE: a temporary batch's results would be written after its end: they are kept here.
+    if constexpr (!std::is_lvalue_reference_v<Batch>) {
+      spare_results_.resize(batch.samples.size());
+      backend().sample(batch.samples, spare_results_);
+    } else {
+      backend().sample(batch.samples, batch.results);
+    }
+  }
+
+  // Keys and values of what comes before, as far as the time allows; the share of it.
+  double fill(int num_seqs, int length) {
+    const double begun = now();
+    const int chunk = options_.is_tiny() ? 64 : 8192;
+    for (int seq = 0; seq < num_seqs; ++seq) {
+      if (now() - begun > options_.fill_seconds) return static_cast<double>(seq) / num_seqs;
+      // NOTE: blocks_per_seq of a part is that of its context; the blocks of a sequence are the same in each.
+      for (int done = 0; done < length;) {
+        const int count = std::min(chunk, length - done);
+        done += count;
+        StepBatch batch(seq, 1, num_seqs, done, count, block_size_, spec_.vocab_size);
+        launch(batch), backend().collect();
+      }
+    }
+    return 1;
+  }
+
+  template <class Run>
+  double median(const Run& run) {
+    for (int i = 0; i < 3; ++i) run();
+    std::vector<double> times;
+    for (int i = 0; i < options_.num_steps; ++i) {
+      const double begun = now();
+      run();
+      times.push_back(now() - begun);
+    }
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2];
+  }
+
+  void print(const std::string& name, double alone, double steady, double limit, int tokens, double filled) {
+    std::printf("{\"name\":\"%s\",\"us\":%.2f,\"steady_us\":%.2f,\"limit_us\":%.2f,\"share\":%.4f,\"steady_share\":%.4f,\"tokens_per_s\":%.1f,\"filled\":%.2f}\n", name.c_str(), alone * 1e6,
+                steady * 1e6, limit * 1e6, limit / alone, limit / steady, tokens / steady, filled);
+    std::fflush(stdout);
+  }
+
+  const Options options_;
+  const ModelSpec spec_;
+  DeviceGroup group_;
+  Weights weights_;
+  int block_size_ = 0, num_blocks_ = 0;
+  double linear_params_ = 0;
+  std::vector<SampleResult> spare_results_;
+};
+
+Options parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string name = argv[i], value = argv[i + 1];
+    if (name == "--device") options.device = value;
+    else if (name == "--shape") options.shape = value;
+    else if (name == "--read-gb-per-s") options.read_bandwidth = std::atof(value.c_str()) * 1e9;
+    else if (name == "--tflop-per-s") options.peak = std::atof(value.c_str()) * 1e12;
+    else if (name == "--fill-seconds") options.fill_seconds = std::atof(value.c_str());
+    else if (name == "--steps") options.num_steps = std::atoi(value.c_str());
+    else throw Error(ErrorCode::kInvalidArgument, "unknown option " + name);
+  }
+  return options;
+}
+
+void run(const Options& options) {
+  Bench bench(options);
+  if (options.is_tiny()) {
+    bench.prefill(100);
+    return bench.decode(2, 70);
+  }
+  for (const int length : {1024, 8192}) bench.prefill(length);
+  for (const int num_seqs : {1, 8, 64, 256}) bench.decode(num_seqs, 1024);
+  for (const int num_seqs : {1, 8, 64, 256}) bench.decode(num_seqs, 8192);
+}
+
+}  // namespace
+}  // namespace capstan::benchmarks
+
+int main(int argc, char** argv) {
+  try {
+    capstan::benchmarks::run(capstan::benchmarks::parse(argc, argv));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""PyTorch at the shapes of gpu_kernels and gpu_steps: matmul, scaled-dot-product attention, and a decode step of transformers with random weights. JSON lines.
+
+    torch_figures.py [--device cuda] [--tiny] [--skip-model]
+"""
+import argparse
+import json
+import statistics
+import time
+
+import torch
+import torch.nn.functional as F
+
+
+def measure(run, device, tiny):
+    """Median seconds of one run(i)."""
+    if device == 'cpu':
+        run(0)
+        begun = time.perf_counter()
+        run(1)
+        return time.perf_counter() - begun
+    for i in range(3):
+        run(i)
+    times = []
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    run(3)
+    end.record()
+    torch.cuda.synchronize()
+    count = max(3, min(200, int(10 / max(begin.elapsed_time(end), 0.001)))) if not tiny else 1
+    i = 4
+    for _ in range(7):
+        begin.record()
+        for _ in range(count):
+            run(i)
+            i += 1
+        end.record()
+        torch.cuda.synchronize()
+        times.append(begin.elapsed_time(end) * 1e-3 / count)
+    return statistics.median(times)
+
+
+def tell(name, seconds, flops=0.0, size=0.0):
+    print(json.dumps({'name': name, 'us': round(seconds * 1e6, 3), 'tflop_per_s': round(flops / seconds * 1e-12, 2), 'gb_per_s': round(size / seconds * 1e-9, 1)}), flush=True)
+
+
+def matmul(name, rows, cols, tokens, args):
+    copies = 1 if args.tiny else max(1, (400 << 20) // (rows * cols * 2))
+    weights = [torch.randn(rows, cols, dtype=torch.bfloat16, device=args.device) * 0.02 for _ in range(copies)]
+    acts = torch.randn(tokens, cols, dtype=torch.bfloat16, device=args.device)
+    tell(name, measure(lambda i: F.linear(acts, weights[i % copies]), args.device, args.tiny), 2.0 * rows * cols * tokens, rows * cols * 2)
+
+
+def attention(num_seqs, context, count, args):
+    heads, kv_heads, dim = (4, 2, 32) if args.tiny else (12, 2, 128)
+    size = num_seqs * kv_heads * context * dim * 4
+    copies = 1 if args.tiny else max(1, min(28, (400 << 20) // size))
+    # Contiguous, not paged: torch's own best.
+    keys = [torch.randn(num_seqs, kv_heads, context, dim, dtype=torch.bfloat16, device=args.device) for _ in range(copies)]
+    values = [torch.randn_like(key) for key in keys]
+    queries = torch.randn(num_seqs, heads, count, dim, dtype=torch.bfloat16, device=args.device)
+    run = lambda i: F.scaled_dot_product_attention(queries, keys[i % copies], values[i % copies], is_causal=count > 1, enable_gqa=True)
+    seen = num_seqs * (count * context - 0.5 * count * (count - 1))
+    tell(f"attention {num_seqs}x{context} {'decode' if count == 1 else 'prefill'}", measure(run, args.device, args.tiny), seen * heads * dim * 4, size)
+
+
+def model_steps(args):
+    """transformers, eager, with its own cache: what a user without an engine has."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+    config = Qwen2Config(vocab_size=151936, hidden_size=1536, intermediate_size=8960, num_hidden_layers=28, num_attention_heads=12, num_key_value_heads=2, tie_word_embeddings=True,
+                         max_position_embeddings=32768)
+    if args.tiny:
+        config = Qwen2Config(vocab_size=500, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True)
+    with torch.device(args.device):
+        model = Qwen2ForCausalLM(config).to(torch.bfloat16).eval()
+    with torch.inference_mode():
+        for length in [70] if args.tiny else [1024, 8192]:
+            ids = torch.randint(0, config.vocab_size, (1, length), device=args.device)
+            tell(f'prefill {length}', measure(lambda i: model(ids, logits_to_keep=1), args.device, True))
+        for num_seqs, context in [(2, 70)] if args.tiny else [(1, 1024), (8, 1024), (64, 1024)]:
+            ids = torch.randint(0, config.vocab_size, (num_seqs, context), device=args.device)
+            cache = model(ids, use_cache=True, logits_to_keep=1).past_key_values
+            token = ids[:, :1]
+            times = []
+            for _ in range(2 if args.tiny else 20):
+                if args.device != 'cpu':
+                    torch.cuda.synchronize()
+                begun = time.perf_counter()
+                answer = model(token, past_key_values=cache, use_cache=True)
+                cache, token = answer.past_key_values, answer.logits[:, -1:].argmax(-1)
+                token.cpu()
+                times.append(time.perf_counter() - begun)
+            tell(f'decode {num_seqs}x{context}', statistics.median(times))
+            del cache
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument('--device', default='cuda')
+    parser.add_argument('--tiny', action='store_true')
+    parser.add_argument('--skip-model', action='store_true')
+    args = parser.parse_args()
+    torch.manual_seed(1)
+    size = 64 if args.tiny else 8192
+    matmul('peak', size, size, size, args)
+    layers = {'qkv': (2048, 1536), 'output': (1536, 1536), 'gate_up': (17920, 1536), 'down': (1536, 8960), 'head': (151936, 1536)}
+    for name, (rows, cols) in layers.items():
+        for tokens in [1, 9] if args.tiny else [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192]:
+            if rows < 100000 or tokens <= 256:
+                matmul(f'gemm {name} x{tokens}', *((64, 64) if args.tiny else (rows, cols)), tokens, args)
+    for num_seqs, context in [(2, 70)] if args.tiny else [(1, 1024), (8, 1024), (64, 1024), (256, 1024), (1, 8192), (8, 8192), (64, 8192)]:
+        attention(num_seqs, context, 1, args)
+    for length in [70] if args.tiny else [1024, 8192]:
+        attention(1, length, length, args)
+    if not args.skip_model:
+        model_steps(args)
+
+
+main()

@@ -1,0 +1,93 @@
+#include "test/native/gpu/device.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+#include "native/backend/cuda_library.h"
+#include "native/base/error.h"
+
+namespace capstan::testing {
+
+bool is_full_run() { return std::getenv("CAPSTAN_TEST_FULL") != nullptr; }
+
+std::string cuda_device(int world_size) {
+  std::string device = "cuda";
+  for (int rank = 0; world_size > 1 && rank < world_size; ++rank) device += rank == 0 ? ":0" : ",0";
+  return device;
+}
+
+RunOptions cuda_options(DType dtype) {
+  RunOptions options;
+  options.weight_dtype = options.kv_cache_dtype = dtype;
+  options.block_size = 64;
+  options.make_backend = [](const RunOptions& run, std::unique_ptr<Comm> comm) {
+    const CudaLibrary library = open_cuda_library();
+    if (library.num_devices == 0) throw Error(ErrorCode::kInvalidArgument, "no CUDA device: " + library.reason);
+    CudaBackendOptions backend;
+    backend.weight_dtype = run.weight_dtype;
+    int code = 0;
+    char message[512] = "";
+    std::unique_ptr<Backend> made(library.api->make_backend(&backend, comm.release(), &code, message, sizeof message));
+    if (made == nullptr) throw Error(static_cast<ErrorCode>(code), message);
+    return made;
+  };
+  return options;
+}
+
+std::vector<int32_t> random_ids(uint64_t seed, int count, int64_t vocab_size) {
+  std::vector<int32_t> ids;
+  for (const float value : random_values(seed, count, 1000.0f)) ids.push_back(static_cast<int32_t>(std::abs(value)) % static_cast<int32_t>(vocab_size));
+  return ids;
+}
+
+const std::vector<DecoderShape>& decoder_shapes() {
+  static const std::vector<DecoderShape> all = [] {
+    std::vector<DecoderShape> list;
+    DecoderShape shape;  // GQA 2, tied embeddings
+    list.push_back(shape);
+    shape = {};  // odd sizes, GQA 7, all biases
+    shape.hidden_size = 72, shape.intermediate_size = 112, shape.num_heads = 7, shape.num_kv_heads = 1, shape.head_dim = 24, shape.rotary_dim = 24;
+    shape.vocab_size = 101, shape.has_bias = true;
+    list.push_back(shape);
+    shape = {};  // QK norm, window, partial rotary, untied head, GELU
+    shape.num_heads = 3, shape.num_kv_heads = 3, shape.head_dim = 40, shape.rotary_dim = 20, shape.has_qk_norm = true, shape.window = 37;
+    shape.is_tied = false, shape.activation = Activation::kGelu;
+    list.push_back(shape);
+    shape = {};  // odd K everywhere
+    shape.hidden_size = 45, shape.intermediate_size = 51, shape.num_heads = 3, shape.num_kv_heads = 1, shape.head_dim = 15, shape.rotary_dim = 14;
+    shape.activation = Activation::kGeluTanh;
+    list.push_back(shape);
+    return list;
+  }();
+  return all;
+}
+
+double worst_difference(DecoderFixture& fixture, const RunOptions& options, const Prompts& prompts, size_t num_top) {
+  const LogProbs got = fixture.run(options, prompts);
+  double worst = 0;
+  for (size_t s = 0; s < prompts.size(); ++s) {
+    auto cache = fixture.reference().make_cache();
+    for (size_t i = 0; i < prompts[s].size(); ++i) {
+      const reference::Row wanted = fixture.reference().step(cache, prompts[s][i]);
+      reference::Row sorted = wanted;
+      std::sort(sorted.rbegin(), sorted.rend());
+      for (size_t n = 0; n < wanted.size(); ++n) {
+        if (wanted[n] < sorted[std::min(num_top, sorted.size()) - 1]) continue;
+        const double difference = std::abs(got[s][i][n] - wanted[n]);
+        if (!(difference <= worst)) worst = difference;
+      }
+    }
+  }
+  return worst;
+}
+
+bool is_same(const LogProbs& a, const LogProbs& b) {
+  for (size_t s = 0; s < a.size(); ++s)
+    for (size_t i = 0; i < a[s].size(); ++i)
+      if (std::memcmp(a[s][i].data(), b[s][i].data(), a[s][i].size() * sizeof(float)) != 0) return false;
+  return true;
+}
+
+}  // namespace capstan::testing

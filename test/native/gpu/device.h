@@ -1,0 +1,25 @@
+#pragma once
+// What tests of a CUDA device share. They open the backend as the engine does: capstan_cuda.so (CAPSTAN_CUDA_LIBRARY), or the one linked in, whose
+// kernels run on the CPU (test/native/cuda_host).
+#include <string>
+#include <vector>
+
+#include "test/native/decoder_fixture.h"
+#include "test/native/tiny_model.h"
+
+namespace capstan::testing {
+
+// CAPSTAN_TEST_FULL: everything, as a device can; otherwise what an emulated one does within seconds.
+bool is_full_run();
+// 'cuda', or 'cuda:0,0' and the like for virtual ranks on one device.
+std::string cuda_device(int world_size);
+
+RunOptions cuda_options(DType dtype);
+std::vector<int32_t> random_ids(uint64_t seed, int count, int64_t vocab_size);
+// Decoders of different variants, some with sizes that fit no tile.
+const std::vector<DecoderShape>& decoder_shapes();
+// Of the log-probabilities of the `num_top` likeliest ids to the double-precision reference's, at every position.
+double worst_difference(DecoderFixture& fixture, const RunOptions& options, const Prompts& prompts, size_t num_top);
+bool is_same(const LogProbs& a, const LogProbs& b);
+
+}  // namespace capstan::testing

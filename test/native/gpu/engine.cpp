@@ -1,0 +1,181 @@
+// The whole engine on a CUDA device: what it answers is what the CPU answers, and what must not change a bit does not.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <random>
+
+#include "test/native/gpu/device.h"
+#include "test/native/testing.h"
+
+namespace capstan::testing {
+namespace {
+
+struct EngineModel {
+  TinyShape shape;
+  DType dtype;
+};
+
+std::vector<EngineModel> models() {
+  TinyShape qwen3{.has_bias = false, .has_qk_norm = true, .is_tied = true};
+  TinyShape windowed{.num_heads = 6, .num_kv_heads = 2, .head_dim = 24, .sliding_window = 40};
+  windowed.intermediate_size = 172;
+  if (!is_full_run()) return {{TinyShape{}, DType::kBf16}, {windowed, DType::kF16}};
+  return {{TinyShape{}, DType::kBf16}, {TinyShape{}, DType::kF16}, {qwen3, DType::kBf16}, {qwen3, DType::kF16}, {windowed, DType::kBf16}, {windowed, DType::kF16}};
+}
+
+// Lengths around blocks and chunks of keys; the last two share a prefix of more than a block.
+Prompts engine_prompts() {
+  if (is_full_run()) return some_prompts();
+  Prompts prompts = {random_ids(1, 1, 300), random_ids(2, 64, 300), random_ids(3, 33, 300), random_ids(4, 129, 300)};
+  prompts.push_back(prompts.back());
+  prompts.back().resize(70);
+  prompts.back().push_back(5);
+  return prompts;
+}
+
+int num_tokens() { return is_full_run() ? kMaxTokens : 5; }
+
+LoadRequest on_device(const TinyModel& model, int world_size = 1) {
+  LoadRequest request = model.request();
+  request.compute = ComputeChoice::kAuto;
+  request.device.device = cuda_device(world_size);
+  request.device.world_size = world_size;
+  return request;
+}
+
+// Steps are compared until the tokens part, which they may only where the CPU is near a tie.
+void expect_near(const Answer& got, const Answer& wanted, double limit, const std::string& what) {
+  constexpr size_t kWidth = 1 + kNumAlternatives;
+  for (size_t step = 0; step < wanted.token_ids.size(); ++step) {
+    if (step >= got.token_ids.size()) return fail(what.c_str(), static_cast<int>(step), "the answer ends early");
+    const float* mine = got.logprobs.data() + step * kWidth;
+    const float* theirs = wanted.logprobs.data() + step * kWidth;
+    for (size_t i = 0; i < kNumAlternatives; ++i)
+      if (!(std::abs(mine[1 + i] - theirs[1 + i]) <= limit)) fail(what.c_str(), static_cast<int>(step), "log-probability " + show(mine[1 + i]) + " instead of " + show(theirs[1 + i]));
+    if (got.token_ids[step] == wanted.token_ids[step]) continue;
+    if (theirs[1] - theirs[2] > 2 * limit)
+      fail(what.c_str(), static_cast<int>(step), "token " + show(got.token_ids[step]) + " instead of " + show(wanted.token_ids[step]) + ", margin " + show(theirs[1] - theirs[2]));
+    return;
+  }
+}
+
+TEST(cuda_engine_answers_like_the_cpu) {
+  for (const auto& [shape, dtype] : models()) {
+    const TinyModel model(shape, dtype);
+    LoadRequest on_cpu = model.request();
+    on_cpu.compute = ComputeChoice::kF32;
+    Session cpu(on_cpu), cuda(on_device(model));
+    EXPECT_EQ(cuda.info().backend, std::string("cuda"));
+    const Prompts prompts = engine_prompts();
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      Request request;
+      request.prompt_token_ids = prompts[i];
+      request.sampling.temperature = 0;
+      request.sampling.max_tokens = num_tokens();
+      request.sampling.num_logprobs = kNumAlternatives;
+      if (i % 2 == 1) request.sampling.num_prompt_logprobs = 0;
+      const Answer wanted = cpu.wait(cpu.submit(request)), got = cuda.wait(cuda.submit(request));
+      // As in the decoder's test: narrow models lose much to activations in bf16.
+      const double limit = dtype == DType::kF16 ? 0.02 : 0.25;
+      expect_near(got, wanted, limit, std::string(dtype_name(dtype)) + " prompt " + std::to_string(i));
+      EXPECT_EQ(got.prompt_logprobs.size(), wanted.prompt_logprobs.size());
+      for (size_t p = 1; p < wanted.prompt_logprobs.size(); ++p) EXPECT_NEAR(got.prompt_logprobs[p]->logprob, wanted.prompt_logprobs[p]->logprob, limit);
+    }
+  }
+}
+
+TEST(cuda_engine_company_cache_and_chunks_change_no_bit) {
+  for (const auto& [shape, dtype] : models()) {
+    const TinyModel model(shape, dtype);
+    const Prompts prompts = engine_prompts();
+    const auto solo = solo_answers(on_device(model), num_tokens(), prompts);
+    Session session(on_device(model));
+    expect_same(batched_answers(session, num_tokens(), prompts), solo, "batched, cold");
+    expect_same(batched_answers(session, num_tokens(), prompts), solo, "batched, cached");
+    EXPECT(session.engine().stats().cached_tokens > 0);
+    for (const int budget : is_full_run() ? std::vector<int>{4, 17, 64} : std::vector<int>{37}) {
+      LoadRequest request = on_device(model);
+      request.max_num_seqs = 4;
+      request.max_num_batched_tokens = budget;
+      Session chunked(request);
+      expect_same(batched_answers(chunked, num_tokens(), prompts), solo, "chunked");
+    }
+  }
+}
+
+TEST(cuda_engine_preempted_equals_not_preempted) {
+  const TinyModel model(TinyShape{}, DType::kBf16);
+  Prompts prompts;
+  for (uint64_t i = 0; i < 3; ++i) prompts.push_back(random_ids(i, 120, 300));
+  const int max_tokens = is_full_run() ? 130 : 12;
+  const auto solo = solo_answers(on_device(model), max_tokens, prompts);
+  LoadRequest request = on_device(model);
+  request.max_model_len = 256;
+  // Five blocks of 64 tokens, each 2 layers × 2 × 2 heads × 32 × 2 bytes × 64: two sequences begin with two each, and both grow into a third.
+  request.kv_cache_bytes = 5 * 32768;
+  Session session(request);
+  expect_same(batched_answers(session, max_tokens, prompts), solo, "preempted");
+  EXPECT(session.engine().stats().num_preemptions > 0);
+}
+
+TEST(cuda_engine_ranks_change_no_bit) {
+  TinyShape shape;
+  shape.intermediate_size = 256;
+  const TinyModel model(shape, DType::kBf16);
+  const Prompts prompts = engine_prompts();
+  const auto solo = solo_answers(on_device(model), num_tokens(), prompts);
+  for (const int world_size : {2, 4}) {
+    Session session(on_device(model, world_size));
+    EXPECT_EQ(session.info().world_size, world_size);
+    expect_same(batched_answers(session, num_tokens(), prompts), solo, (std::to_string(world_size) + " ranks").c_str());
+  }
+}
+
+// CAPSTAN_SOAK_SECONDS long, else a few rounds.
+TEST(cuda_engine_soak_with_random_aborts) {
+  const char* seconds = std::getenv("CAPSTAN_SOAK_SECONDS");
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds == nullptr ? 0 : std::atoi(seconds));
+  const TinyModel model(TinyShape{}, DType::kBf16);
+  const Prompts canaries = {random_ids(1, 66, 300), random_ids(2, 5, 300)};
+  const auto wanted = solo_answers(on_device(model), 6, canaries);
+  LoadRequest request = on_device(model);
+  request.kv_cache_bytes = 16 * 32768;  // little enough that blocks are used again at once
+  request.max_num_batched_tokens = 96;
+  Session session(request);
+  std::mt19937 random(5);
+  int64_t num_requests = 0;
+  do {
+    std::vector<RequestId> ids;
+    const int count = is_full_run() ? 24 : 6;
+    for (int i = 0; i < count; ++i) {
+      const int length = 1 + static_cast<int>(random() % 150);
+      Request one;
+      one.prompt_token_ids = random_ids(random() % 40, length, 300);
+      one.sampling.temperature = random() % 2 == 0 ? 0.0f : 0.9f;
+      one.sampling.max_tokens = 1 + static_cast<int>(random() % (is_full_run() ? 60 : 6));
+      one.sampling.repetition_penalty = random() % 4 == 0 ? 1.2f : 1.0f;
+      one.num_choices = random() % 5 == 0 ? 2 : 1;
+      ids.push_back(session.submit(std::move(one)));
+      if (random() % 3 == 0) session.wait_for_tokens(ids[random() % ids.size()], random() % 4);
+      if (random() % 3 == 0) session.engine().abort(ids[random() % ids.size()]);
+    }
+    // Canaries answer as they did alone.
+    expect_same(batched_answers(session, 6, canaries), wanted, "canary");
+    for (const RequestId id : ids) session.engine().abort(id);
+    for (const RequestId id : ids) {
+      const auto reason = session.wait(id).finish->reason;
+      EXPECT(reason == FinishReason::kAbort || reason == FinishReason::kLength);
+    }
+    num_requests += count;
+  } while (std::chrono::steady_clock::now() < end && num_failures() == 0);
+  // Stats are published with the step after the last end.
+  session.wait(session.submit({1, 2, 3}, 2));
+  const EngineStats stats = session.engine().stats();
+  EXPECT_EQ(stats.num_running, 0);
+  EXPECT_EQ(stats.num_free_blocks + stats.num_cached_blocks, stats.num_blocks);
+  std::printf("  %lld requests, %lld steps, %lld preemptions\n", static_cast<long long>(num_requests), static_cast<long long>(stats.num_steps), static_cast<long long>(stats.num_preemptions));
+}
+
+}  // namespace
+}  // namespace capstan::testing

@@ -1,0 +1,213 @@
+// The models of test/oracle/fixtures on a CUDA device against what transformers answered, without JavaScript: test/oracle/records.ts has written down what the
+// library would hand over. CAPSTAN_GOLDEN_RECORDS names that file; without it these tests pass with a word.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+
+#include "test/native/gpu/device.h"
+#include "test/native/testing.h"
+
+namespace capstan::testing {
+namespace {
+
+struct GoldenPrompt {
+  std::vector<int32_t> prompt_ids, greedy_ids;
+  std::vector<double> margins;
+  std::vector<std::vector<double>> top;  // per step: (id, log-probability) pairs
+};
+
+struct GoldenModel {
+  std::string name;
+  double worst = 0, mean = 0;  // allowed
+  LoadRequest request;
+  std::vector<GoldenPrompt> prompts;
+  int scored = 0;                      // the prompt whose own log-probabilities are known …
+  std::vector<double> scored_logprobs;  // … from its second token on
+};
+
+template <class T>
+std::vector<T> read_list(std::istream& in) {
+  size_t count = 0;
+  in >> count;
+  std::vector<T> values(count);
+  for (T& value : values) in >> value;
+  return values;
+}
+
+template <class T>
+T one_of(const std::string& name, const std::vector<std::pair<const char*, T>>& names) {
+  for (const auto& [known, value] : names)
+    if (name == known) return value;
+  throw Error(ErrorCode::kInvalidArgument, "golden records: unknown word " + name);
+}
+
+DType read_dtype(std::istream& in) {
+  std::string name;
+  in >> name;
+  return one_of<DType>(name, {{"bf16", DType::kBf16}, {"f16", DType::kF16}, {"f32", DType::kF32}});
+}
+
+void expect_word(std::istream& in, const char* wanted) {
+  std::string word;
+  if (!(in >> word) || word != wanted) throw Error(ErrorCode::kInvalidArgument, std::string("golden records: expected ") + wanted + ", got " + word);
+}
+
+void read_request(std::istream& in, LoadRequest& request) {
+  size_t count = 0;
+  expect_word(in, "files");
+  in >> count;
+  request.files.resize(count);
+  for (std::string& file : request.files) in >> file;
+  expect_word(in, "tensors");
+  in >> count;
+  request.tensors.resize(count);
+  for (TensorEntry& tensor : request.tensors) {
+    in >> tensor.name >> tensor.file_idx >> tensor.offset;
+    tensor.dtype = read_dtype(in);
+    tensor.shape = read_list<int64_t>(in);
+  }
+  ModelSpec& spec = request.spec;
+  std::string word;
+  expect_word(in, "spec");
+  in >> spec.vocab_size >> spec.hidden_size >> spec.intermediate_size >> spec.num_layers >> spec.num_heads >> spec.num_kv_heads >> spec.head_dim >> spec.rms_norm_eps >> word;
+  spec.activation = one_of<Activation>(word, {{"silu", Activation::kSilu}, {"gelu", Activation::kGelu}, {"gelu_tanh", Activation::kGeluTanh}});
+  in >> spec.tie_word_embeddings >> spec.attention_scale >> spec.max_position_embeddings;
+  spec.sliding_windows = read_list<int32_t>(in);
+  RopeSpec& rope = spec.rope;
+  expect_word(in, "rope");
+  in >> word >> rope.theta >> rope.rotary_dim >> rope.factor >> rope.original_max_positions >> rope.low_freq_factor >> rope.high_freq_factor >> rope.beta_fast >> rope.beta_slow >>
+      rope.truncate >> rope.attention_factor;
+  rope.type = one_of<RopeType>(word, {{"default", RopeType::kDefault}, {"linear", RopeType::kLinear}, {"dynamic", RopeType::kDynamic}, {"llama3", RopeType::kLlama3}, {"yarn", RopeType::kYarn}});
+}
+
+bool read_model(std::istream& in, GoldenModel& model) {
+  std::string word;
+  if (!(in >> word)) return false;
+  LoadRequest& request = model.request;
+  in >> model.name;
+  request.device.weight_dtype = read_dtype(in);
+  in >> request.max_model_len >> model.worst >> model.mean;
+  read_request(in, request);
+  expect_word(in, "prompts");
+  size_t count = 0;
+  in >> count;
+  model.prompts.resize(count);
+  for (GoldenPrompt& prompt : model.prompts) {
+    prompt.prompt_ids = read_list<int32_t>(in);
+    prompt.greedy_ids = read_list<int32_t>(in);
+    prompt.margins = read_list<double>(in);
+    for (size_t step = 0; step < prompt.greedy_ids.size(); ++step) prompt.top.push_back(read_list<double>(in));
+  }
+  expect_word(in, "scored");
+  in >> model.scored;
+  model.scored_logprobs = read_list<double>(in);
+  if (!in) throw Error(ErrorCode::kInvalidArgument, "golden records: " + model.name + " is cut short");
+  request.device.device = "cuda";
+  request.vocabulary = std::make_shared<Vocabulary>();
+  request.vocabulary->offsets.assign(static_cast<size_t>(request.spec.vocab_size) + 1, 0);
+  request.vocabulary->is_special.assign(static_cast<size_t>(request.spec.vocab_size), 0);
+  return true;
+}
+
+std::vector<GoldenModel> golden_models() {
+  const char* file = std::getenv("CAPSTAN_GOLDEN_RECORDS");
+  std::vector<GoldenModel> models;
+  if (file == nullptr || *file == '\0') {
+    std::printf("  no golden records: npm run gpu -- records writes them\n");
+    return models;
+  }
+  std::ifstream in(file);
+  if (!in) throw Error(ErrorCode::kIo, std::string("golden records: ") + file + " cannot be opened");
+  for (GoldenModel model; read_model(in, model); model = {}) models.push_back(model);
+  EXPECT(!models.empty());
+  // An emulated device takes a minute for one of them.
+  if (!is_full_run() && models.size() > 1) models.resize(1);
+  return models;
+}
+
+// Differences to a golden, gathered as test/oracle/golden.ts does.
+struct Comparison {
+  const GoldenModel& model;
+  double worst = 0, sum = 0;
+  int64_t count = 0, num_equal = 0, num_steps = 0;
+
+  void add(double got, double wanted, const std::string& what) {
+    const double difference = std::abs(got - wanted);
+    sum += difference, ++count;
+    if (!(difference <= worst)) worst = difference;
+    if (!(difference <= model.worst)) fail(model.name.c_str(), 0, what + ": " + show(got) + " instead of " + show(wanted));
+  }
+
+  // Until the tokens part, which they may only where transformers is near a tie.
+  void add_answer(const GoldenPrompt& prompt, const std::vector<TokenLogprobs>& answer, const std::string& what) {
+    EXPECT(answer.size() <= prompt.greedy_ids.size());
+    for (size_t step = 0; step < answer.size(); ++step) {
+      for (size_t i = 0; i + 1 < prompt.top[step].size(); i += 2) {
+        const auto id = static_cast<int32_t>(prompt.top[step][i]);
+        const auto found = std::ranges::find_if(answer[step].top, [&](const auto& entry) { return entry.first == id; });
+        if (found == answer[step].top.end()) fail(model.name.c_str(), static_cast<int>(step), what + ": token " + std::to_string(id) + " is not among the likeliest");
+        else add(found->second, prompt.top[step][i + 1], what + ", step " + std::to_string(step));
+      }
+      ++num_steps;
+      if (answer[step].token_id == prompt.greedy_ids[step]) {
+        ++num_equal;
+        continue;
+      }
+      if (prompt.margins[step] > 2 * model.worst) fail(model.name.c_str(), static_cast<int>(step), what + ": another token, margin " + show(prompt.margins[step]));
+      return;
+    }
+  }
+};
+
+TEST(cuda_golden_models_answer_like_transformers) {
+  for (const GoldenModel& model : golden_models()) {
+    std::mutex mutex;
+    std::condition_variable arrived;
+    std::map<RequestId, std::vector<TokenLogprobs>> answers;
+    std::map<RequestId, std::vector<std::optional<TokenLogprobs>>> prompt_logprobs;
+    std::map<RequestId, FinishReason> finished;
+    const LoadedEngine loaded = load_engine(model.request, [](int64_t, int64_t) {}, [&](std::vector<Event>&& events) {
+      const std::lock_guard lock(mutex);
+      for (const Event& event : events) {
+        auto& answer = answers[event.request_id];
+        answer.insert(answer.end(), event.logprobs.begin(), event.logprobs.end());
+        if (!event.prompt_logprobs.empty()) prompt_logprobs[event.request_id] = event.prompt_logprobs;
+        if (event.finish) finished[event.request_id] = event.finish->reason;
+      }
+      arrived.notify_all();
+    });
+    Comparison comparison{model};
+    // All at once: what the prompts share is taken from the cache where it is there.
+    std::vector<RequestId> ids;
+    const size_t num_prompts = is_full_run() ? model.prompts.size() : std::min<size_t>(model.prompts.size(), 4);
+    for (size_t i = 0; i < num_prompts; ++i) {
+      Request request;
+      request.prompt_token_ids = model.prompts[i].prompt_ids;
+      request.sampling.temperature = 0;
+      request.sampling.max_tokens = is_full_run() ? static_cast<int>(model.prompts[i].greedy_ids.size()) : 3;
+      request.sampling.num_logprobs = 10;
+      request.sampling.is_eos_ignored = true;
+      if (static_cast<int>(i) == model.scored) request.sampling.num_prompt_logprobs = 0;
+      ids.push_back(loaded.engine->submit(std::move(request)));
+    }
+    {
+      std::unique_lock lock(mutex);
+      EXPECT(arrived.wait_for(lock, std::chrono::seconds(600), [&] { return finished.size() == ids.size(); }));
+    }
+    for (size_t i = 0; i < ids.size(); ++i) {
+      EXPECT(finished[ids[i]] == FinishReason::kLength);
+      comparison.add_answer(model.prompts[i], answers[ids[i]], "prompt " + std::to_string(i));
+      if (static_cast<int>(i) != model.scored) continue;
+      const auto& scored = prompt_logprobs[ids[i]];
+      EXPECT_EQ(scored.size(), model.scored_logprobs.size() + 1);
+      for (size_t p = 1; p < scored.size(); ++p) comparison.add(scored[p]->logprob, model.scored_logprobs[p - 1], "prompt log-probability " + std::to_string(p));
+    }
+    const double mean = comparison.count == 0 ? 0 : comparison.sum / static_cast<double>(comparison.count);
+    if (!(mean <= model.mean)) fail(model.name.c_str(), 0, "mean difference " + show(mean));
+    std::printf("  %s: worst %.1e, mean %.1e, %lld of %lld tokens equal\n", model.name.c_str(), comparison.worst, mean, static_cast<long long>(comparison.num_equal), static_cast<long long>(comparison.num_steps));
+  }
+}
+
+}  // namespace
+}  // namespace capstan::testing

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Faults put into the CUDA backend, each of which the tests on the host runtime must notice: a fault that passes is a hole in the tests.
+#
+#     test/native/gpu/mutations.sh [NAME…]
+set -uo pipefail
+cd "$(dirname "$0")/../../.."
+ROOT=$PWD
+OUT=$ROOT/build/mutations
+CXX=${CXX:-g++}
+FLAGS=(-std=gnu++20 -O1 -ffp-contract=off -w)
+PLAIN=(test/native/main.cpp test/native/checkpoint.cpp test/native/cuda_host/cuda_host.cpp native/backend/backend.cpp native/backend/panel_reader.cpp native/backend/cpu/sample.cpp native/backend/cpu/kernels_portable.cpp)
+
+# name | file | what becomes what, as sed says it | tests that must fail
+MUTATIONS=(
+  'a dropped barrier|cuda/kernels/gemm.cu|0,/  __syncthreads();/s///|kernel_gemm'
+  'a dropped barrier of norms|cuda/kernels/rows.cu|0,/  __syncthreads();/s///|kernel_norm'
+  'a wrong swizzle of operands|cuda/layout.h|s#c / 16 \* 4 + c % 16 / 8 \* 2#c / 16 * 2 + c % 16 / 8 * 4#|kernel_gemm'
+  'a wrong swizzle of weights|cuda/layout.h|s#c / 8 \* 4 + r / 8 \* 2#c / 8 * 2 + r / 8 * 4#|kernel_gemm'
+  'an off-by-one block of keys|cuda/kernels/attention.cu|0,/blocks\[key \/ layout.block_size\]/s//blocks[(key + 8) \/ layout.block_size]/|kernel_attention'
+  'a key too many|cuda/kernels/attention.cu|s/key <= position/key <= position + 1/|kernel_attention'
+  'a window too wide|cuda/kernels/attention.cu|s/key > position - args.window/key >= position - args.window/|kernel_attention'
+  'unwritten values that count|cuda/kernels/attention.cu|s/if (first >= context) words\[w\] = 0;/if (false) words[w] = 0;/|kernel_attention'
+  'a padded row that writes|cuda/kernels/rows.cu|s/if (slot < 0) return;/if (slot < -1) return;/|kernel_qkv'
+  'chunks that forget their maximum|cuda/kernels/attention.cu|s/max = top;/max = max;/|kernel_attention'
+  'parts added in another order|cuda/kernels/gemm.cu|s/if (parts == 4) return low;/if (parts == 4) return at[0] + at[stride] + at[2 * stride];/|kernel_partials'
+  'a digit too few|cuda/kernels/sample.cu|s/shift >= 0; shift -= 8/shift >= 8; shift -= 8/|kernel_samples'
+)
+
+mkdir -p "$OUT/plain"
+compile() { # source object [include first]
+  "$CXX" "${FLAGS[@]}" ${3:+-I"$3"} -I"$ROOT" -I"$ROOT/test/native/cuda_host" -x c++ -c -o "$2" "$1"
+}
+SOURCES=(cuda/*.cu cuda/kernels/*.cu test/native/gpu/ops.cu)
+build() { # folder of objects, tree of sources, files to compile; others are taken from the unchanged build
+  local folder=$1 tree=$2 file jobs=0
+  shift 2
+  for file in "$@"; do
+    compile "$tree/$file" "$folder/${file//\//_}.o" "$tree" &
+    [ $((++jobs % $(nproc))) = 0 ] && wait
+  done
+  wait
+}
+build "$OUT/plain" "$ROOT" "${SOURCES[@]}" "${PLAIN[@]}"
+link() { # program, folder of changed objects
+  local file name objects=()
+  for file in "${SOURCES[@]}" "${PLAIN[@]}"; do
+    name=${file//\//_}.o
+    if [ -e "$2/$name" ]; then objects+=("$2/$name"); else objects+=("$OUT/plain/$name"); fi
+  done
+  "$CXX" -pthread -o "$1" "${objects[@]}"
+}
+link "$OUT/plain/tests" "$OUT/plain" && "$OUT/plain/tests" kernel_ > "$OUT/plain/log" 2>&1 || { tail "$OUT/plain/log"; echo 'the tests fail without a fault'; exit 1; }
+
+failed=0
+for mutation in "${MUTATIONS[@]}"; do
+  name=${mutation%%|*} rest=${mutation#*|}
+  file=${rest%%|*} filter=${rest##*|}
+  change=${rest#*|} change=${change%|*}
+  if [ $# -gt 0 ] && [[ " $* " != *" $name "* ]]; then continue; fi
+  tree=$OUT/mutant
+  rm -rf "$tree"
+  mkdir -p "$tree/objects"
+  cp -r --parents cuda test/native/gpu "$tree"
+  sed -i "$change" "$tree/$file"
+  if cmp -s "$file" "$tree/$file"; then
+    echo "NOT FOUND  $name: $file no longer holds what is to be changed"
+    failed=1
+    continue
+  fi
+  case $file in *.h) changed=("${SOURCES[@]}") ;; *) changed=("$file") ;; esac
+  build "$tree/objects" "$tree" "${changed[@]}"
+  if ! link "$tree/tests" "$tree/objects" 2> "$tree/log"; then
+    tail -5 "$tree/log"
+    echo "NOT BUILT  $name"
+    failed=1
+  elif (timeout 300 "$tree/tests" "$filter") > "$tree/log" 2>&1; then
+    echo "UNNOTICED  $name"
+    failed=1
+  else
+    echo "noticed    $name"
+  fi
+done
+exit $failed

@@ -1,0 +1,681 @@
+// Every kernel by itself against double precision, over odd sizes and the edges of tiles, blocks and chunks. Compiled by nvcc for a device, and by g++ for the
+// host runtime: there the twins of the instructions are what is tested first. Outputs begin as NaN, so that what is not written shows.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "cuda/kernels.h"
+#include "cuda/launch.h"
+#include "cuda/memory.h"
+#include "cuda/sampling.h"
+#include "native/backend/cpu/sample.h"
+#include "native/base/number.h"
+#include "test/native/checkpoint.h"
+#include "test/native/testing.h"
+
+namespace capstan::testing {
+namespace {
+
+using namespace cuda;
+
+bool is_full() { return std::getenv("CAPSTAN_TEST_FULL") != nullptr; }
+
+cudaStream_t stream() {
+  static cudaStream_t made = [] {
+    cudaStream_t created = nullptr;
+    check(cudaStreamCreateWithFlags(&created, cudaStreamNonBlocking), "a stream");
+    return created;
+  }();
+  return made;
+}
+void synchronize() { check(cudaStreamSynchronize(stream()), "a test"); }
+
+// An array of exactly this size on the device.
+template <class T>
+class OnDevice {
+ public:
+  explicit OnDevice(const std::vector<T>& values) : OnDevice(values.size()) {
+    check(cudaMemcpyAsync(buffer_.as<void>(), values.data(), buffer_.bytes(), cudaMemcpyHostToDevice, stream()), "an array");
+    synchronize();
+  }
+  // NaN all over.
+  explicit OnDevice(size_t size) : buffer_(size * sizeof(T), "an array"), size_(size) {
+    check(cudaMemsetAsync(buffer_.template as<void>(), 0xff, buffer_.bytes(), stream()), "an array");
+  }
+  T* get() const { return buffer_.as<T>(); }
+  std::vector<T> read() const {
+    std::vector<T> values(size_);
+    check(cudaMemcpyAsync(values.data(), buffer_.as<void>(), buffer_.bytes(), cudaMemcpyDeviceToHost, stream()), "an array");
+    synchronize();
+    return values;
+  }
+
+ private:
+  DeviceBuffer buffer_;
+  size_t size_;
+};
+
+constexpr FloatType kTypes[] = {FloatType::kBf16, FloatType::kF16};
+uint16_t bits_of(FloatType type, float value) { return type == FloatType::kBf16 ? float_to_bf16(value) : float_to_f16(value); }
+float value_of(FloatType type, uint16_t bits) { return type == FloatType::kBf16 ? bf16_to_float(bits) : f16_to_float(bits); }
+// Half a unit in the last place, and a little for sums in f32.
+double rounding_of(FloatType type) { return type == FloatType::kBf16 ? 0.004 : 0.0006; }
+// What the type can hold.
+std::vector<float> rounded(FloatType type, std::vector<float> values) {
+  for (float& value : values) value = value_of(type, bits_of(type, value));
+  return values;
+}
+constexpr uint16_t kUnwritten = 0xffff;
+bool is_unwritten(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits == 0xffffffffu;
+}
+
+void expect_close(double got, double wanted, double tolerance, const std::string& what) {
+  if (!(std::abs(got - wanted) <= tolerance)) fail(__FILE__, __LINE__, what + ": " + show(got) + " instead of " + show(wanted));
+}
+
+// ---- instructions -------------------------------------------------------------------------------------------------------------------------
+
+struct MmaArgs {
+  const uint32_t* a;
+  const uint32_t* b;
+  float* c;
+};
+template <class T>
+__global__ void mma_test_kernel(MmaArgs args) {
+  const int lane = lane_id();
+  uint32_t a[4], b[2];
+  float c[4];
+  for (int r = 0; r < 4; ++r) a[r] = args.a[lane * 4 + r], c[r] = args.c[lane * 4 + r];
+  for (int r = 0; r < 2; ++r) b[r] = args.b[lane * 2 + r];
+  mma_m16n8k16<T>(c, a, b);
+  for (int r = 0; r < 4; ++r) args.c[lane * 4 + r] = c[r];
+}
+
+TEST(kernel_mma_follows_the_manual) {
+  for (const FloatType type : kTypes)
+    for (uint64_t seed = 0; seed < 10; ++seed) {
+      const std::vector<float> a = rounded(type, random_values(seed * 3 + 1, 16 * 16, 1)), b = rounded(type, random_values(seed * 3 + 2, 16 * 8, 1)), c = random_values(seed * 3 + 3, 16 * 8, 1);
+      std::vector<uint32_t> a_bits(128), b_bits(64);
+      std::vector<float> c_values(128);
+      for (int lane = 0; lane < 32; ++lane) {
+        const int g = lane / 4, t = lane % 4;
+        const auto pair = [&](const std::vector<float>& from, int first, int second) {
+          return static_cast<uint32_t>(bits_of(type, from[static_cast<size_t>(first)])) | static_cast<uint32_t>(bits_of(type, from[static_cast<size_t>(second)])) << 16;
+        };
+        for (int r = 0; r < 4; ++r) {
+          const int row = g + r % 2 * 8, col = 2 * t + r / 2 * 8;
+          a_bits[static_cast<size_t>(lane * 4 + r)] = pair(a, row * 16 + col, row * 16 + col + 1);
+          c_values[static_cast<size_t>(lane * 4 + r)] = c[static_cast<size_t>((g + r / 2 * 8) * 8 + 2 * t + r % 2)];
+        }
+        for (int r = 0; r < 2; ++r) b_bits[static_cast<size_t>(lane * 2 + r)] = pair(b, (2 * t + r * 8) * 8 + g, (2 * t + r * 8 + 1) * 8 + g);
+      }
+      const OnDevice<uint32_t> device_a(a_bits), device_b(b_bits);
+      const OnDevice<float> device_c(c_values);
+      const MmaArgs args{device_a.get(), device_b.get(), device_c.get()};
+      launch(type == FloatType::kBf16 ? mma_test_kernel<Bf16> : mma_test_kernel<F16>, dim3(1), dim3(32), 0, stream(), args);
+      const std::vector<float> got = device_c.read();
+      for (int lane = 0; lane < 32; ++lane)
+        for (int r = 0; r < 4; ++r) {
+          const int row = lane / 4 + r / 2 * 8, col = lane % 4 * 2 + r % 2;
+          double wanted = c[static_cast<size_t>(row * 8 + col)], size = std::abs(wanted);
+          for (int k = 0; k < 16; ++k) {
+            const double product = static_cast<double>(a[static_cast<size_t>(row * 16 + k)]) * b[static_cast<size_t>(k * 8 + col)];
+            wanted += product, size += std::abs(product);
+          }
+          expect_close(got[static_cast<size_t>(lane * 4 + r)], wanted, 1e-6 * size, "mma");
+        }
+    }
+}
+
+struct ConvertArgs {
+  const float* values;
+  const uint16_t* patterns;
+  int64_t count;
+  uint16_t* bits;
+  float* floats;
+};
+template <class T>
+__global__ void convert_test_kernel(ConvertArgs args) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= args.count) return;
+  args.bits[i] = to_bits<T>(args.values[i]);
+  args.floats[i] = to_float<T>(args.patterns[i]);
+}
+
+TEST(kernel_conversions_round_as_the_host_does) {
+  std::vector<uint16_t> patterns(65536);
+  std::vector<float> values;
+  std::mt19937 random(3);
+  for (uint32_t i = 0; i < 65536; ++i) {
+    patterns[i] = static_cast<uint16_t>(i);
+    // Every 16-bit value, a tie behind it, and any f32 at all.
+    const uint32_t bits = i % 3 == 0 ? i << 16 | 0x8000u : i % 3 == 1 ? float_bits(f16_to_float(static_cast<uint16_t>(i))) + 0x1000u : random();
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    values.push_back(value);
+  }
+  for (const FloatType type : kTypes) {
+    const OnDevice<float> device_values(values);
+    const OnDevice<uint16_t> device_patterns(patterns);
+    const OnDevice<uint16_t> bits(values.size());
+    const OnDevice<float> floats(values.size());
+    const ConvertArgs args{device_values.get(), device_patterns.get(), static_cast<int64_t>(values.size()), bits.get(), floats.get()};
+    launch(type == FloatType::kBf16 ? convert_test_kernel<Bf16> : convert_test_kernel<F16>, dim3(256), dim3(256), 0, stream(), args);
+    const std::vector<uint16_t> got_bits = bits.read();
+    const std::vector<float> got_floats = floats.read();
+    for (size_t i = 0; i < values.size(); ++i) {
+      // NaN stays NaN, of any kind.
+      if (std::isnan(values[i])) EXPECT(std::isnan(value_of(type, got_bits[i])));
+      else EXPECT_EQ(got_bits[i], bits_of(type, values[i]));
+      const float wanted = value_of(type, patterns[i]);
+      if (std::isnan(wanted)) EXPECT(std::isnan(got_floats[i]));
+      else EXPECT_EQ(float_bits(got_floats[i]), float_bits(wanted));
+    }
+  }
+}
+
+__global__ void warp_sum_test_kernel(const float* values, float* sums) {
+  sums[threadIdx.x] = warp_sum(values[threadIdx.x]);
+  sums[threadIdx.x + 64] = warp_max(values[threadIdx.x]);
+}
+
+TEST(kernel_warp_sums_have_one_order) {
+  const std::vector<float> values = random_values(9, 64, 1);
+  const OnDevice<float> device_values(values), sums(128);
+  launch(warp_sum_test_kernel, dim3(1), dim3(64), 0, stream(), device_values.get(), sums.get());
+  const std::vector<float> got = sums.read();
+  for (size_t warp = 0; warp < 2; ++warp) {
+    std::vector<float> lanes(values.begin() + static_cast<ptrdiff_t>(warp * 32), values.begin() + static_cast<ptrdiff_t>(warp * 32 + 32));
+    for (size_t bits = 16; bits > 0; bits /= 2) {
+      const std::vector<float> before = lanes;
+      for (size_t lane = 0; lane < 32; ++lane) lanes[lane] = before[lane] + before[lane ^ bits];
+    }
+    for (size_t lane = 0; lane < 32; ++lane) {
+      EXPECT_EQ(got[warp * 32 + lane], lanes[lane]);
+      EXPECT_EQ(got[64 + warp * 32 + lane], *std::max_element(values.begin() + static_cast<ptrdiff_t>(warp * 32), values.begin() + static_cast<ptrdiff_t>(warp * 32 + 32)));
+    }
+  }
+}
+
+// ---- products -----------------------------------------------------------------------------------------------------------------------------
+
+// weights (rows, cols) as they are packed.
+std::vector<uint16_t> packed_weights(FloatType type, const std::vector<float>& weights, int64_t rows, const DepthSplit& split) {
+  const int64_t cols = split.parts * split.part_cols;
+  std::vector<uint16_t> packed(static_cast<size_t>(round_up(rows, kTileRows) * split.padded()), 0);
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t k = 0; k < cols; ++k) packed[static_cast<size_t>(weight_index(row, split.place(k), split.padded()))] = bits_of(type, weights[static_cast<size_t>(row * cols + k)]);
+  return packed;
+}
+std::vector<uint16_t> packed_acts(FloatType type, const std::vector<float>& acts, int64_t tokens, const DepthSplit& split) {
+  const int64_t cols = split.parts * split.part_cols;
+  std::vector<uint16_t> packed(static_cast<size_t>(round_up(tokens, 64) * split.padded()), 0);
+  for (int64_t token = 0; token < tokens; ++token)
+    for (int64_t k = 0; k < cols; ++k) packed[static_cast<size_t>(operand_index(token, split.place(k), split.padded()))] = bits_of(type, acts[static_cast<size_t>(token * cols + k)]);
+  return packed;
+}
+
+double activated(Activation kind, double x) {
+  if (kind == Activation::kSilu) return x / (1 + std::exp(-x));
+  if (kind == Activation::kGelu) return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / 3.141592653589793) * (x + 0.044715 * x * x * x)));
+}
+
+struct GemmCase {
+  int64_t rows, cols;
+  int tokens;
+};
+
+void check_gemm(FloatType type, const GemmCase& shape, GemmOutput output, bool has_bias) {
+  const bool is_gated = output == GemmOutput::kGated;
+  const int64_t rows = is_gated ? round_up(shape.rows, 16) : shape.rows, cols = shape.cols;
+  const DepthSplit split = split_depth(cols, cols, row_parallel_parts(cols));
+  const std::vector<float> weights = rounded(type, random_values(1, rows * cols, 1 / std::sqrt(static_cast<float>(cols)))), acts = rounded(type, random_values(2, shape.tokens * cols, 1));
+  const std::vector<float> bias = random_values(3, round_up(rows, 16), 1);
+  const OnDevice<uint16_t> device_weights(packed_weights(type, weights, rows, split)), device_acts(packed_acts(type, acts, shape.tokens, split));
+  const OnDevice<float> device_bias(bias);
+  const int64_t stride = shape.rows + 3;
+  const int padded_tokens = shape.tokens + 2;
+  const std::vector<float> before = random_values(4, padded_tokens * stride, 1);
+  const OnDevice<float> out = output == GemmOutput::kResidual ? OnDevice<float>(before) : OnDevice<float>(static_cast<size_t>(padded_tokens * stride));
+  const DepthSplit gated_split = split_depth(shape.rows / 2, shape.rows / 2, row_parallel_parts(shape.rows / 2));
+  const OnDevice<uint16_t> gated(static_cast<size_t>(round_up(shape.tokens, 8) * gated_split.padded()));
+  GemmArgs args;
+  args.type = type;
+  args.output = output;
+  args.weights = {device_weights.get(), has_bias ? device_bias.get() : nullptr, rows, split};
+  args.acts = device_acts.get();
+  args.num_tokens = shape.tokens;
+  args.out = out.get();
+  args.out_stride = stride;
+  args.gated = gated.get();
+  args.gated_split = gated_split;
+  args.activation = Activation::kGeluTanh;
+  launch_gemm(args, stream());
+  const std::vector<float> got = out.read();
+  const std::vector<uint16_t> got_gated = gated.read();
+
+  const std::string what = "gemm " + std::to_string(shape.rows) + " x " + std::to_string(cols) + ", " + std::to_string(shape.tokens) + " tokens";
+  const auto dot = [&](int64_t row, int token, double& size) {
+    double sum = has_bias ? bias[static_cast<size_t>(row)] : 0;
+    size = 1;
+    for (int64_t k = 0; k < cols; ++k) {
+      const double product = static_cast<double>(weights[static_cast<size_t>(row * cols + k)]) * acts[static_cast<size_t>(token * cols + k)];
+      sum += product, size += std::abs(product);
+    }
+    return sum;
+  };
+  for (int token = 0; token < padded_tokens; ++token) {
+    if (is_gated) {
+      if (token >= shape.tokens) break;
+      for (int64_t feature = 0; feature < shape.rows / 2; ++feature) {
+        const int64_t row = feature / 8 * 16 + feature % 8;
+        double size;
+        const double gate = activated(args.activation, dot(row, token, size)), up = dot(row + 8, token, size);
+        const float value = value_of(type, got_gated[static_cast<size_t>(operand_index(token, gated_split.place(feature), gated_split.padded()))]);
+        expect_close(value, gate * up, rounding_of(type) * (std::abs(gate * up) + 0.01), what + ", gated");
+      }
+      continue;
+    }
+    for (int64_t row = 0; row < stride; ++row) {
+      const float value = got[static_cast<size_t>(token * stride + row)], old = before[static_cast<size_t>(token * stride + row)];
+      if (token >= shape.tokens || row >= shape.rows) {
+        EXPECT(output == GemmOutput::kResidual ? value == old : is_unwritten(value));
+        continue;
+      }
+      double size;
+      const double wanted = dot(row, token, size) + (output == GemmOutput::kResidual ? old : 0);
+      expect_close(value, wanted, 1e-5 * size, what);
+    }
+  }
+}
+
+TEST(kernel_gemm_over_the_shapes) {
+  std::vector<GemmCase> cases;
+  for (const int tokens : {1, 7, 8, 9, 17, 33, 65}) cases.push_back({48, 64, tokens});
+  for (const int64_t cols : {2, 45, 96, 272, 512}) cases.push_back({40, cols, 3});
+  if (is_full()) {
+    for (const int tokens : {1, 2, 4, 5, 16, 31, 32, 63, 64, 65, 127, 130, 300}) cases.push_back({200, 896, tokens});
+    for (const auto& [rows, cols] : std::vector<std::pair<int64_t, int64_t>>{{2048, 1536}, {1536, 1536}, {3584, 1536}, {1536, 8960}, {1000, 4864}}) cases.push_back({rows, cols, 5});
+  }
+  for (const FloatType type : kTypes)
+    for (const GemmCase& shape : cases) {
+      check_gemm(type, shape, GemmOutput::kStore, true);
+      check_gemm(type, shape, GemmOutput::kResidual, false);
+      check_gemm(type, shape, GemmOutput::kGated, shape.tokens % 2 == 0);
+    }
+}
+
+TEST(kernel_partials_add_in_a_tree) {
+  constexpr int kTokens = 3, kHidden = 130;
+  for (const int world_size : {2, 4, 8})
+    for (const bool replaces : {false, true}) {
+      const std::vector<float> before = random_values(1, kTokens * kHidden, 1), bias = random_values(2, kHidden, 1);
+      const OnDevice<float> hidden(before), device_bias(bias);
+      std::vector<std::vector<float>> partials;
+      std::vector<OnDevice<float>> device_partials;
+      AddPartialsArgs args;
+      for (int rank = 0; rank < world_size; ++rank) {
+        partials.push_back(random_values(static_cast<uint64_t>(rank + 5), kTokens * kHidden, 1));
+        device_partials.emplace_back(partials.back());
+        args.partials[rank] = device_partials.back().get();
+      }
+      args.hidden = hidden.get();
+      args.world_size = world_size;
+      args.bias = device_bias.get();
+      args.num_tokens = kTokens;
+      args.hidden_size = kHidden;
+      args.replaces = replaces;
+      launch_add_partials(args, stream());
+      const std::vector<float> got = hidden.read();
+      for (size_t i = 0; i < got.size(); ++i) {
+        std::vector<float> sums;
+        for (const auto& partial : partials) sums.push_back(partial[i]);
+        while (sums.size() > 1) {
+          for (size_t pair = 0; pair < sums.size() / 2; ++pair) sums[pair] = sums[2 * pair] + sums[2 * pair + 1];
+          sums.resize(sums.size() / 2);
+        }
+        const float with_bias = sums[0] + bias[i % kHidden];
+        EXPECT_EQ(got[i], replaces ? with_bias : before[i] + with_bias);
+      }
+    }
+}
+
+// ---- one token at a time --------------------------------------------------------------------------------------------------------------------
+
+TEST(kernel_embedding_gathers_rows_of_its_rank) {
+  constexpr int64_t kRows = 37, kHidden = 72, kBegin = 100;
+  const DepthSplit split = split_depth(kHidden, kHidden, row_parallel_parts(kHidden));
+  for (const FloatType type : kTypes) {
+    const std::vector<float> table = rounded(type, random_values(1, kRows * kHidden, 1));
+    const std::vector<int32_t> ids = {100, 136, 99, 137, 0, 120};
+    const OnDevice<uint16_t> device_table(packed_weights(type, table, kRows, split));
+    const OnDevice<int32_t> device_ids(ids);
+    const OnDevice<float> hidden(ids.size() * kHidden);
+    EmbedArgs args;
+    args.type = type;
+    args.table = {device_table.get(), nullptr, kRows, split};
+    args.vocab_begin = kBegin;
+    args.ids = device_ids.get();
+    args.num_tokens = static_cast<int>(ids.size());
+    args.hidden_size = kHidden;
+    args.hidden = hidden.get();
+    launch_embed(args, stream());
+    const std::vector<float> got = hidden.read();
+    for (size_t token = 0; token < ids.size(); ++token)
+      for (size_t k = 0; k < kHidden; ++k) {
+        const int64_t row = ids[token] - kBegin;
+        EXPECT_EQ(got[token * kHidden + k], row >= 0 && row < kRows ? table[static_cast<size_t>(row * kHidden) + k] : 0.0f);
+      }
+  }
+}
+
+TEST(kernel_norm_over_the_shapes) {
+  for (const FloatType type : kTypes)
+    for (const int64_t hidden_size : {2, 45, 64, 896, 1536, 4096}) {
+      constexpr int kTokens = 5;
+      const DepthSplit split = split_depth(hidden_size, hidden_size, row_parallel_parts(hidden_size));
+      std::vector<float> hidden = random_values(1, kTokens * hidden_size, 1);
+      for (int64_t k = 0; k < hidden_size; ++k) hidden[static_cast<size_t>(k)] *= 1000, hidden[static_cast<size_t>(hidden_size + k)] *= 1e-4f;
+      const std::vector<float> weight = random_values(2, hidden_size, 1);
+      const std::vector<int32_t> rows = {4, 0, 1};
+      const OnDevice<float> device_hidden(hidden), device_weight(weight);
+      const OnDevice<int32_t> device_rows(rows);
+      const OnDevice<uint16_t> acts(static_cast<size_t>(8 * split.padded()));
+      NormArgs args;
+      args.type = type;
+      args.hidden = device_hidden.get();
+      args.rows = device_rows.get();
+      args.num_rows = static_cast<int>(rows.size());
+      args.hidden_size = hidden_size;
+      args.weight = device_weight.get();
+      args.eps = 1e-6f;
+      args.split = split;
+      args.acts = acts.get();
+      launch_norm(args, stream());
+      const std::vector<uint16_t> got = acts.read();
+      for (size_t i = 0; i < rows.size(); ++i) {
+        const float* from = hidden.data() + rows[i] * hidden_size;
+        double square = 0;
+        for (int64_t k = 0; k < hidden_size; ++k) square += static_cast<double>(from[k]) * from[k];
+        const double scale = 1 / std::sqrt(square / static_cast<double>(hidden_size) + 1e-6);
+        for (int64_t k = 0; k < hidden_size; ++k) {
+          const double wanted = from[k] * scale * weight[static_cast<size_t>(k)];
+          expect_close(value_of(type, got[static_cast<size_t>(operand_index(static_cast<int64_t>(i), split.place(k), split.padded()))]), wanted, rounding_of(type) * (std::abs(wanted) + 1e-3), "norm");
+        }
+      }
+      for (int64_t k = 0; k < hidden_size; ++k) EXPECT_EQ(got[static_cast<size_t>(operand_index(7, split.place(k), split.padded()))], kUnwritten);
+    }
+}
+
+void check_qkv(FloatType type, int num_heads, int num_kv_heads, int head_dim, int rotary_dim, bool has_norm) {
+  constexpr int kTokens = 5, kBlocks = 3, kBlockSize = 64;
+  const KvLayout layout = make_kv_layout(kBlockSize, num_kv_heads, head_dim);
+  const int64_t stride = int64_t{num_heads + 2 * num_kv_heads} * head_dim;
+  const std::vector<float> qkv = random_values(1, kTokens * stride, 1), q_norm = random_values(2, head_dim, 1), k_norm = random_values(3, head_dim, 1);
+  std::vector<float> rope;
+  for (int position = 0; position < 200; ++position)
+    for (const bool is_sine : {false, true})
+      for (int i = 0; i < rotary_dim / 2; ++i) rope.push_back(static_cast<float>(is_sine ? std::sin(position / (i + 1.0)) : std::cos(position / (i + 1.0))));
+  const std::vector<int32_t> positions = {0, 1, 150, 199, 3}, slots = {64, 191, 0, -1, 63};
+  const OnDevice<float> device_qkv(qkv), device_q_norm(q_norm), device_k_norm(k_norm), device_rope(rope);
+  const OnDevice<int32_t> device_positions(positions), device_slots(slots);
+  const OnDevice<uint16_t> cache(static_cast<size_t>(kBlocks * layout.block_elements())), q(static_cast<size_t>(kTokens * num_heads * layout.k_dim));
+  QkvArgs args;
+  args.type = type;
+  args.qkv = device_qkv.get();
+  args.qkv_stride = stride;
+  args.num_tokens = kTokens;
+  args.num_heads = num_heads;
+  args.q_norm = has_norm ? device_q_norm.get() : nullptr;
+  args.k_norm = has_norm ? device_k_norm.get() : nullptr;
+  args.eps = 1e-5f;
+  args.rope = device_rope.get();
+  args.rotary_dim = rotary_dim;
+  args.positions = device_positions.get();
+  args.slots = device_slots.get();
+  args.layout = layout;
+  args.cache = cache.get();
+  args.q = q.get();
+  launch_qkv(args, stream());
+  const std::vector<uint16_t> got_cache = cache.read(), got_q = q.read();
+
+  std::vector<bool> is_written(got_cache.size());
+  const auto check_value = [&](uint16_t bits, double wanted) { expect_close(value_of(type, bits), wanted, rounding_of(type) * (std::abs(wanted) + 1e-2), "qkv, head_dim " + std::to_string(head_dim)); };
+  for (size_t token = 0; token < kTokens; ++token)
+    for (int head = 0; head < num_heads + 2 * num_kv_heads; ++head) {
+      const bool is_q = head < num_heads, is_v = head >= num_heads + num_kv_heads;
+      std::vector<double> row(static_cast<size_t>(layout.k_dim), 0.0);
+      double square = 0;
+      for (int d = 0; d < head_dim; ++d) {
+        row[static_cast<size_t>(d)] = qkv[token * static_cast<size_t>(stride) + static_cast<size_t>(head * head_dim + d)];
+        square += row[static_cast<size_t>(d)] * row[static_cast<size_t>(d)];
+      }
+      if (has_norm && !is_v)
+        for (int d = 0; d < head_dim; ++d) row[static_cast<size_t>(d)] *= (is_q ? q_norm : k_norm)[static_cast<size_t>(d)] / std::sqrt(square / head_dim + 1e-5);
+      if (!is_v)
+        for (int i = 0; i < rotary_dim / 2; ++i) {
+          const float* table = rope.data() + positions[token] * rotary_dim;
+          double &first = row[static_cast<size_t>(i)], &second = row[static_cast<size_t>(i + rotary_dim / 2)];
+          const double x = first, y = second, c = table[i], s = table[i + rotary_dim / 2];
+          first = x * c - y * s, second = y * c + x * s;
+        }
+      if (is_q) {
+        for (int d = 0; d < layout.k_dim; ++d) check_value(got_q[(token * static_cast<size_t>(num_heads) + static_cast<size_t>(head)) * static_cast<size_t>(layout.k_dim) + static_cast<size_t>(d)], row[static_cast<size_t>(d)]);
+        continue;
+      }
+      if (slots[token] < 0) continue;
+      const int kv_head = (head - num_heads) % num_kv_heads;
+      for (int d = 0; d < (is_v ? head_dim : layout.k_dim); ++d) {
+        const auto place = static_cast<size_t>(is_v ? layout.value(slots[token], kv_head, d) : layout.key(slots[token], kv_head, d));
+        check_value(got_cache[place], row[static_cast<size_t>(d)]);
+        is_written[place] = true;
+      }
+    }
+  for (size_t i = 0; i < got_cache.size(); ++i)
+    if (!is_written[i]) EXPECT_EQ(got_cache[i], kUnwritten);
+}
+
+TEST(kernel_qkv_writes_its_slots_and_nothing_else) {
+  for (const FloatType type : kTypes) {
+    check_qkv(type, 4, 2, 64, 64, false);
+    check_qkv(type, 7, 1, 24, 24, true);
+    check_qkv(type, 3, 3, 40, 20, true);
+    check_qkv(type, 3, 1, 15, 14, false);
+    check_qkv(type, 12, 2, 128, 128, false);
+  }
+}
+
+// ---- attention ------------------------------------------------------------------------------------------------------------------------------
+
+struct AttendedSequence {
+  int context, count;  // keys in all, and queries of the step (the last ones)
+};
+
+void check_attention(FloatType type, int num_heads, int num_kv_heads, int head_dim, int window, int block_size, const std::vector<AttendedSequence>& seqs) {
+  const KvLayout layout = make_kv_layout(block_size, num_kv_heads, head_dim);
+  const int group = num_heads / num_kv_heads;
+  int num_blocks = 0, max_blocks = 0, num_tokens = 0, longest = 0;
+  for (const auto& [context, count] : seqs) {
+    max_blocks = std::max(max_blocks, (context + block_size - 1) / block_size);
+    num_blocks += (context + block_size - 1) / block_size;
+    num_tokens += count;
+    longest = std::max(longest, context);
+  }
+  std::vector<int32_t> free_blocks(static_cast<size_t>(num_blocks)), tables, cu_seqlens{0}, context_lens;
+  for (size_t i = 0; i < free_blocks.size(); ++i) free_blocks[i] = static_cast<int32_t>(i);
+  std::shuffle(free_blocks.begin(), free_blocks.end(), std::mt19937(7));
+  // NaN wherever nothing was written.
+  std::vector<uint16_t> cache(static_cast<size_t>(num_blocks * layout.block_elements()), 0x7fff), q(static_cast<size_t>(int64_t{num_tokens} * num_heads * layout.k_dim), 0);
+  std::vector<std::vector<float>> keys, values, queries;  // per sequence
+  std::vector<AttentionTile> tiles;
+  size_t next_block = 0;
+  for (size_t s = 0; s < seqs.size(); ++s) {
+    const auto [context, count] = seqs[s];
+    const size_t first_entry = tables.size();
+    for (int b = 0; b < max_blocks; ++b) tables.push_back(b < (context + block_size - 1) / block_size ? free_blocks[next_block++] : -1);
+    keys.push_back(rounded(type, random_values(s * 3 + 1, int64_t{context} * num_kv_heads * head_dim, 1)));
+    values.push_back(rounded(type, random_values(s * 3 + 2, int64_t{context} * num_kv_heads * head_dim, 1)));
+    queries.push_back(rounded(type, random_values(s * 3 + 3, int64_t{count} * num_heads * head_dim, 1)));
+    for (int position = 0; position < context; ++position)
+      for (int head = 0; head < num_kv_heads; ++head) {
+        const int64_t slot = int64_t{tables[first_entry + static_cast<size_t>(position / block_size)]} * block_size + position % block_size;
+        for (int d = 0; d < layout.k_dim; ++d)
+          cache[static_cast<size_t>(layout.key(slot, head, d))] = d < head_dim ? bits_of(type, keys[s][static_cast<size_t>((position * num_kv_heads + head) * head_dim + d)]) : 0;
+        for (int d = 0; d < head_dim; ++d) cache[static_cast<size_t>(layout.value(slot, head, d))] = bits_of(type, values[s][static_cast<size_t>((position * num_kv_heads + head) * head_dim + d)]);
+      }
+    for (int token = 0; token < count; ++token)
+      for (int head = 0; head < num_heads; ++head)
+        for (int d = 0; d < head_dim; ++d)
+          q[static_cast<size_t>((int64_t{cu_seqlens.back() + token} * num_heads + head) * layout.k_dim + d)] = bits_of(type, queries[s][static_cast<size_t>((token * num_heads + head) * head_dim + d)]);
+    for (int row = 0; row < count * group; row += 16) tiles.push_back({static_cast<int32_t>(s), row});
+    cu_seqlens.push_back(cu_seqlens.back() + count);
+    context_lens.push_back(context);
+  }
+
+  const OnDevice<uint16_t> device_cache(cache), device_q(q);
+  const OnDevice<int32_t> device_tables(tables), device_seqlens(cu_seqlens), device_contexts(context_lens);
+  const OnDevice<AttentionTile> device_tiles(tiles);
+  const int64_t q_size = int64_t{num_heads} * head_dim;
+  AttentionArgs args;
+  args.type = type;
+  args.q = device_q.get();
+  args.num_heads = num_heads;
+  args.layout = layout;
+  args.cache = device_cache.get();
+  args.tiles = device_tiles.get();
+  args.num_tiles = static_cast<int>(tiles.size());
+  args.cu_seqlens_q = device_seqlens.get();
+  args.context_lens = device_contexts.get();
+  args.block_tables = device_tables.get();
+  args.max_blocks_per_seq = max_blocks;
+  args.window = window;
+  args.scale = 1 / std::sqrt(static_cast<float>(head_dim));
+  args.split = split_depth(q_size, q_size, row_parallel_parts(q_size));
+  std::vector<std::vector<uint16_t>> results;
+  // Whole, and cut into chunks: more of them than there are, too.
+  for (const int num_chunks : {1, (longest + kChunk - 1) / kChunk, (longest + kChunk - 1) / kChunk + 3}) {
+    args.num_chunks = num_chunks;
+    const OnDevice<float> scratch(static_cast<size_t>(attention_scratch_floats(args)));
+    const OnDevice<uint16_t> acts(static_cast<size_t>(round_up(num_tokens, 8) * args.split.padded()));
+    args.scratch = scratch.get();
+    args.acts = acts.get();
+    launch_attention(args, stream());
+    results.push_back(acts.read());
+  }
+  const std::string what = "attention, head_dim " + std::to_string(head_dim) + ", group " + std::to_string(group) + ", window " + std::to_string(window);
+  EXPECT(results[0] == results[1] && results[0] == results[2]);
+
+  for (size_t s = 0; s < seqs.size(); ++s)
+    for (int token = 0; token < seqs[s].count; ++token)
+      for (int head = 0; head < num_heads; ++head) {
+        const int position = seqs[s].context - seqs[s].count + token, kv_head = head / group;
+        const int first = window > 0 ? std::max(0, position - window + 1) : 0;
+        std::vector<double> weights;
+        double top = -1e300, sum = 0;
+        for (int key = first; key <= position; ++key) {
+          double score = 0;
+          for (int d = 0; d < head_dim; ++d)
+            score += static_cast<double>(queries[s][static_cast<size_t>((token * num_heads + head) * head_dim + d)]) * keys[s][static_cast<size_t>((key * num_kv_heads + kv_head) * head_dim + d)];
+          weights.push_back(score * static_cast<double>(args.scale));
+          top = std::max(top, weights.back());
+        }
+        for (double& weight : weights) sum += weight = std::exp(weight - top);
+        for (int d = 0; d < head_dim; ++d) {
+          double wanted = 0;
+          for (int key = first; key <= position; ++key) wanted += weights[static_cast<size_t>(key - first)] / sum * values[s][static_cast<size_t>((key * num_kv_heads + kv_head) * head_dim + d)];
+          const auto place = static_cast<size_t>(operand_index(cu_seqlens[s] + token, args.split.place(int64_t{head} * head_dim + d), args.split.padded()));
+          // Weights are rounded to 16 bits each; their errors average out.
+          expect_close(value_of(type, results[0][place]), wanted, rounding_of(type) * (std::abs(wanted) + 1), what);
+        }
+      }
+}
+
+TEST(kernel_attention_over_the_shapes) {
+  const std::vector<AttendedSequence> small = {{1, 1}, {65, 1}, {64, 64}, {130, 3}, {900, 1}};
+  for (const FloatType type : kTypes) {
+    check_attention(type, 4, 2, 32, 0, 64, small);
+    check_attention(type, 7, 1, 24, 37, 128, small);
+    check_attention(type, 3, 3, 128, 0, 64, {{300, 1}, {20, 20}});
+    if (!is_full()) continue;
+    std::vector<AttendedSequence> decodes, prefills = {{300, 300}, {513, 257}, {1025, 100}, {63, 63}, {2048, 1}};
+    for (const int context : {1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1000, 4097}) decodes.push_back({context, 1});
+    for (const auto& [heads, kv_heads] : std::vector<std::pair<int, int>>{{12, 2}, {28, 4}, {32, 8}, {16, 16}, {8, 1}, {40, 2}})
+      for (const int head_dim : {64, 80, 96, 128})
+        for (const int window : {0, 100}) {
+          check_attention(type, heads, kv_heads, head_dim, window, 64, decodes);
+          if (heads == 12) check_attention(type, heads, kv_heads, head_dim, window, 64, prefills);
+        }
+  }
+}
+
+// ---- sampling -------------------------------------------------------------------------------------------------------------------------------
+
+// Every way to sample, against the CPU's own on the same logits.
+TEST(kernel_samples_like_the_cpu) {
+  const int64_t vocab_size = is_full() ? 151936 : 1000, num_token_ids = vocab_size - 7;
+  // The second row is full of ties, which go to the lowest ids.
+  std::vector<float> logits = random_values(5, 2 * vocab_size, 4.0f);
+  for (int64_t id = 0; id < vocab_size; ++id) logits[static_cast<size_t>(vocab_size + id)] = std::min(std::round(logits[static_cast<size_t>(vocab_size + id)] / 4), 2.0f);
+  const std::vector<int32_t> prompt_ids = {3, 17, 500}, banned = {9, 10};
+  const std::vector<std::pair<int32_t, int32_t>> counts = {{17, 2}, {40, 1}, {990, 5}};
+  const std::vector<std::pair<int32_t, float>> bias = {{4, 3.5f}, {5, -80.0f}};
+  std::vector<uint32_t> mask(static_cast<size_t>(vocab_size) / 32 + 1, 0x5a5a5a5a);
+  std::vector<SampleRow> rows;
+  for (int i = 0; i < 200; ++i) {
+    SampleRow row;
+    row.logits_row = i % 2;
+    row.num_logprobs = i % 4 == 0 ? i % 30 : i == 7 ? 100 : -1;
+    row.temperature = i % 5 == 0 ? 0.0f : 0.3f + static_cast<float>(i % 7) * 0.4f;
+    row.top_k = i % 3 == 0 ? 1 + i % 60 : 0;
+    row.top_p = i % 4 == 1 ? 0.1f + static_cast<float>(i % 9) * 0.1f : 1.0f;
+    row.min_p = i % 6 == 2 ? 0.05f : 0.0f;
+    row.presence_penalty = i % 8 == 3 ? 0.7f : 0.0f;
+    row.frequency_penalty = i % 9 == 4 ? 0.4f : 0.0f;
+    row.repetition_penalty = i % 7 == 5 ? 1.3f : 1.0f;
+    row.seed = static_cast<uint64_t>(i) * 0x9e3779b97f4a7c15ull;
+    row.position = static_cast<uint32_t>(i);
+    row.counts = {prompt_ids, counts};
+    if (i % 5 == 1) row.logit_bias = bias;
+    if (i % 5 == 2) row.banned_ids = banned;
+    if (i % 5 == 3) row.allowed_mask = mask;
+    rows.push_back(row);
+  }
+  std::vector<SampleResult> got(rows.size());
+  {
+    const OnDevice<float> device_logits(logits);
+    DeviceSampler sampler(vocab_size, num_token_ids, static_cast<int>(rows.size()));
+    sampler.sample(device_logits.get(), rows, got, stream());
+  }
+  for (size_t i = 0; i < rows.size(); ++i) {
+    SampleResult wanted;
+    sample_row(kPortableKernels, std::span<const float>(logits).subspan(static_cast<size_t>(rows[i].logits_row * vocab_size), static_cast<size_t>(vocab_size)), num_token_ids, rows[i], wanted);
+    EXPECT_EQ(got[i].token_id, wanted.token_id);
+    if (rows[i].num_logprobs < 0) continue;
+    EXPECT_EQ(got[i].rank, wanted.rank);
+    EXPECT_NEAR(got[i].logprob, wanted.logprob, 1e-4);
+    EXPECT_EQ(got[i].top.size(), wanted.top.size());
+    for (size_t top = 0; top < std::min(got[i].top.size(), wanted.top.size()); ++top) EXPECT_EQ(got[i].top[top].token_id, wanted.top[top].token_id);
+  }
+}
+
+TEST(kernel_sampling_tells_of_broken_logits) {
+  for (const float broken : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
+    std::vector<float> logits = random_values(5, 500, 1);
+    logits[499] = broken;
+    const OnDevice<float> device_logits(logits);
+    DeviceSampler sampler(500, 400, 1);
+    std::vector<SampleResult> results(1);
+    sampler.sample(device_logits.get(), std::vector<SampleRow>(1), results, stream());
+    EXPECT(results[0].has_numeric_error);
+  }
+}
+
+}  // namespace
+}  // namespace capstan::testing

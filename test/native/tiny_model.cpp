@@ -1,0 +1,184 @@
+#include "test/native/tiny_model.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+
+#include "test/native/checkpoint.h"
+#include "test/native/testing.h"
+
+namespace capstan::testing {
+
+TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
+  char path[] = "/tmp/capstan-model-XXXXXX";
+  fd_ = ::mkstemp(path);
+  path_ = path;
+  const int64_t q_size = int64_t{shape.num_heads} * shape.head_dim, kv_size = int64_t{shape.num_kv_heads} * shape.head_dim;
+  add("embed_tokens.weight", shape.vocab_size, shape.hidden_size, 0.5f);
+  add("norm.weight", 0, shape.hidden_size, 0.2f, 1);
+  if (!shape.is_tied) add("lm_head.weight", shape.vocab_size, shape.hidden_size, 2 / std::sqrt(static_cast<float>(shape.hidden_size)));
+  for (int layer = 0; layer < shape.num_layers; ++layer) {
+    const std::string prefix = "layers." + std::to_string(layer) + ".";
+    const auto linear = [&](const char* name, int64_t rows, int64_t cols, bool has_bias) {
+      add(prefix + name + ".weight", rows, cols, 1.3f / std::sqrt(static_cast<float>(cols)));
+      if (has_bias) add(prefix + name + ".bias", 0, rows, 0.3f);
+    };
+    add(prefix + "input_norm.weight", 0, shape.hidden_size, 0.2f, 1);
+    add(prefix + "post_attention_norm.weight", 0, shape.hidden_size, 0.2f, 1);
+    linear("q_proj", q_size, shape.hidden_size, shape.has_bias);
+    linear("k_proj", kv_size, shape.hidden_size, shape.has_bias);
+    linear("v_proj", kv_size, shape.hidden_size, shape.has_bias);
+    linear("o_proj", shape.hidden_size, q_size, false);
+    linear("gate_proj", shape.intermediate_size, shape.hidden_size, false);
+    linear("up_proj", shape.intermediate_size, shape.hidden_size, false);
+    linear("down_proj", shape.hidden_size, shape.intermediate_size, false);
+    if (shape.has_qk_norm) {
+      add(prefix + "q_norm.weight", 0, shape.head_dim, 0.2f, 1);
+      add(prefix + "k_norm.weight", 0, shape.head_dim, 0.2f, 1);
+    }
+  }
+  ModelSpec& spec = request_.spec;
+  spec.vocab_size = shape.vocab_size;
+  spec.hidden_size = shape.hidden_size;
+  spec.intermediate_size = shape.intermediate_size;
+  spec.num_layers = shape.num_layers;
+  spec.num_heads = shape.num_heads;
+  spec.num_kv_heads = shape.num_kv_heads;
+  spec.head_dim = shape.head_dim;
+  spec.tie_word_embeddings = shape.is_tied;
+  spec.attention_scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
+  spec.sliding_windows.assign(static_cast<size_t>(shape.num_layers), 0);
+  spec.sliding_windows.back() = shape.sliding_window;
+  spec.rope.rotary_dim = shape.head_dim;
+  spec.rope.original_max_positions = spec.max_position_embeddings = 400;
+  request_.files = {path_};
+  request_.vocabulary = std::make_shared<Vocabulary>();
+  request_.vocabulary->offsets.push_back(0);
+  for (int64_t id = 0; id < shape.vocab_size; ++id) {
+    request_.vocabulary->bytes += static_cast<char>('a' + id % 26);
+    request_.vocabulary->offsets.push_back(static_cast<uint32_t>(request_.vocabulary->bytes.size()));
+    request_.vocabulary->is_special.push_back(0);
+  }
+  request_.device.weight_dtype = dtype;
+  request_.device.num_threads = 1;
+  request_.device.device = "cpu";
+  if (dtype == DType::kBf16) request_.compute = ComputeChoice::kBf16;
+  request_.kv_cache_bytes = 4 << 20;
+  request_.max_model_len = 320;
+}
+
+TinyModel::~TinyModel() {
+  ::close(fd_);
+  ::unlink(path_.c_str());
+}
+
+void TinyModel::add(const std::string& name, int64_t rows, int64_t cols, float deviation, float mean) {
+  auto values = random_values(std::hash<std::string>{}(name), std::max<int64_t>(rows, 1) * cols, deviation);
+  std::string bytes;
+  for (float value : values) {
+    value += mean;
+    // bf16 by truncation, f32 as it is: any bits will do.
+    uint32_t bits;
+    std::memcpy(&bits, &value, 4);
+    if (dtype_ == DType::kBf16)
+      bytes.append({static_cast<char>(bits >> 16), static_cast<char>(bits >> 24)});
+    else
+      bytes.append(reinterpret_cast<const char*>(&value), 4);
+  }
+  TensorEntry entry;
+  entry.name = name;
+  entry.offset = end_;
+  entry.dtype = dtype_ == DType::kBf16 ? DType::kBf16 : DType::kF32;
+  entry.shape = rows > 0 ? std::vector<int64_t>{rows, cols} : std::vector<int64_t>{cols};
+  EXPECT(::write(fd_, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
+  end_ += bytes.size();
+  request_.tensors.push_back(entry);
+}
+
+bool Answer::operator==(const Answer& other) const {
+  return token_ids == other.token_ids && top_ids == other.top_ids && logprobs.size() == other.logprobs.size() &&
+         std::memcmp(logprobs.data(), other.logprobs.data(), logprobs.size() * sizeof(float)) == 0;
+}
+
+Session::Session(const LoadRequest& request)
+    : loaded_(load_engine(request, [](int64_t, int64_t) {}, [this](std::vector<Event>&& events) { gather(events); })) {}
+
+RequestId Session::submit(const std::vector<int32_t>& prompt, int max_tokens, float temperature) {
+  Request request;
+  request.prompt_token_ids = prompt;
+  request.sampling.temperature = temperature;
+  request.sampling.seed = 11;
+  request.sampling.max_tokens = max_tokens;
+  request.sampling.num_logprobs = kNumAlternatives;
+  return submit(std::move(request));
+}
+
+Answer Session::wait(RequestId id) {
+  std::unique_lock lock(mutex_);
+  EXPECT(arrived_.wait_for(lock, std::chrono::seconds(300), [&] { return answers_[id].finish.has_value(); }));
+  return answers_[id];
+}
+
+void Session::wait_for_tokens(RequestId id, size_t count) {
+  std::unique_lock lock(mutex_);
+  EXPECT(arrived_.wait_for(lock, std::chrono::seconds(300), [&] { return answers_[id].finish.has_value() || answers_[id].token_ids.size() >= count; }));
+}
+
+void Session::gather(const std::vector<Event>& events) {
+  const std::lock_guard lock(mutex_);
+  for (const Event& event : events) {
+    Answer& answer = answers_[event.request_id];
+    answer.token_ids.insert(answer.token_ids.end(), event.token_ids.begin(), event.token_ids.end());
+    for (const TokenLogprobs& logprobs : event.logprobs) {
+      answer.logprobs.push_back(logprobs.logprob);
+      for (const auto& [id, logprob] : logprobs.top) answer.logprobs.push_back(logprob), answer.top_ids.push_back(id);
+    }
+    if (!event.prompt_logprobs.empty()) answer.prompt_logprobs = event.prompt_logprobs;
+    if (event.finish) answer.finish = event.finish;
+  }
+  arrived_.notify_all();
+}
+
+const Prompts& some_prompts() {
+  static const Prompts all = [] {
+    std::mt19937 random(12);
+    Prompts prompts;
+    for (const int length : {1, 7, 16, 33, 64, 100, 129, 200}) {
+      prompts.emplace_back();
+      for (int i = 0; i < length; ++i) prompts.back().push_back(static_cast<int32_t>(random() % 300));
+    }
+    // Two that share a prefix.
+    prompts.push_back(prompts.back());
+    prompts.back().resize(150);
+    prompts.back().push_back(5);
+    return prompts;
+  }();
+  return all;
+}
+
+std::vector<Answer> solo_answers(LoadRequest request, int max_tokens, const Prompts& prompts) {
+  request.has_prefix_cache = false;
+  Session session(request);
+  std::vector<Answer> answers;
+  for (size_t i = 0; i < prompts.size(); ++i) answers.push_back(session.wait(session.submit(prompts[i], max_tokens, temperature_of(i))));
+  return answers;
+}
+
+std::vector<Answer> batched_answers(Session& session, int max_tokens, const Prompts& prompts) {
+  std::vector<RequestId> ids;
+  for (size_t i = 0; i < prompts.size(); ++i) ids.push_back(session.submit(prompts[i], max_tokens, temperature_of(i)));
+  std::vector<Answer> answers;
+  for (const RequestId id : ids) answers.push_back(session.wait(id));
+  return answers;
+}
+
+void expect_same(const std::vector<Answer>& got, const std::vector<Answer>& wanted, const char* what) {
+  for (size_t i = 0; i < wanted.size(); ++i)
+    if (!(got[i] == wanted[i])) fail(what, static_cast<int>(i), "the answer to this prompt differs from its solo answer");
+}
+
+}  // namespace capstan::testing

@@ -1,0 +1,93 @@
+#pragma once
+// The whole engine on tiny random models, for any device: a checkpoint in a file, and a session that gathers what the engine answers.
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "native/engine/load.h"
+
+namespace capstan::testing {
+
+// A decoder of every dense family, small enough to answer in milliseconds.
+struct TinyShape {
+  int64_t vocab_size = 300, hidden_size = 64, intermediate_size = 128;
+  int num_layers = 2, num_heads = 4, num_kv_heads = 2, head_dim = 32;
+  bool has_bias = true, has_qk_norm = false, is_tied = false;
+  int sliding_window = 0;
+};
+
+// A random checkpoint in a file of its own, and the request that loads it (on the CPU).
+class TinyModel {
+ public:
+  TinyModel(const TinyShape& shape, DType dtype);
+  ~TinyModel();
+  TinyModel(const TinyModel&) = delete;
+  TinyModel& operator=(const TinyModel&) = delete;
+
+  LoadRequest request() const { return request_; }
+  int fd() const { return fd_; }
+
+ private:
+  // rows 0 = a vector.
+  void add(const std::string& name, int64_t rows, int64_t cols, float deviation, float mean = 0);
+
+  DType dtype_;
+  int fd_ = -1;
+  std::string path_;
+  uint64_t end_ = 0;
+  LoadRequest request_;
+};
+
+struct Answer {
+  std::vector<int32_t> token_ids;
+  std::vector<float> logprobs;  // per token: its own, then of its five alternatives
+  std::vector<int32_t> top_ids;  // per token: the five alternatives
+  std::vector<std::optional<TokenLogprobs>> prompt_logprobs;
+  std::optional<Finish> finish;
+  // Bit for bit.
+  bool operator==(const Answer& other) const;
+};
+constexpr int kNumAlternatives = 5;
+
+class Session {
+ public:
+  explicit Session(const LoadRequest& request);
+
+  const EngineInfo& info() const { return loaded_.info; }
+  Engine& engine() { return *loaded_.engine; }
+
+  RequestId submit(const std::vector<int32_t>& prompt, int max_tokens, float temperature = 0);
+  RequestId submit(Request request) { return engine().submit(std::move(request)); }
+  Answer wait(RequestId id);
+  // Waits until so many tokens have come, or it has ended.
+  void wait_for_tokens(RequestId id, size_t count);
+
+ private:
+  void gather(const std::vector<Event>& events);
+
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::map<RequestId, Answer> answers_;
+  LoadedEngine loaded_;
+};
+
+using Prompts = std::vector<std::vector<int32_t>>;
+
+// Nine prompts of 1 to 200 tokens; the last two share a prefix.
+const Prompts& some_prompts();
+
+constexpr int kMaxTokens = 12;
+// Greedy and drawn in turn.
+inline float temperature_of(size_t i) { return i % 2 ? 0.8f : 0.0f; }
+
+// One after the other, no prefix cache: the reference of all invariants.
+std::vector<Answer> solo_answers(LoadRequest request, int max_tokens = kMaxTokens, const Prompts& prompts = some_prompts());
+// All at once.
+std::vector<Answer> batched_answers(Session& session, int max_tokens = kMaxTokens, const Prompts& prompts = some_prompts());
+void expect_same(const std::vector<Answer>& got, const std::vector<Answer>& wanted, const char* what);
+
+}  // namespace capstan::testing

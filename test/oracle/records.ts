@@ -1,0 +1,61 @@
+/**
+ * The golden models as text that a program without JavaScript reads (test/native/gpu/golden.cpp): what the addon would be given, and what transformers answered.
+ *
+ *     node -r ./test/oracle/register-ts.cjs test/oracle/records.ts OUT [DIR]
+ *
+ * Words separated by white space; lists begin with their length. Files are named from the folder that this is run in. Models of 16-bit numbers only: f32 is not
+ * computed in on CUDA.
+ */
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
+
+import type { NativeAddon, NativeLoad } from '../../ts/addon-types';
+import { loadNative } from '../../ts/load';
+import { type GoldenCase, listCases, nativeTolerance } from './golden';
+
+const list = (values: ArrayLike<number>): string => [values.length, ...Array.from(values)].join(' ');
+
+/** What the library hands to the addon for a model. */
+async function nativeRecord({ directory, golden }: GoldenCase): Promise<NativeLoad> {
+  let record: NativeLoad | undefined;
+  const addon = { load: (load: NativeLoad) => ((record = load), Promise.resolve({})) } as unknown as NativeAddon;
+  await loadNative(() => addon, directory, golden.maxModelLen === undefined ? {} : { maxModelLen: golden.maxModelLen }, undefined, () => undefined);
+  return record!;
+}
+
+async function text(goldenCase: GoldenCase): Promise<string> {
+  const { golden } = goldenCase;
+  const { files, tensors, spec, options } = await nativeRecord(goldenCase);
+  const { rope } = spec;
+  const tolerance = nativeTolerance(golden);
+  const scored = golden.prompts.findIndex((prompt) => prompt.name === golden.promptLogprobs.prompt);
+  return [
+    `model ${golden.case} ${golden.dtype} ${options.maxModelLen} ${tolerance.worst} ${tolerance.mean}`,
+    `files ${files.length}`,
+    ...files.map((file) => path.relative('.', file)),
+    `tensors ${tensors.length}`,
+    ...tensors.map(({ name, file, offset, dtype, shape }) => `${name} ${file} ${offset} ${dtype} ${list(shape)}`),
+    `spec ${spec.vocabSize} ${spec.hiddenSize} ${spec.intermediateSize} ${spec.numLayers} ${spec.numHeads} ${spec.numKvHeads} ${spec.headDim} ${spec.rmsNormEps} ${spec.hiddenAct}`
+      + ` ${Number(spec.tieWordEmbeddings)} ${spec.attentionScale} ${spec.maxPositionEmbeddings} ${list(spec.slidingWindows)}`,
+    `rope ${rope.type} ${rope.theta} ${rope.rotaryDim} ${rope.factor} ${rope.originalMaxPositions} ${rope.lowFreqFactor} ${rope.highFreqFactor} ${rope.betaFast} ${rope.betaSlow}`
+      + ` ${Number(rope.truncate)} ${rope.attentionFactor}`,
+    `prompts ${golden.prompts.length}`,
+    ...golden.prompts.map((prompt) => [
+      list(prompt.promptTokenIds), list(prompt.greedyTokenIds), list(prompt.margins), ...prompt.topLogprobs.map((top) => list(top.flat())),
+    ].join('\n')),
+    `scored ${scored} ${list(golden.promptLogprobs.logprobs.slice(1) as number[])}`,
+  ].join('\n');
+}
+
+async function main([out, directory = path.join(__dirname, 'fixtures')]: string[]): Promise<void> {
+  const cases = listCases(directory).filter(({ golden }) => golden.dtype !== 'f32');
+  const texts: string[] = [];
+  for (const goldenCase of cases) texts.push(await text(goldenCase));
+  writeFileSync(out, `${texts.join('\n')}\n`);
+  console.log(`${cases.length} models in ${out}`);
+}
+
+main(process.argv.slice(2)).catch((error: unknown) => {
+  console.error(error);
+  process.exitCode = 1;
+});
