@@ -1,18 +1,16 @@
-import type { HttpReply, ReplyStream } from './http/transport';
-
-type Headers = Readonly<Record<string, string>>;
+import type { HttpReply, ReplyHeaders, ReplyStream } from './http/transport';
 
 /** The reply that handlers see: adds the headers that every answer carries, and remembers what was answered. */
 export class Answer implements HttpReply {
   readonly #reply: HttpReply;
-  #headers: Headers;
+  #headers: Readonly<Record<string, string>>;
   #status: number | undefined;
   #requestId: string | undefined;
   #numBytes = 0;
   #isStream = false;
 
   /** @param headers What an answer carries unless it says otherwise itself. */
-  constructor(reply: HttpReply, headers: Headers) {
+  constructor(reply: HttpReply, headers: Readonly<Record<string, string>>) {
     this.#reply = reply;
     this.#headers = headers;
   }
@@ -45,18 +43,18 @@ export class Answer implements HttpReply {
     return this.#reply.hasStarted;
   }
 
-  send(status: number, headers: Headers, body: string): void {
-    this.#numBytes += Buffer.byteLength(body);
+  send(status: number, headers: ReplyHeaders, body: string | Uint8Array | null): void {
+    this.#numBytes += body === null ? 0 : Buffer.byteLength(body);
     this.#reply.send(status, this.#begin(status, headers), body);
   }
 
-  stream(status: number, headers: Headers): ReplyStream {
+  stream(status: number, headers: ReplyHeaders): ReplyStream {
     this.#isStream = true;
     const stream = this.#reply.stream(status, this.#begin(status, headers));
     return {
-      write: (text) => {
-        this.#numBytes += Buffer.byteLength(text);
-        return stream.write(text);
+      write: (data) => {
+        this.#numBytes += Buffer.byteLength(data);
+        return stream.write(data);
       },
       drained: () => stream.drained(),
       end: () => stream.end(),
@@ -64,10 +62,10 @@ export class Answer implements HttpReply {
     };
   }
 
-  #begin(status: number, own: Headers): Headers {
+  #begin(status: number, own: ReplyHeaders): ReplyHeaders {
     const headers = { ...this.#headers, ...own };
     this.#status ??= status;
-    this.#requestId ??= headers['X-Request-Id'];
+    this.#requestId ??= headers['X-Request-Id'] as string | undefined;
     return headers;
   }
 }

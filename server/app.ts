@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto';
 import type { Engine } from '../ts';
 import type { Access, AccessOutcome } from './access';
 import { Answer } from './answer';
@@ -13,6 +12,7 @@ import { OPENAI_ROUTES, type OpenAiContext } from './openai/routes';
 import { ReplicaDoor } from './replica-door';
 import { formatLoad, LOAD_HEADER, LOAD_PATH } from './replica-headers';
 import { type CallContext, type CallIdentity, NOBODY, type RequestRecord, type Route, RouteTable } from './routes';
+import { requestIdOf } from './request-id';
 import { DEFAULT_SETTINGS, type ServerSettings } from './settings';
 import { packageVersion } from './version';
 
@@ -235,12 +235,6 @@ export class App {
     const { rootPath = '' } = this.#options;
     return rootPath !== '' && path.startsWith(`${rootPath}/`) ? path.slice(rootPath.length) : path;
   }
-}
-
-/** The client's own id, if it is fit for a header and a log; else a random one. */
-function requestIdOf(request: HttpRequest): string {
-  const given = header(request, 'x-request-id');
-  return given !== undefined && /^[\x21-\x7e]{1,128}$/.test(given) ? given : randomBytes(16).toString('hex');
 }
 
 const CLIENT_GONE = 499;

@@ -21,6 +21,7 @@ export const ERROR_KINDS = {
   permission_denied: { status: 403, type: 'permission_error' },
   ip_not_allowed: { status: 403, type: 'permission_error' },
   model_not_found: { status: 404, type: 'invalid_request_error' },
+  deployment_not_found: { status: 404, type: 'invalid_request_error' },
   unknown_url: { status: 404, type: 'invalid_request_error' },
   method_not_allowed: { status: 405, type: 'invalid_request_error' },
   request_timeout: { status: 408, type: 'invalid_request_error' },
@@ -31,10 +32,16 @@ export const ERROR_KINDS = {
   budget_exceeded: { status: 429, type: 'rate_limit_error' },
   internal_error: { status: 500, type: 'server_error' },
   not_implemented: { status: 501, type: 'server_error' },
+  upstream_unavailable: { status: 502, type: 'server_error' },
+  deployment_not_ready: { status: 503, type: 'server_error', retryAfterS: 5 },
+  deployment_paused: { status: 503, type: 'server_error' },
+  deployment_stopping: { status: 503, type: 'server_error' },
+  deployment_failed: { status: 503, type: 'server_error' },
   model_loading: { status: 503, type: 'server_error', retryAfterS: 2 },
   shutting_down: { status: 503, type: 'server_error' },
   engine_dead: { status: 503, type: 'server_error' },
   auth_unavailable: { status: 503, type: 'server_error', retryAfterS: 1 },
+  upstream_timeout: { status: 504, type: 'server_error' },
 } as const satisfies Record<string, ErrorKind>;
 
 export type ApiErrorCode = keyof typeof ERROR_KINDS;
@@ -92,9 +99,8 @@ export function toApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error;
   // Why a call was aborted, when it was not for its client.
   if (error instanceof CapstanError && error.code === 'aborted' && error.cause instanceof ApiError) return error.cause;
-  if (error instanceof CapstanError && error.code === 'aborted' && error.cause instanceof RevokedError) {
-    return new ApiError(error.cause.denial.code, error.cause.message, { headers: { ...error.cause.denial.headers }, cause: error });
-  }
+  if (error instanceof CapstanError && error.code === 'aborted' && error.cause instanceof RevokedError) return toRevoked(error.cause);
+  if (error instanceof RevokedError) return toRevoked(error);
   if (!(error instanceof CapstanError)) return new ApiError('internal_error', OWN_FAULTS.internal_error!, { cause: error });
   const code = ENGINE_ERRORS[error.code];
   const ownFault = OWN_FAULTS[code];
@@ -104,6 +110,10 @@ export function toApiError(error: unknown): ApiError {
   // Items of plain lists are not parameters of their own.
   const param = name === null || /^(messages|tools)\b/.test(name) ? name : name.replace(/[[.].*/, '');
   return new ApiError(code, message, { param, cause: error });
+}
+
+function toRevoked(error: RevokedError): ApiError {
+  return new ApiError(error.denial.code, error.message, { headers: { ...error.denial.headers }, cause: error });
 }
 
 /** The library's spelling to the wire's: `messages[0].toolCallId` to `messages[0].tool_call_id`. */

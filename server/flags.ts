@@ -35,6 +35,8 @@ export type NamedFlag = Omit<Flag, 'apply'>;
 type Definition = Omit<Flag, 'group' | 'apply'> & { apply?: Flag['apply']; set?: (options: ServeOptions, on: boolean, source: string) => void };
 
 const ACCEPTED = (): void => {};
+/** The longest that a timer takes. */
+const NEVER_MS = 2 ** 31 - 1;
 
 const MODEL: readonly Definition[] = [
   { name: 'model', value: '<dir>', help: 'the model, instead of the argument', apply: (o, value) => { o.model = value; } },
@@ -96,7 +98,7 @@ const HTTP: readonly Definition[] = [
   { name: 'allowed-headers', value: '<headers...>', separator: ',', help: 'headers that they may send (default: *)', apply: (o, value, source) => addTo(o.cors, 'headers', value, source) },
   { name: 'allow-credentials', help: 'let them send cookies', set: (o, on) => { o.cors.credentials = on; } },
   { name: 'http-transport', value: '<name>', help: 'uws, node or auto (default: auto, uws where it loads)', apply: (o, value, source) => { o.transport = parseChoice(value, source, ['auto', 'uws', 'node']); } },
-  { name: 'sse-ping-interval-s', value: '<seconds>', help: 'a comment after this much silence in a stream (default: 15)', apply: (o, value, source) => { o.ssePingIntervalMs = parseSeconds(value, source, 0.1); } },
+  { name: 'sse-ping-interval-s', value: '<seconds>', aliases: ['--sse-keep-alive-interval'], help: 'a comment after this much silence in a stream, 0 for none (default: 15)', apply: (o, value, source) => { o.ssePingIntervalMs = Number(value) === 0 ? NEVER_MS : parseSeconds(value, source, 0.1); } },
   { name: 'shutdown-timeout', value: '<seconds>', help: 'how long open requests may go on after Ctrl-C or SIGTERM (default: 30)', apply: (o, value, source) => { o.shutdownTimeoutMs = parseSeconds(value, source, 0); } },
   { name: 'health-stall-timeout-s', value: '<seconds>', help: 'with work and no step for this long, /health answers 503 (default: 30)', apply: (o, value, source) => { o.healthStallTimeoutMs = parseSeconds(value, source, 1); } },
   { name: 'enable-request-id-headers', help: 'accepted: every answer has X-Request-Id', isHidden: true, apply: ACCEPTED },
@@ -126,7 +128,7 @@ const LIMITS: readonly Definition[] = [
 const LOGGING: readonly Definition[] = [
   { name: 'log-level', value: '<level>', help: 'debug, info, warn, error or silent (default: info)', apply: (o, value, source) => { o.logLevel = parseChoice(value, source, LOG_LEVELS); } },
   { name: 'uvicorn-log-level', value: '<level>', help: 'the same', isHidden: true, apply: (o, value, source) => { o.logLevel = UVICORN_LEVELS[parseChoice(value, source, ['critical', 'error', 'warning', 'info', 'debug', 'trace'])]; } },
-  { name: 'enable-log-requests', help: 'a line for each request: method, route, status, time, key id, tokens; never contents (default: on; off means at level debug)', negations: ['--disable-log-requests', '--disable-access-log', '--disable-uvicorn-access-log'], set: (o, on) => { o.logsRequests = on; } },
+  { name: 'enable-log-requests', help: 'a line for each request: method, route, status, time, key id, tokens; never contents (default: on; off means at level debug)', negations: ['--disable-log-requests', '--disable-access-log', '--disable-uvicorn-access-log'], aliases: ['--no-disable-uvicorn-access-log'], set: (o, on) => { o.logsRequests = on; } },
   { name: 'disable-access-log-for-endpoints', value: '<paths...>', separator: ',', help: 'paths without such a line, parted by commas', apply: (o, value) => { o.unloggedPaths.push(...value.split(',').map((path) => path.trim())); } },
   { name: 'metrics-compat', value: '<name>', help: 'vllm: /metrics has vLLM\'s names besides (default: none)', apply: (o, value, source) => { o.metricsCompat = parseChoice(value, source, ['vllm', 'none']); } },
 ];

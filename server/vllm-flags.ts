@@ -30,27 +30,42 @@ const SWITCHES_WITHOUT_EFFECT = `
   kv-sharing-fast-prefill disable-hybrid-kv-cache-manager async-scheduling disable-chunked-mm-input scheduler-reserve-full-isl multi-step-stream-outputs
   guided-decoding-disable-fallback guided-decoding-disable-any-whitespace guided-decoding-disable-additional-properties disable-mm-preprocessor-cache
   enable-mm-embeds interleave-mm-strings skip-mm-profiling mm-encoder-only language-model-only enable-lora-bias fully-sharded-loras specialize-active-lora
+  fail-on-environ-validation allow-deprecated-quantization enable-cumem-allocator enable-nccl-comm-suspend sleep-mode-offload-cudagraph use-fp64-gumbel
+  enable-mamba-cache-stochastic-rounding enable-mamba-shared-prefix-checkpoint use-replayssm swa-bounded-replay long-prefill-token-threshold-adaptive
+  data-parallel-multi-port-external-lb dcp-q-replicate enable-batch-sharded-sampling enable-ep-weight-filter enable-fault-tolerance enable-hc-sp enable-shm-tensor-arena numa-bind
+  mm-device-do-normalize trust-request-mm-kwargs enable-mixed-moe-lora-format enable-moe-shared-loras enable-tower-connector-lora jit-monitor-verbose
   kv-cache-metrics cudagraph-metrics enable-layerwise-nvtx-tracing enable-mfu-metrics enable-logging-iteration-details enable-flashinfer-autotune
 `;
 
 const VALUES_WITHOUT_EFFECT = `
   api-server-count max-log-len log-config-file fingerprint-mode fingerprint-value cohere-format h11-max-incomplete-event-size h11-max-header-count
-  gpu-memory-utilization swap-space cpu-offload-gb cpu-offload-params offload-backend seed revision code-revision tokenizer-revision download-dir hf-config-path hf-token
-  safetensors-load-strategy model-loader-extra-config ignore-patterns pt-load-map-location config-format model-impl max-seq-len-to-capture
-  allowed-local-media-path allowed-media-domains structured-outputs-config guided-decoding-backend
+  gpu-memory-utilization swap-space cpu-offload-gb offload-backend offload-group-size offload-num-in-group offload-prefetch-step seed revision code-revision tokenizer-revision download-dir hf-config-path hf-token
+  safetensors-load-strategy safetensors-prefetch-block-size safetensors-prefetch-num-threads model-loader-extra-config pt-load-map-location config-format model-impl max-seq-len-to-capture
+  allowed-local-media-path structured-outputs-config guided-decoding-backend
   distributed-executor-backend master-addr master-port data-parallel-rank data-parallel-start-rank data-parallel-size-local data-parallel-address
   data-parallel-rpc-port data-parallel-backend data-parallel-supervisor-port dp-supervisor-probe-interval-s dp-supervisor-probe-timeout-s dp-supervisor-probe-failure-threshold
   all2all-backend ubatch-size dbo-decode-token-threshold dbo-prefill-token-threshold eplb-config num-redundant-experts eplb-window-size eplb-step-interval expert-placement-strategy
-  max-parallel-loading-workers dcp-kv-cache-interleave-size cp-kv-cache-interleave-size prefix-caching-hash-algo kv-cache-dtype-skip-layers mamba-cache-dtype mamba-ssm-cache-dtype
+  max-parallel-loading-workers dcp-kv-cache-interleave-size cp-kv-cache-interleave-size prefix-caching-hash-algo mamba-cache-dtype mamba-ssm-cache-dtype
   mamba-block-size mamba-cache-mode kv-offloading-backend limit-mm-per-prompt media-io-kwargs mm-processor-kwargs mm-processor-cache-gb mm-processor-cache-type
   mm-shm-cache-max-object-size-mb mm-encoder-tp-mode mm-encoder-attn-backend video-pruning-rate max-loras max-lora-rank lora-extra-vocab-size lora-dtype max-cpu-loras
-  long-lora-scaling-factors default-mm-loras show-hidden-metrics-for-version otlp-traces-endpoint collect-detailed-traces kv-cache-metrics-sample max-num-partial-prefills
+  long-lora-scaling-factors default-mm-loras show-hidden-metrics-for-version otlp-traces-endpoint kv-cache-metrics-sample max-num-partial-prefills
   max-long-partial-prefills long-prefill-token-threshold num-lookahead-slots scheduler-delay-factor preemption-mode num-scheduler-steps cuda-graph-sizes stream-interval
-  kv-events-config compilation-config cudagraph-capture-sizes max-cudagraph-capture-size optimization-level additional-config attention-config attention-backend kernel-config
+  kv-events-config compilation-config max-cudagraph-capture-size optimization-level additional-config attention-config attention-backend kernel-config
   profiler-config performance-mode moe-backend renderer-num-workers tokenizer-pool-size tokenizer-pool-type tokenizer-pool-extra-config
+  gdn-prefill-backend kda-prefill-backend kda-decode-backend linear-backend sparse-indexer-topk-backend mamba-backend mamba-cache-philox-rounds mamba-ssu-algorithm replayssm-buffer-len
+  anthropic-disabled-thinking-effort grpc-port cpu-distributed-timeout-seconds distributed-timeout-seconds dcp-comm-backend dp-sync-interval elastic-ep-max-dp-size
+  fault-tolerance-config prefix-cache-retention-interval prefix-match-unit mm-encoder-attn-dtype mm-encoder-fp8-scale-path mm-encoder-fp8-scale-save-margin
+  mm-encoder-fp8-scale-save-path mm-hasher-algorithm mm-ipc-gpu-memory-gb mm-processor-device mm-tensor-ipc video-pruning-method max-lora-cls-labels logging-config
+  custom-histogram-buckets jit-monitor-mode per-request-spec-decode-metrics max-num-scheduled-tokens prefill-schedule-interval watermark ir-op-priority ec-manager-config engram-config
+`;
+
+const LISTS_WITHOUT_EFFECT = `
+  allowed-media-domains ignore-patterns kv-cache-dtype-skip-layers cpu-offload-params collect-detailed-traces cudagraph-capture-sizes numa-bind-cpus numa-bind-nodes offload-params
+  lora-target-modules sleep-preserve-parameter-names
 `;
 
 const ALIASES: Readonly<Record<string, readonly string[]>> = {
+  'gpu-memory-utilization': ['--device-memory-utilization'], 'data-parallel-multi-port-external-lb': ['-dpm'], 'diffusion-config': ['-dc'],
   'api-server-count': ['-asc'], 'compilation-config': ['-cc'], 'optimization-level': ['-O'], 'attention-config': ['-ac'], quantization: ['-q'], 'pipeline-parallel-size': ['-pp'],
   'data-parallel-size': ['-dp'], 'data-parallel-rank': ['-dpn'], 'data-parallel-start-rank': ['-dpr'], 'data-parallel-size-local': ['-dpl'], 'data-parallel-address': ['-dpa'],
   'data-parallel-rpc-port': ['-dpp'], 'data-parallel-backend': ['-dpb'], 'data-parallel-hybrid-lb': ['-dph'], 'data-parallel-external-lb': ['-dpe'], 'enable-expert-parallel': ['-ep'],
@@ -96,6 +111,21 @@ const REFUSED: readonly ForeignFlag[] = [
   { name: 'speculative-config', takes: 'value', refusal: 'speculative decoding is not supported' },
   { name: 'speculative-model', takes: 'value', refusal: 'speculative decoding is not supported' },
   { name: 'num-speculative-tokens', takes: 'value', refusal: 'speculative decoding is not supported', harmless: ['0'] },
+  { name: 'spec-method', takes: 'value', refusal: 'speculative decoding is not supported' },
+  { name: 'spec-model', takes: 'value', refusal: 'speculative decoding is not supported' },
+  { name: 'spec-tokens', takes: 'value', refusal: 'speculative decoding is not supported', harmless: ['0'] },
+  { name: 'diffusion-config', takes: 'value', refusal: TEXT_ONLY },
+  { name: 'model-class-overrides', takes: 'value', refusal: PYTHON, harmless: ['{}'] },
+  { name: 'quantization-config', takes: 'value', refusal: 'quantized weights are not supported', harmless: ['{}'] },
+  { name: 'watermark-config', takes: 'value', refusal: 'answers carry no watermark', harmless: ['{}'] },
+  { name: 'aux-output-config', takes: 'value', refusal: 'answers hold no more than the interface says', harmless: ['{}'] },
+  { name: 'return-sampling-mask', takes: 'nothing', refusal: 'answers hold no more than the interface says' },
+  { name: 'enable-return-routed-experts', takes: 'nothing', refusal: 'answers hold no more than the interface says' },
+  { name: 'enable-trace-replay', takes: 'nothing', refusal: 'requests cannot prescribe the tokens of an answer' },
+  { name: 'enable-scale-out', takes: 'nothing', refusal: ONE_MACHINE },
+  { name: 'tool-strict-level', takes: 'value', refusal: 'a tool is strict where its request says so', harmless: ['auto'] },
+  { name: 'max-num-active-seqs', takes: 'value', refusal: 'give the most sequences running at once by --max-num-seqs' },
+  { name: 'device-ids', takes: 'value', refusal: 'name the GPUs by --device cuda:0,1' },
   { name: 'enable-lora', takes: 'nothing', refusal: NO_LORA },
   { name: 'lora-modules', takes: 'values', refusal: NO_LORA },
   { name: 'enable-prompt-adapter', takes: 'nothing', refusal: 'prompt adapters are not supported' },
@@ -120,5 +150,5 @@ function named(names: string, takes: ForeignFlag['takes']): ForeignFlag[] {
 }
 
 export const VLLM_FLAGS: readonly ForeignFlag[] = [
-  ...named(SWITCHES_WITHOUT_EFFECT, 'nothing'), ...named(VALUES_WITHOUT_EFFECT, 'value'), ...REFUSED,
+  ...named(SWITCHES_WITHOUT_EFFECT, 'nothing'), ...named(VALUES_WITHOUT_EFFECT, 'value'), ...named(LISTS_WITHOUT_EFFECT, 'values'), ...REFUSED,
 ].map((flag) => (Object.hasOwn(ALIASES, flag.name) ? { ...flag, aliases: ALIASES[flag.name] } : flag));

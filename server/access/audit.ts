@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { newId } from './ids';
-import type { ActorType, AuditRow, Db, EventRow, TargetType } from './schema';
+import type { ActorType, AuditRow, Db, EventRow, TargetType, Tx } from './schema';
 
 /** Who makes a change, for the audit. */
 export interface Actor {
@@ -84,6 +84,17 @@ export async function readAudit(db: Db, { targetId, actorId, orgId, action, from
 /** Events after `afterSeq`, oldest first. */
 export function readEvents(db: Db, afterSeq: number, limit = DEFAULT_LIMIT): Promise<EventRow[]> {
   return db.selectFrom('events').selectAll().where('seq', '>', afterSeq).orderBy('seq').limit(limit).execute();
+}
+
+/** Events are looked over for old ones whenever so many have come. */
+const PRUNE_EVENTS_EVERY = 256;
+const KEEP_EVENTS_MS = 30 * 24 * 3_600_000;
+const KEEP_EVENTS = 100_000;
+
+/** To be called where events were written, with the numbers of the last one before and the last one now. The audit is kept for ever. */
+export async function pruneEvents(tx: Tx, beforeSeq: number, lastSeq: number, nowMs: number): Promise<void> {
+  if (Math.floor(beforeSeq / PRUNE_EVENTS_EVERY) === Math.floor(lastSeq / PRUNE_EVENTS_EVERY)) return;
+  await tx.deleteFrom('events').where((eb) => eb.or([eb('at', '<', nowMs - KEEP_EVENTS_MS), eb('seq', '<=', lastSeq - KEEP_EVENTS)])).execute();
 }
 
 /** Follows the chain from its first row to the head; the number of the first row that is missing or was changed, else undefined. */

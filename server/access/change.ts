@@ -1,5 +1,5 @@
 import { sql } from 'kysely';
-import { type Actor, auditRows, type ChangeRecord, SYSTEM_ACTOR } from './audit';
+import { type Actor, auditRows, type ChangeRecord, pruneEvents, SYSTEM_ACTOR } from './audit';
 import { isPostgres } from './migrations';
 import { CHANGES_CHANNEL } from './notifications';
 import type { Db, RevisionEntity, Tx } from './schema';
@@ -48,6 +48,7 @@ export function change<T>(db: Db, nowMs: number, { actor = SYSTEM_ACTOR }: Chang
     for (const row of written.audit) await tx.insertInto('audit_events').values(row).execute();
     for (const row of written.events) await tx.insertInto('events').values(row).execute();
     await tx.updateTable('auth_state').set(written.head).execute();
+    await pruneEvents(tx, head.event_seq, written.head.event_seq, nowMs);
     if (rev % PRUNE_EVERY === 0) await pruneRevisions(tx, nowMs - KEEP_REVISIONS_MS);
     // Goes out when the transaction is committed.
     if (isPostgres(db)) await sql`select pg_notify(${CHANGES_CHANNEL}, ${String(rev)})`.execute(tx);

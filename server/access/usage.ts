@@ -1,5 +1,5 @@
 import { sql } from 'kysely';
-import { newEvent } from './audit';
+import { newEvent, pruneEvents } from './audit';
 import { type BudgetUse, periodStart } from './budget';
 import { budgetOf, inChunks } from './key-rows';
 import type { KeyUse } from './key-uses';
@@ -73,4 +73,5 @@ async function tellFirstUses(tx: Tx, rows: readonly KeyRow[], nowMs: number): Pr
     const record = { action: 'key.first_used', owner: { type, id: ownerId }, target: { type: 'key', id } as const, after: { name } };
     await tx.insertInto('events').values(newEvent(last - rows.length + 1 + i, record, nowMs)).execute();
   }
+  await pruneEvents(tx, last - rows.length, last, nowMs);
 }

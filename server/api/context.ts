@@ -1,4 +1,6 @@
 import type { Access } from '../access';
+import type { Gateway } from '../gateway/gateway';
+import type { Targets } from '../gateway/targets';
 import type { Log } from '../log';
 import type { ServiceStore } from '../service/store';
 
@@ -7,9 +9,19 @@ export interface ApiContext {
   readonly store: ServiceStore;
   /** Keys: changes that apply here before they are answered. */
   readonly access: Pick<Access, 'createKey' | 'editKey' | 'setKeyEnabled' | 'rotateKey' | 'finishRotation' | 'deleteKey' | 'setAccessControl' | 'propagation' | 'sync'>;
+  /** Absent where this process has no gateway. */
+  readonly serving?: ServingContext;
   readonly log: Log;
   readonly settings: ApiSettings;
   readonly now: () => number;
+}
+
+/** The gateway of this process, and what it goes by. */
+export interface ServingContext {
+  readonly targets: Targets;
+  readonly gateway: Pick<Gateway, 'observe'>;
+  /** Of a deployment: absolute, without a trailing slash and without /v1. */
+  readonly urlOf: (slug: string) => string;
 }
 
 export interface ApiSettings {

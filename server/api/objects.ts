@@ -240,8 +240,16 @@ export const DeploymentEvent = object({ seq: INTEGER, at: Time, type: { type: 's
 
 const Point = pair(Time, orNull(NUMBER));
 export const Series = object({ name: STRING, unit: STRING, points: list(Point) });
-/** `requests`, `errors`, `prompt_tokens`, `completion_tokens`, `cached_tokens`, `latency_p50_ms` … `latency_p99_ms`, `first_byte_p50_ms` …, `cpu_percent`, `memory_mb`; per step. */
-export const Metrics = object({ from: Time, to: Time, step_s: INTEGER, series: list(Series), tokens_counted: { type: 'boolean', description: 'Whether the deployment tells how many tokens it used' } });
+/**
+ * `requests`, `errors` (5xx), `client_errors` (4xx, and those who left), `prompt_tokens`, `completion_tokens`, `cached_tokens`; `latency_…_ms` and `first_byte_…_ms` with `avg`, `max`, `p50`, `p75`, `p90`, `p95`, `p99`; `cpu_percent` (of one
+ * core) and `memory_mb` of all replicas together; per step. Null where nothing was to be measured.
+ */
+export const Metrics = object({
+  from: Time, to: Time, step_s: INTEGER, series: list(Series), tokens_counted: { type: 'boolean', description: 'Whether the deployment tells how many tokens it used' },
+  keys: list(object({
+    key_id: orNull({ type: 'string', description: 'Null: requests without a key' }), name: orNull(STRING), display: orNull(STRING), requests: INTEGER, errors: { type: 'integer', description: '4xx and 5xx' }, prompt_tokens: INTEGER, completion_tokens: INTEGER,
+  }), { description: 'The hundred that asked most' }),
+});
 
 const Header = pair({ type: 'string', minLength: 1, maxLength: 200 }, { type: 'string', maxLength: 16_384 });
 export const TestRequest = input({

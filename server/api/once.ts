@@ -14,8 +14,9 @@ export async function once(
   const key = header(request, 'idempotency-key');
   if (key === undefined || userId === undefined || route.method !== 'POST') return run();
   if (!KEY.test(key)) throw new ApiProblem('invalid_request', 'Idempotency-Key: expected 1 to 200 visible ASCII characters');
-  const hash = createHash('sha256').update(JSON.stringify([request.method, request.path, request.query, bodyText])).digest('hex');
-  const saved = await store.beginOnce(userId, key, hash).catch((error: unknown) => {
+  // Short, whatever the body's length: it crosses to the database's thread.
+  const summary = createHash('sha256').update(JSON.stringify([request.method, request.path, request.query, bodyText])).digest('hex');
+  const saved = await store.beginOnce(userId, key, summary).catch((error: unknown) => {
     throw error instanceof ServiceError && error.code === 'invalid_argument' ? new ApiProblem('idempotency_mismatch', error.message) : error;
   });
   if (saved !== undefined) return { status: saved.status, body: saved.body === null ? undefined : { ...JSON.parse(saved.body) as object, replayed: true } };

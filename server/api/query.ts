@@ -1,6 +1,6 @@
 import { ApiProblem, type FieldError } from './problem';
 import type { Schema } from './schema';
-import { checkValue } from './validate';
+import { checkValue, shortened } from './validate';
 
 export type Query = Readonly<Record<string, unknown>>;
 
@@ -22,9 +22,8 @@ export async function parseQuery(schema: Schema | undefined, text: string): Prom
   return query;
 }
 
-/** Names that nobody knows are shown in part. */
 function pointerOf(path: string): string {
-  return `?${path.slice(1, 61)}`;
+  return `?${shortened(path.slice(1))}`;
 }
 
 /** What does not look like its type stays a text, which the schema then refuses. */

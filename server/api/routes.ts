@@ -5,14 +5,17 @@ import * as keyInspection from './key-inspection';
 import * as keys from './keys';
 import * as me from './me';
 import * as members from './members';
+import * as metrics from './metrics';
 import { openApiRoute } from './openapi';
 import * as orgs from './orgs';
 import * as propagation from './propagation';
 import type { ApiRoute } from './route';
 import * as sessions from './sessions';
+import * as snippets from './snippets';
+import * as testTool from './test-tool';
 import * as tokens from './tokens';
 
-const RESOURCES: readonly { readonly ROUTES: readonly ApiRoute[] }[] = [auth, me, sessions, tokens, orgs, members, invitations, keys, keyInspection, propagation, audit];
+const RESOURCES: readonly { readonly ROUTES: readonly ApiRoute[] }[] = [auth, me, sessions, tokens, orgs, members, invitations, keys, keyInspection, propagation, audit, metrics, testTool, snippets];
 
 /** Every route of the management interface, by its modules. */
 export function apiRoutes(): readonly ApiRoute[] {

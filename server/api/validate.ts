@@ -11,6 +11,7 @@ interface Violation {
 }
 
 const MAX_SHOWN = 60;
+const MAX_NAME_LENGTH = 40;
 /** Said of the whole while its part is reported too. */
 const OF_THE_WHOLE = new Set(['additionalProperties', 'propertyNames', 'anyOf']);
 
@@ -37,7 +38,7 @@ function toErrors(violations: readonly Violation[], schema: Schema, value: unkno
     }
   }
   for (const path of choices) if (![...errors.keys()].some((pointer) => pointer.startsWith(`${path}/`))) errors.set(path, expected(schema, value, path));
-  return [...errors].map(([pointer, message]) => ({ pointer, message }));
+  return [...errors].map(([pointer, message]) => ({ pointer: shortened(pointer), message }));
 }
 
 function expected(schema: Schema, value: unknown, path: string): string {
@@ -57,6 +58,11 @@ function at(schema: Schema, path: readonly string[]): Schema | undefined {
   const { properties = {}, prefixItems = [], items, additionalProperties } = schema;
   const inner: Schema | false | undefined = Object.hasOwn(properties, name) ? properties[name] : prefixItems.at(Number(name)) ?? items ?? additionalProperties;
   return inner === undefined || inner === false ? undefined : at(inner, rest);
+}
+
+/** Names that nobody knows may be anything, secrets too. */
+export function shortened(pointer: string): string {
+  return pointer.split('/').map((segment) => (segment.length > MAX_NAME_LENGTH ? `${segment.slice(0, MAX_NAME_LENGTH / 2)}…` : segment)).join('/');
 }
 
 function segments(pointer: string): string[] {

@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import { parseDuration } from '../access/durations';
 import { toLogLine } from '../api/client';
-import type { LogLine } from '../api/objects';
+import type { LogLine, LogPage } from '../api/objects';
 import { parseChoice, UsageError } from '../flag-values';
 import { findContainer, findDeployment } from './find';
 import type { CommandIo } from './io';
@@ -63,19 +63,15 @@ async function logPath({ client, flags }: Call<Flags>, name: string): Promise<st
   return `/deployments/${deployment.id}/versions/${number}/logs`;
 }
 
-/** The end of a log, read from its beginning page by page: sequence numbers say where the end is. */
+/** The end of a log, read backwards page by page. */
 async function lastLines(client: Call<Flags>['client'], path: string, query: Readonly<Record<string, string | number>>, limit: number): Promise<LogLine[]> {
-  const first = await client.request<{ data: LogLine[]; next: string | null; last_seq: number | null }>('GET', path, { query: { ...query, limit: 1 } });
-  const isFiltered = Object.keys(query).length > 0;
-  const start = first.last_seq === null || isFiltered || limit === Infinity ? 0 : Math.max(0, first.last_seq - limit);
   let lines: LogLine[] = [];
-  let after: string | undefined = start === 0 ? undefined : String(start);
-  do {
-    const page: { data: LogLine[]; next: string | null } = await client.request('GET', path, { query: { ...query, limit: PAGE_LINES, ...defined('after', after) } });
-    lines = [...lines, ...page.data].slice(-Math.min(limit, Number.MAX_SAFE_INTEGER));
-    after = page.next ?? undefined;
-  } while (after !== undefined);
-  return limit === 0 ? [] : lines;
+  for (let before: string | null | undefined; lines.length < limit && before !== null;) {
+    const page: LogPage = await client.request('GET', path, { query: { ...query, limit: Math.min(PAGE_LINES, limit - lines.length), ...defined('before', before) } });
+    lines = [...page.data, ...lines];
+    before = page.next;
+  }
+  return lines;
 }
 
 function filterOf({ since, stream, replica, search }: Flags, nowMs: number): Record<string, string | number> {

@@ -27,10 +27,15 @@ export interface TargetReplica {
 /** Kept by the controller, followed by the gateway. One map lookup per request. */
 export class Targets {
   readonly #bySlug = new Map<string, Target>();
+  readonly #byId = new Map<string, Target>();
   readonly #listeners = new Set<(slug: string, target: Target | undefined) => void>();
 
   find(slug: string): Target | undefined {
     return this.#bySlug.get(slug);
+  }
+
+  findById(deploymentId: string): Target | undefined {
+    return this.#byId.get(deploymentId);
   }
 
   all(): readonly Target[] {
@@ -39,11 +44,16 @@ export class Targets {
 
   set(target: Target): void {
     this.#bySlug.set(target.slug, target);
+    this.#byId.set(target.deploymentId, target);
     this.#tell(target.slug, target);
   }
 
   delete(slug: string): void {
-    if (this.#bySlug.delete(slug)) this.#tell(slug, undefined);
+    const target = this.#bySlug.get(slug);
+    if (target === undefined) return;
+    this.#bySlug.delete(slug);
+    this.#byId.delete(target.deploymentId);
+    this.#tell(slug, undefined);
   }
 
   /** Returns what ends it. */

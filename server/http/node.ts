@@ -1,11 +1,12 @@
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { createServer, type IncomingMessage, type OutgoingHttpHeaders, type Server, type ServerResponse } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 import { ApiError, renderError } from '../errors';
+import { BodyQueue } from './body-queue';
 import { bodyTimeout, checkFraming, type Framing, LINGER_MS, refusalHeaders, tooLarge } from './framing';
 import { checkTls } from './tls';
 import { clearSocketPath, withSocketMode } from './unix-socket';
-import type { HttpReply, HttpRequest, ReplyStream, Transport, TransportOptions } from './transport';
+import type { HttpReply, ReplyHeaders, ReplyStream, StreamedRequest, Transport, TransportOptions } from './transport';
 
 /** The transport of platforms without a binary of uWebSockets.js. */
 export class NodeTransport implements Transport {
@@ -63,20 +64,19 @@ function answer(message: IncomingMessage, response: ServerResponse, options: Tra
   response.on('error', () => controller.abort());
   const reply = new NodeReply(message, response);
   try {
-    options.handler(toRequest(message, controller.signal, options), reply).catch(() => response.destroy());
+    options.handler(toRequest(message, controller.signal, options, reply), reply).catch(() => response.destroy());
   } catch (error) {
     if (error instanceof ApiError) sendError(error, reply);
     else response.destroy();
   }
 }
 
-function toRequest(message: IncomingMessage, signal: AbortSignal, options: TransportOptions): HttpRequest {
+function toRequest(message: IncomingMessage, signal: AbortSignal, options: TransportOptions, reply: NodeReply): StreamedRequest {
   const url = originForm(message.url ?? '/');
   const at = url.indexOf('?');
   const headers: [string, string][] = [];
   for (let i = 0; i < message.rawHeaders.length; i += 2) headers.push([message.rawHeaders[i].toLowerCase(), message.rawHeaders[i + 1].trim()]);
   const framing = checkFraming(headers);
-  let body: Promise<Buffer> | undefined;
   return {
     method: message.method ?? '',
     path: at < 0 ? url : url.slice(0, at),
@@ -84,8 +84,33 @@ function toRequest(message: IncomingMessage, signal: AbortSignal, options: Trans
     headers,
     remoteAddress: message.socket.remoteAddress ?? '',
     signal,
-    readBody: () => (body ??= readBody(message, framing, options)),
+    ...(options.streamsBodies === true ? streamedBody(message, framing, options, reply) : wholeBody(message, framing, options)),
   };
+}
+
+type Body = Pick<StreamedRequest, 'readBody' | 'bodyPieces'>;
+
+function wholeBody(message: IncomingMessage, framing: Framing, options: TransportOptions): Body {
+  let body: Promise<Buffer> | undefined;
+  const read = () => (body ??= readBody(message, framing, options));
+  return { readBody: read, bodyPieces: async function* () { yield await read(); } };
+}
+
+function streamedBody(message: IncomingMessage, framing: Framing, { maxBodyBytes, bodyTimeoutMs }: TransportOptions, reply: NodeReply): Body {
+  const queue = reply.queue = new BodyQueue({ maxBodyBytes, timeoutMs: bodyTimeoutMs, pause: () => message.pause(), resume: () => message.resume() });
+  if ((framing.contentLength ?? 0) > maxBodyBytes) queue.fail(tooLarge(maxBodyBytes));
+  if (framing.contentLength === 0) queue.end();
+  let isFlowing = false;
+  // Nothing is read before somebody wants it.
+  const flow = () => {
+    if (isFlowing || framing.contentLength === 0) return queue;
+    isFlowing = true;
+    message.on('data', (chunk: Buffer) => queue.push(chunk));
+    message.on('end', () => queue.end());
+    message.on('close', () => queue.fail(new ApiError('request_timeout', 'The client left before the body was complete')));
+    return queue;
+  };
+  return { readBody: () => flow().readAll(), bodyPieces: () => flow().pieces() };
 }
 
 /** What is written as for a proxy (`GET http://host/path`) means the same here. */
@@ -136,6 +161,8 @@ function refuse(error: NodeJS.ErrnoException, socket: Socket): void {
 class NodeReply implements HttpReply {
   readonly #message: IncomingMessage;
   readonly #response: ServerResponse;
+  /** Of a body that is streamed. */
+  queue: BodyQueue | undefined;
 
   constructor(message: IncomingMessage, response: ServerResponse) {
     this.#message = message;
@@ -146,21 +173,22 @@ class NodeReply implements HttpReply {
     return this.#response.headersSent;
   }
 
-  send(status: number, headers: Readonly<Record<string, string>>, body: string): void {
+  send(status: number, headers: ReplyHeaders, body: string | Uint8Array | null): void {
     if (this.#response.destroyed) return;
-    this.#writeHead(status, { ...headers, 'Content-Length': String(Buffer.byteLength(body)) });
-    const written = this.#message.method === 'HEAD' ? '' : body;
+    this.queue?.discard();
+    this.#writeHead(status, body === null ? headers : { ...headers, 'Content-Length': String(Buffer.byteLength(body)) });
+    const written = this.#message.method === 'HEAD' || body === null ? '' : body;
     if (!this.#isBodyUnread()) return void this.#response.end(written);
     this.#response.write(written);
     afterBody(this.#message, () => this.#response.end());
   }
 
-  stream(status: number, headers: Readonly<Record<string, string>>): ReplyStream {
+  stream(status: number, headers: ReplyHeaders): ReplyStream {
     const response = this.#response;
     if (!response.destroyed) this.#writeHead(status, headers);
     response.socket?.setNoDelay(true);
     return {
-      write: (text) => response.destroyed || response.write(text),
+      write: (data) => response.destroyed || response.write(data),
       drained: () => new Promise((resolve) => {
         if (response.destroyed || !response.writableNeedDrain) return resolve();
         const done = () => {
@@ -172,7 +200,11 @@ class NodeReply implements HttpReply {
         response.on('close', done);
       }),
       // NOTE: never end(data) while corked: Node 22 and 24 then send the last chunk after the end of the stream.
-      end: () => void response.end(),
+      end: () => {
+        this.queue?.discard();
+        if (this.#isBodyUnread()) afterBody(this.#message, () => response.end());
+        else response.end();
+      },
       destroy: () => void response.destroy(),
     };
   }
@@ -183,10 +215,10 @@ class NodeReply implements HttpReply {
   }
 
   /** What is left of an unread body would be taken for the next request. */
-  #writeHead(status: number, headers: Readonly<Record<string, string>>): void {
+  #writeHead(status: number, headers: ReplyHeaders): void {
     const mustClose = this.#isBodyUnread() || this.#message.headers['transfer-encoding'] !== undefined;
     if (mustClose) closing.add(this.#message.socket);
-    this.#response.writeHead(status, mustClose ? { ...headers, Connection: 'close' } : headers);
+    this.#response.writeHead(status, (mustClose ? { ...headers, Connection: 'close' } : headers) as OutgoingHttpHeaders);
   }
 }
 

@@ -40,6 +40,23 @@ export class SseStream {
     if (!this.#stream.write(data.map((line) => `data: ${line}\n\n`).join(''))) await this.#waitForClient();
   }
 
+  /** Events with an id, from which a client that lost the connection goes on. Rejects with {@link ClientTooSlow}. */
+  async sendEvents(events: readonly { id: string | number; data: string }[]): Promise<void> {
+    this.#hasSentSincePing = true;
+    if (!this.#stream.write(events.map(({ id, data }) => `id: ${id}\ndata: ${data}\n\n`).join(''))) await this.#waitForClient();
+  }
+
+  /** Sends the headers now: a client waits for them to know that it is heard. */
+  open(): void {
+    this.#stream.write(':\n\n');
+  }
+
+  /** The orderly end, without a terminator. */
+  end(): void {
+    clearInterval(this.#pings);
+    this.#stream.end();
+  }
+
   /** The terminator, and the orderly end. @param comment A last line that clients leave out, whole. */
   async finish(comment?: string): Promise<void> {
     this.#hasSentSincePing = true;

@@ -15,16 +15,29 @@ export interface HttpRequest {
   readBody(): Promise<Buffer>;
 }
 
+/** A request as a transport hands it over: its body can also be had as it comes. */
+export interface StreamedRequest extends HttpRequest {
+  /**
+   * The body in pieces, in place of `readBody`. Where the transport streams bodies the client is read no faster than the pieces are taken.
+   * Rejects as `readBody` does; the time for a body is then that between two pieces.
+   */
+  bodyPieces(): AsyncIterable<Buffer>;
+}
+
+/** Several values are as many headers of the name. */
+export type ReplyHeaders = Readonly<Record<string, string | readonly string[]>>;
+
 /** How a handler answers: by one `send`, or by one `stream`, whose headers go out with the first write. After the client is gone both do nothing. */
 export interface HttpReply {
   readonly hasStarted: boolean;
-  send(status: number, headers: Readonly<Record<string, string>>, body: string): void;
-  stream(status: number, headers: Readonly<Record<string, string>>): ReplyStream;
+  /** Null: an answer without a body (to HEAD, 204, 304), of whose length nothing is said but by the headers. */
+  send(status: number, headers: ReplyHeaders, body: string | Uint8Array | null): void;
+  stream(status: number, headers: ReplyHeaders): ReplyStream;
 }
 
 export interface ReplyStream {
   /** False when the client reads slower than this writes: then wait for {@link ReplyStream.drained}. */
-  write(text: string): boolean;
+  write(data: string | Uint8Array): boolean;
   /** Resolves when all that was written has gone out, or the client is gone. */
   drained(): Promise<void>;
   end(): void;
@@ -35,11 +48,16 @@ export interface ReplyStream {
 /** Answers every request that it is given; a rejection is a bug, which the transport answers by cutting the connection. */
 export type HttpHandler = (request: HttpRequest, reply: HttpReply) => Promise<void>;
 
+/** The same for those that take bodies as they come. */
+export type StreamHandler = (request: StreamedRequest, reply: HttpReply) => Promise<void>;
+
 export interface TransportOptions {
-  handler: HttpHandler;
+  handler: StreamHandler;
   maxBodyBytes: number;
   /** For the whole body, from the end of the headers. */
   bodyTimeoutMs: number;
+  /** Whether a body waits at its client until somebody takes it, and is not gathered at once; default false. */
+  streamsBodies?: boolean;
   /** Absent: plain HTTP. */
   tls?: TlsFiles;
 }

@@ -1,10 +1,11 @@
 import { STATUS_CODES } from 'node:http';
 import type { HttpRequest as UwsRequest, HttpResponse as UwsResponse, TemplatedApp, us_listen_socket } from 'uWebSockets.js';
 import { ApiError, renderError } from '../errors';
+import { BodyQueue } from './body-queue';
 import { bodyTimeout, checkFraming, type Framing, LINGER_MS, refusalHeaders, tooLarge } from './framing';
 import { checkTls } from './tls';
 import { clearSocketPath, removeSocket, withSocketMode } from './unix-socket';
-import type { HttpReply, HttpRequest, ReplyStream, TlsFiles, Transport, TransportOptions } from './transport';
+import type { HttpReply, ReplyHeaders, ReplyStream, StreamedRequest, TlsFiles, Transport, TransportOptions } from './transport';
 import type { UwsModule } from './uws-module';
 
 // `close` is missing from the package's types.
@@ -84,23 +85,39 @@ function answer(response: UwsResponse, request: UwsRequest, options: TransportOp
 }
 
 /** Copies what is only valid now, and takes the body as it comes: uWebSockets.js keeps nothing for later. */
-function toRequest(request: UwsRequest, exchange: Exchange, options: TransportOptions): HttpRequest {
+function toRequest(request: UwsRequest, exchange: Exchange, options: TransportOptions): StreamedRequest {
   exchange.isHead = request.getCaseSensitiveMethod() === 'HEAD';
   const headers: [string, string][] = [];
   request.forEach((name, value) => headers.push([name, value.trim()]));
+  // Undefined without a question mark, whatever its type says.
+  const query: string | undefined = request.getQuery();
   const framing = checkFraming(headers);
   exchange.isChunked = framing.isChunked;
-  const body = exchange.receiveBody(framing, options);
   return {
     method: request.getCaseSensitiveMethod(),
     path: request.getUrl(),
-    query: request.getQuery(),
+    query: query ?? '',
     headers,
     remoteAddress: exchange.remoteAddress(),
     signal: exchange.signal,
-    readBody: () => body,
+    ...(options.streamsBodies === true ? streamedBody(exchange, framing, options) : wholeBody(exchange, framing, options)),
   };
 }
+
+type Body = Pick<StreamedRequest, 'readBody' | 'bodyPieces'>;
+
+function wholeBody(exchange: Exchange, framing: Framing, options: TransportOptions): Body {
+  const body = exchange.receiveBody(framing, options);
+  return { readBody: () => body, bodyPieces: async function* () { yield await body; } };
+}
+
+function streamedBody(exchange: Exchange, framing: Framing, options: TransportOptions): Body {
+  if (framing.contentLength === 0) return NO_BODY;
+  const queue = exchange.streamBody(framing, options);
+  return { readBody: () => queue.readAll(), bodyPieces: () => queue.pieces() };
+}
+
+const NO_BODY: Body = { readBody: () => Promise.resolve(Buffer.alloc(0)), bodyPieces: async function* () {} };
 
 /** One request and its answer; after an abort or the end no method of the response may be called. */
 class Exchange implements HttpReply {
@@ -115,6 +132,7 @@ class Exchange implements HttpReply {
   #isReceiving = false;
   #onBodyEnd: () => void = () => {};
   #onGone: (() => void)[] = [];
+  #queue: BodyQueue | undefined;
 
   constructor(response: UwsResponse) {
     this.#response = response;
@@ -147,7 +165,7 @@ class Exchange implements HttpReply {
         numBytes = Infinity;
         reject(error);
       };
-      this.#onGone.push(() => fail(new ApiError('request_timeout', 'The client left before the body was complete')));
+      this.#onGone.push(() => { if (this.#isReceiving) fail(leftEarly()); });
       if ((framing.contentLength ?? 0) > maxBodyBytes) fail(tooLarge(maxBodyBytes));
       this.#response.onData((chunk, isLast) => {
         numBytes += chunk.byteLength;
@@ -165,9 +183,31 @@ class Exchange implements HttpReply {
     return handled(body);
   }
 
-  send(status: number, headers: Readonly<Record<string, string>>, body: string): void {
+  /** NOTE: while the client is made to wait nothing is heard of it, its leaving neither. */
+  streamBody(framing: Framing, { maxBodyBytes, bodyTimeoutMs }: TransportOptions): BodyQueue {
+    this.#isBodyComplete = false;
+    this.#isReceiving = true;
+    const whenOpen = (work: () => void) => () => { if (!this.#isOver) work(); };
+    const queue = this.#queue = new BodyQueue({
+      maxBodyBytes, timeoutMs: bodyTimeoutMs, pause: whenOpen(() => this.#response.pause()), resume: whenOpen(() => this.#response.resume()),
+    });
+    this.#onGone.push(() => { if (this.#isReceiving) queue.fail(leftEarly()); });
+    if ((framing.contentLength ?? 0) > maxBodyBytes) queue.fail(tooLarge(maxBodyBytes));
+    this.#response.onData((chunk, isLast) => {
+      queue.push(Buffer.from(chunk.slice(0)));
+      if (!isLast) return;
+      this.#isBodyComplete = true;
+      this.#isReceiving = false;
+      queue.end();
+      this.#onBodyEnd();
+    });
+    return queue;
+  }
+
+  send(status: number, headers: ReplyHeaders, body: string | Uint8Array | null): void {
     if (this.hasStarted) return;
     this.hasStarted = true;
+    this.#queue?.discard();
     const mustClose = this.#mustClose();
     this.#afterBody(() => whenParsed(mustClose, () => this.#sendNow(status, headers, body, mustClose)));
   }
@@ -184,17 +224,17 @@ class Exchange implements HttpReply {
     };
   }
 
-  #sendNow(status: number, headers: Readonly<Record<string, string>>, body: string, mustClose: boolean): void {
+  #sendNow(status: number, headers: ReplyHeaders, body: string | Uint8Array | null, mustClose: boolean): void {
     if (this.#isOver) return;
     this.#isOver = true;
     this.#response.cork(() => {
       this.#writeHead(status, headers, mustClose);
-      if (this.isHead && !mustClose) {
-        this.#response.writeHeader('Content-Length', String(Buffer.byteLength(body)));
+      if ((this.isHead || body === null) && !mustClose) {
+        if (body !== null) this.#response.writeHeader('Content-Length', String(Buffer.byteLength(body)));
         // NOTE: without arguments: with a length the response counts as pending for ever, and none of the two can be left out alone.
         this.#response.endWithoutBody();
       } else {
-        this.#response.end(this.isHead ? '' : body, mustClose);
+        this.#response.end(this.isHead || body === null ? '' : body, mustClose);
       }
     });
     // Nobody waits for the rest of a body any more.
@@ -207,13 +247,12 @@ class Exchange implements HttpReply {
     this.send(error.status, refusalHeaders(error), renderError(error));
   }
 
-  stream(status: number, headers: Readonly<Record<string, string>>): ReplyStream {
+  stream(status: number, headers: ReplyHeaders): ReplyStream {
     this.hasStarted = true;
     const response = this.#response;
-    const mustClose = this.#mustClose();
     let isBehind = false;
     const whenOpen = (work: () => void) => { if (!this.#isOver) response.cork(work); };
-    whenOpen(() => this.#writeHead(status, headers, mustClose));
+    whenOpen(() => this.#writeHead(status, headers, this.isChunked));
     // Set once: every further handler would be added to the first.
     const waiting: (() => void)[] = [];
     const wake = () => {
@@ -226,21 +265,36 @@ class Exchange implements HttpReply {
       return true;
     }));
     return {
-      write: (text) => {
-        whenOpen(() => { isBehind = !response.write(text); });
+      write: (data) => {
+        whenOpen(() => { isBehind = !response.write(data); });
         return !isBehind || this.#isOver;
       },
       drained: () => new Promise((resolve) => {
         if (!isBehind || this.#isOver) resolve();
         else waiting.push(resolve);
       }),
-      end: () => whenParsed(mustClose, () => whenOpen(() => {
-        this.#isOver = true;
-        response.end(undefined, mustClose);
-        this.#notifyGone();
-      })),
+      end: () => {
+        this.#queue?.discard();
+        this.#afterBody(() => whenParsed(this.isChunked, () => this.#endStream()));
+      },
       destroy: () => this.destroy(),
     };
+  }
+
+  /**
+   * NOTE: without the flag to close: after the first chunk it would write a header into the body. What must not be followed by another request
+   * is read no more; the connection ends with its client, who was told, or when it has been idle.
+   */
+  #endStream(): void {
+    // The rest of the body never came: whatever comes next is not to be taken for a request.
+    if (!this.#isBodyComplete) return this.destroy();
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#response.cork(() => {
+      if (this.isChunked) this.#response.pause();
+      this.#response.end();
+    });
+    this.#notifyGone();
   }
 
   destroy(): void {
@@ -254,14 +308,21 @@ class Exchange implements HttpReply {
     return this.isChunked || !this.#isBodyComplete;
   }
 
-  #writeHead(status: number, headers: Readonly<Record<string, string>>, mustClose: boolean): void {
+  #writeHead(status: number, headers: ReplyHeaders, mustClose: boolean): void {
     this.#response.writeStatus(`${status} ${STATUS_CODES[status] ?? ''}`);
-    for (const [name, value] of Object.entries(mustClose ? { ...headers, Connection: 'close' } : headers)) this.#response.writeHeader(name, value);
+    for (const [name, value] of Object.entries(mustClose ? { ...headers, Connection: 'close' } : headers)) {
+      if (typeof value === 'string') this.#response.writeHeader(name, value);
+      else value.forEach((one) => this.#response.writeHeader(name, one));
+    }
   }
 
   #notifyGone(): void {
     this.#onGone.splice(0).forEach((run) => run());
   }
+}
+
+function leftEarly(): ApiError {
+  return new ApiError('request_timeout', 'The client left before the body was complete');
 }
 
 /** Not every handler reads the body. */

@@ -25,6 +25,15 @@ export function signIn(db: ServiceDb, box: SecretBox, { email, password, otp }: 
   });
 }
 
+/** For the audit. */
+export async function recordSignIn(db: ServiceDb, userId: string, { ip, userAgent }: { ip: string | null; userAgent: string | null }, nowMs: number): Promise<void> {
+  await serviceChange(db, nowMs, { actor: { type: 'user', id: userId, ip, userAgent } }, ({ record }) => {
+    const user = { type: 'user', id: userId } as const;
+    record({ action: 'account.signed_in', owner: user, target: user });
+    return Promise.resolve();
+  });
+}
+
 /** Makes a secret, which is in force once a code of it was given. @throws ServiceError `bad_credentials` */
 export async function startTotp(db: ServiceDb, box: SecretBox, userId: string, password: string, nowMs: number): Promise<{ secret: string; url: string }> {
   const { email, hasTotp } = await findAccount(db, userId);

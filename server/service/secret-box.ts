@@ -1,4 +1,4 @@
-import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
+import { createCipheriv, createDecipheriv, createHmac, randomBytes } from 'node:crypto';
 import fs from 'node:fs';
 import path from 'node:path';
 import { ServiceError } from './errors';
@@ -40,12 +40,16 @@ export class SecretBox {
   /** @throws ServiceError when it was sealed with another key, for another purpose, or changed. */
   open(sealed: string, purpose: string): string {
     const bytes = Buffer.from(sealed, 'base64');
-    const decipher = createDecipheriv('aes-256-gcm', this.#key, bytes.subarray(0, NONCE_BYTES)).setAAD(Buffer.from(purpose));
     try {
+      const decipher = createDecipheriv('aes-256-gcm', this.#key, bytes.subarray(0, NONCE_BYTES), { authTagLength: TAG_BYTES }).setAAD(Buffer.from(purpose));
       decipher.setAuthTag(bytes.subarray(bytes.length - TAG_BYTES));
       return decipher.update(bytes.subarray(NONCE_BYTES, bytes.length - TAG_BYTES), undefined, 'utf8') + decipher.final('utf8');
     } catch {
       throw new ServiceError('invalid_argument', `a stored secret cannot be opened: ${KEY_FILE} is not the one that it was written with`);
     }
+  }
+  /** Tells texts apart without keeping them: whoever has the database alone cannot try what a short one was. */
+  digest(text: string): string {
+    return createHmac('sha256', this.#key).update(text).digest('hex');
   }
 }

@@ -13,7 +13,7 @@ import {
 import { findOrganization, nameOfOwner, type OrganizationView } from './owner-names';
 import type { Right } from './roles';
 import type { ServiceDb } from './schema';
-import { confirmTotp, type Credentials, removeTotp, signIn, startTotp } from './second-factor';
+import { confirmTotp, type Credentials, recordSignIn, removeTotp, signIn, startTotp } from './second-factor';
 import { findSession, listSessions, type NewSession, openSession, revokeSession, revokeSessions, type Session, type SessionView } from './sessions';
 import type { StoreContext } from './store-context';
 
@@ -47,7 +47,8 @@ export interface AccountStore {
   revokeToken(actor: ServiceActor, tokenId: string): Promise<void>;
   findToken(token: string, ip: string | null): Promise<TokenBearer | undefined>;
 
-  beginOnce(userId: string, key: string, requestHash: string): Promise<SavedAnswer | undefined>;
+  /** @param request Whatever tells requests apart; kept as a digest under the secret key. */
+  beginOnce(userId: string, key: string, request: string): Promise<SavedAnswer | undefined>;
   endOnce(userId: string, key: string, answer?: SavedAnswer): Promise<void>;
 
   createOrganization(actor: ServiceActor, spec: { slug: string; name: string }): Promise<OrganizationView>;
@@ -94,6 +95,7 @@ export function accountMethods({ db, box, now }: StoreContext): AccountStore {
 
     signIn: async (credentials, from, replaced) => {
       const { userId } = await signIn(db, box, credentials, now());
+      await recordSignIn(db, userId, from, now());
       const before = replaced === undefined ? undefined : await findSession(db, replaced, now());
       if (before !== undefined) await revokeSession(db, before.userId, before.idHash, now());
       return open(userId, from);
@@ -110,7 +112,7 @@ export function accountMethods({ db, box, now }: StoreContext): AccountStore {
     revokeToken: (actor, tokenId) => revokeToken(db, actor.userId, tokenId, now(), changeOptions(actor)),
     findToken: (token, ip) => findToken(db, token, ip, now()),
 
-    beginOnce: (userId, key, requestHash) => beginOnce(db, userId, key, requestHash, now()),
+    beginOnce: (userId, key, request) => beginOnce(db, userId, key, box.digest(request), now()),
     endOnce: (userId, key, answer) => endOnce(db, userId, key, answer, now()),
 
     createOrganization: async (actor, spec) => view(actor, (await createOrganization(db, actor.userId, spec, now(), changeOptions(actor))).id),

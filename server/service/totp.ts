@@ -38,7 +38,7 @@ export function totpStep(secret: string, code: string, nowMs: number, lastStep: 
 }
 
 function isSame(expected: string, code: string): boolean {
-  return code.length === expected.length && timingSafeEqual(Buffer.from(expected), Buffer.from(code));
+  return /^\d{6}$/.test(code) && timingSafeEqual(Buffer.from(expected), Buffer.from(code));
 }
 
 function decodeBase32(text: string): Buffer {

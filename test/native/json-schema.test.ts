@@ -82,3 +82,8 @@ test('sources of the wrong form are refused', async () => {
   await expect(compileAny({ kind: 'gbnf', text: 'root ::= (' })).rejects.toMatchObject({ code: 'invalid_argument' });
   await expect(compileAny({ kind: 'regex', pattern: 'a{2,1}' })).rejects.toMatchObject({ code: 'invalid_argument' });
 });
+
+test('units of a duration follow one another without gaps, as RFC 3339 has it and ajv has not', async () => {
+  const grammar = await compile(schemaToGrammar({ type: 'string', format: 'duration' }));
+  expect(['P1Y2D', 'PT1H5S', 'P1Y2M3D', 'PT1H4M5S'].map((text) => accepts(grammar, JSON.stringify(text)))).toEqual([false, false, true, true]);
+});

@@ -8,7 +8,7 @@ import { generateKey } from '../../server/access/key-format';
 import type { DatabaseLocation } from '../../server/access/location';
 import { App } from '../../server/app';
 import { createTransport } from '../../server/http/create-transport';
-import type { Transport } from '../../server/http/transport';
+import type { HttpReply, Transport } from '../../server/http/transport';
 import { createLog, requestLogger } from '../../server/log';
 import type { RequestRecord } from '../../server/routes';
 import { Engine } from '../../ts';
@@ -164,16 +164,16 @@ describe.each(['uws', 'node'] as const)('over %s', (name) => {
 test('a limit is a 429 that says when to come again', async () => {
   const app = new App({ servedNames: [], healthStallTimeoutMs: 1000, sse: { pingIntervalMs: 1, slowClientTimeoutMs: 1 }, log: createLog('silent'), access });
   app.serve(engine);
-  const answers: { status: number; headers: Readonly<Record<string, string>>; text: string }[] = [];
+  const answers: { status: number; headers: Parameters<HttpReply['send']>[1]; body: string | Uint8Array | null }[] = [];
   for (let i = 0; i < 2; i++) {
     await app.handle(
       { method: 'GET', path: '/v1/models', query: '', headers: [['authorization', `Bearer ${keys.limited}`]], remoteAddress: '127.0.0.1', signal: new AbortController().signal, readBody: () => Promise.reject(new Error('not read')) },
-      { hasStarted: false, send: (status, headers, text) => { answers.push({ status, headers, text }); }, stream: () => { throw new Error('no stream'); } },
+      { hasStarted: false, send: (status, headers, body) => { answers.push({ status, headers, body }); }, stream: () => { throw new Error('no stream'); } },
     );
   }
   expect(answers.map(({ status }) => status)).toEqual([200, 429]);
   expect(Number(answers[1].headers['Retry-After'])).toBeGreaterThan(0);
-  expect(answers[1].text).toContain('"code":"rate_limit_exceeded"');
+  expect(answers[1].body as string).toContain('"code":"rate_limit_exceeded"');
 });
 
 test('no key comes into a line of the log, wherever it was written', () => {

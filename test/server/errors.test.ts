@@ -8,7 +8,8 @@ const rows: [code: ApiErrorCode, status: number, type: string, retryAfter?: RegE
   ['permission_denied', 403, 'permission_error'], ['ip_not_allowed', 403, 'permission_error'], ['budget_exceeded', 429, 'rate_limit_error'], ['model_not_found', 404, 'invalid_request_error'], ['unknown_url', 404, 'invalid_request_error'], ['method_not_allowed', 405, 'invalid_request_error'],
   ['request_timeout', 408, 'invalid_request_error'], ['request_too_large', 413, 'invalid_request_error'], ['unsupported_media_type', 415, 'invalid_request_error'], ['rate_limit_exceeded', 429, 'rate_limit_error', /^\d+$/],
   ['queue_full', 429, 'rate_limit_error', /^\d+$/], ['internal_error', 500, 'server_error'], ['not_implemented', 501, 'server_error'], ['model_loading', 503, 'server_error', /^\d+$/], ['shutting_down', 503, 'server_error'],
-  ['engine_dead', 503, 'server_error'], ['auth_unavailable', 503, 'server_error', /^\d+$/],
+  ['engine_dead', 503, 'server_error'], ['auth_unavailable', 503, 'server_error', /^\d+$/], ['deployment_not_found', 404, 'invalid_request_error'], ['deployment_not_ready', 503, 'server_error', /^\d+$/], ['deployment_paused', 503, 'server_error'],
+  ['deployment_stopping', 503, 'server_error'], ['deployment_failed', 503, 'server_error'], ['upstream_unavailable', 502, 'server_error'], ['upstream_timeout', 504, 'server_error'],
 ];
 
 test.each(rows)('%s is %d %s', (...[code, status, type, retryAfter]) => {

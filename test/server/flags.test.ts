@@ -1,5 +1,5 @@
 /** What the command line, the environment and a configuration file say, and who wins. */
-import { mkdtempSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fromConfigFile } from '../../server/config-file';
@@ -13,6 +13,9 @@ import type { ServeOptions } from '../../server/serve-options';
 import { VLLM_FLAGS } from '../../server/vllm-flags';
 
 const folder = mkdtempSync(join(tmpdir(), 'capstan-flags-'));
+
+/** Commander's own, and the file that is read before all flags. */
+const ELSEWHERE = new Set(['--help', '--config']);
 
 function file(name: string, text: string): string {
   const path = join(folder, name);
@@ -54,6 +57,15 @@ describe('names', () => {
     expect(['-tp', '-q', '-pp', '-dp', '-O'].filter((name) => !FLAG_NAMES.has(name))).toEqual([]);
   });
 
+  test('every flag of vLLM 0.32 is ours, or known by name, and takes as much', () => {
+    const lines = readFileSync(join(__dirname, '../oracle/vllm-0.32-flags.txt'), 'utf8').trim().split('\n').filter((line) => !line.startsWith('#')).map((line) => line.split(' '));
+    expect(lines.length).toBeGreaterThan(300);
+    const names = lines.flatMap((line) => line.slice(0, -1)).filter((name) => !ELSEWHERE.has(name));
+    expect(names.filter((name) => !FLAG_NAMES.has(name))).toEqual([]);
+    const misfits = lines.filter(([name, ...rest]) => !ELSEWHERE.has(name) && isSwitch(FLAG_NAMES.get(name)!.flag) !== (rest.at(-1) === 'nothing')).map(([name]) => name);
+    expect(misfits).toEqual([]);
+  });
+
   test.each([
     [['--max_model_len=8k'], ['--max-model-len=8k']],
     [['-tp', '2'], ['--tensor-parallel-size', '2']],
@@ -74,6 +86,9 @@ describe('values', () => {
     [['--max-model-len=auto'], ({ engine }) => engine.maxModelLen, undefined],
     [['--kv-cache-memory-bytes=2GiB'], ({ engine }) => engine.kvCacheBytes, 2 ** 31],
     [['-tp=auto'], ({ engine }) => engine.tensorParallelSize, 1],
+    [['--sse-keep-alive-interval=7'], ({ ssePingIntervalMs }) => ssePingIntervalMs, 7000],
+    [['--sse-ping-interval-s=0'], ({ ssePingIntervalMs }) => ssePingIntervalMs, 2 ** 31 - 1],
+    [['--no-disable-uvicorn-access-log'], ({ logsRequests }) => logsRequests, true],
     [['--no-enable-prefix-caching'], ({ engine }) => engine.prefixCache, false],
     [['--no-enable-prefix-caching', '--enable-prefix-caching'], ({ engine }) => engine.prefixCache, true],
     [['--port=1', '--port=2'], ({ port }) => port, 2],

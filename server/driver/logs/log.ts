@@ -40,7 +40,7 @@ export class Log {
   #notes: NewLogLine[] = [];
   #failedAt: number | undefined;
   #writing: Promise<unknown> = Promise.resolve();
-  #waiters: (() => void)[] = [];
+  readonly #waiters = new Set<() => void>();
 
   static async open(folder: string, limits: LogLimits, redact: (text: string) => string): Promise<Log> {
     return new Log(folder, limits, redact, await recover(folder));
@@ -97,7 +97,7 @@ export class Log {
     if (source !== undefined) setLast(this.#positions, source.replicaId, source.position);
     this.#nextSeq += all.length;
     this.#remember(all);
-    this.#waiters.splice(0).forEach((resolve) => resolve());
+    for (const resolve of [...this.#waiters]) resolve();
   }
 
   #interruption(): NewLogLine[] {
@@ -156,17 +156,16 @@ export class Log {
     const matches = matcher(filter);
     const end = this.#nextSeq;
     let lines: LogLine[] = [];
-    let seen = before;
+    let seen: number | undefined;
     const wanted = this.#segments.filter(({ firstSeq }) => firstSeq < before).reverse();
-    for (const segment of wanted.slice(0, MAX_SEGMENTS_PER_PAGE)) {
+    for (const [i, segment] of wanted.slice(0, MAX_SEGMENTS_PER_PAGE).entries()) {
       const found = (await readSegment(segment)).filter((line) => line.seq < Math.min(before, end) && matches(line));
       lines = [...found, ...lines];
-      seen = segment.firstSeq;
+      seen = i === wanted.length - 1 ? undefined : segment.firstSeq;
       if (lines.length >= limit) break;
     }
     const page = lines.slice(-limit);
-    const first = lines.length > limit ? page[0].seq : seen;
-    return this.#page(page, first > (this.firstSeq ?? 0) && page.length > 0 ? first : undefined, end);
+    return this.#page(page, lines.length > limit ? page[0].seq : seen, end);
   }
 
   /** NOTE: as it was when the reading began, so that who goes on after `lastSeq` misses nothing. */
@@ -180,10 +179,11 @@ export class Log {
     await new Promise<void>((resolve) => {
       const done = (): void => {
         signal.removeEventListener('abort', done);
+        this.#waiters.delete(done);
         resolve();
       };
       signal.addEventListener('abort', done);
-      this.#waiters.push(done);
+      this.#waiters.add(done);
     });
   }
 

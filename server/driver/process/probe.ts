@@ -1,7 +1,6 @@
 import { mkdir, rm } from 'node:fs/promises';
 import { existsSync, realpathSync } from 'node:fs';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { Isolation } from '../driver';
 import { canListen } from './address';
 import { ReplicaFolder } from './replica-folder';
@@ -52,7 +51,7 @@ async function tryNamespaces({ sandbox, replicas, sockets, hides }: ProbeOptions
     const ended = new Promise<void>((resolve, reject) => {
       launch(sandbox, worldInput(folder, hides, { socket: join(sockets, 'probe.sock'), inner_port: PRODUCTION_PORT, home: folder.home, arg: args, env: ['PATH=/usr/bin:/bin'], cwd: '/platform/home' }), resolve).catch(reject);
     });
-    await Promise.race([ended, sleep(PROBE_MS, undefined, { ref: false }).then(() => Promise.reject(new Error(`nothing came of it within ${PROBE_MS / 1000} s`)))]);
+    await within(PROBE_MS, ended);
     const exit = await folder.exit();
     return exit?.exitCode === 0 ? undefined : `in them Node.js cannot read ${file}, which has to be readable by all users (exit code ${exit?.exitCode ?? 'unknown'})`;
   } catch (error) {
@@ -60,6 +59,12 @@ async function tryNamespaces({ sandbox, replicas, sockets, hides }: ProbeOptions
   } finally {
     await rm(folder.path, { recursive: true, force: true }).catch(() => {});
   }
+}
+
+async function within(timeMs: number, promise: Promise<void>): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_resolve, reject) => { timer = setTimeout(() => reject(new Error(`nothing came of it within ${timeMs / 1000} s`)), timeMs); });
+  await Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
 /** What every world has. */

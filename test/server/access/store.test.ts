@@ -281,6 +281,23 @@ describe.each(BACKENDS)('the store over $name', ({ isHere, make, dispose }) => {
     expect(await store.verifyAudit()).toBe(3);
   });
 
+  on('events are kept for a month, and so many; the audit for ever', async () => {
+    const seqs = async () => (await store.readEvents(0)).map(({ seq }) => seq);
+    await store.createKey(user('k'));
+    const before = await seqs();
+    clock.advance(31 * DAY_MS);
+    await store.setKeyEnabled('k', false);
+    expect(await seqs()).toEqual([...before, before.length + 1]);
+    await raw('update auth_state set event_seq = 255');
+    await store.setKeyEnabled('k', true);
+    expect(await seqs()).toEqual([before.length + 1, 256]);
+    await raw('update auth_state set event_seq = 102399');
+    await store.setKeyEnabled('k', false);
+    expect(await seqs()).toEqual([102_400]);
+    expect((await store.readAudit({})).map(({ action }) => action)).toEqual(['key.disabled', 'key.enabled', 'key.disabled', 'key.created', ...new Array<string>(before.length - 1).fill('owner.created')]);
+    expect(await store.verifyAudit()).toBeUndefined();
+  });
+
   on('an organization\'s policy bounds its keys, and nobody else\'s', async () => {
     const lab = (name: string, more: Partial<KeySpec> = {}): KeySpec => ({ ...user(name, more), owner: LAB });
     const { key } = await store.createKey(lab('before'));

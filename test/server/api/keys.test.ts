@@ -240,6 +240,38 @@ describe('a key of an organization', () => {
   });
 });
 
+test('deleted while it rotates, a key is dead with both its secrets', async () => {
+  const mine = await deploymentOf(alice, 'mine');
+  const { body: { id, secret } } = await alice.post(KEYS, { name: 'k' });
+  const [rotated, deleted] = await Promise.all([alice.post(`${KEYS}/${id}/rotate`, { grace_s: 60 }), alice.send('DELETE', `${KEYS}/${id}?confirm=k`)]);
+  expect([[200, 404].includes(rotated.status), deleted.status]).toEqual([true, 200]);
+  for (const text of [secret, rotated.body.secret ?? secret]) expect(await check(text, mine)).toBe('401 invalid_api_key');
+});
+
+test('management tokens open no deployment', async () => {
+  const mine = await deploymentOf(alice, 'mine');
+  const { body: { token } } = await alice.post('/api/v1/tokens', { name: 't', rights: 'write' });
+  expect(await check(token, mine)).toBe('401 invalid_api_key');
+});
+
+test('a secret that is sent to the wrong places shows in no answer, log or audit', async () => {
+  const root = await service.admin();
+  const { body: { secret, id } } = await alice.post(KEYS, { name: 'k' });
+  const before = service.replies.length;
+  const wrong = [
+    alice.get(`${KEYS}/${secret}`), alice.get(`${KEYS}?q=${secret}`), alice.get(`${KEYS}?${secret}=1`), alice.get(`${KEYS}?scope=${secret}`), alice.get(`${KEYS}?after=${secret}`), alice.get(`${KEYS}?scope=deployment&deployment=${secret}`),
+    alice.get(`/api/v1/${secret}`), alice.get(`/api/v1/propagation/${secret}`), alice.post(KEYS, { name: 'x', type: secret }), alice.post(KEYS, { name: 'x', [secret]: 1 }), alice.post(KEYS, { name: 'x', deployments: [secret] }),
+    alice.post(KEYS, { name: 'x', expires_at: secret }), alice.post(KEYS, { name: 'x', allowed_cidrs: [secret] }), alice.post(KEYS, secret), alice.post(`${KEYS}/${id}/rotate`, { grace_s: secret }), alice.send('DELETE', `${KEYS}/${id}?confirm=${secret}`),
+    alice.send('PATCH', `${KEYS}/${id}`, { name: 'k' }, { 'if-match': secret }), alice.send('GET', KEYS, undefined, { authorization: `Bearer ${secret}` }), alice.post('/api/v1/auth/login', { email: secret, password: secret }),
+    alice.post('/api/v1/bootstrap', { token: secret, email: 'a@b.c', name: 'x', password: secret }), alice.post('/api/v1/invitations/accept', { token: secret }),
+  ];
+  for (const { status } of await Promise.all(wrong)) expect(status).toBeLessThan(500);
+  for (const { text } of service.replies.slice(before)) expect(text).not.toContain(secret);
+  expect(service.logged.join('\n')).not.toContain(secret);
+  expect(JSON.stringify(await service.store.readAudit({ limit: 1000 }))).not.toContain(secret);
+  expect((await root.get('/api/v1/audit')).text).not.toContain(secret);
+});
+
 describe('a text that turned up somewhere', () => {
   test('is looked at by administrators alone, and never logged', async () => {
     const root = await service.admin();

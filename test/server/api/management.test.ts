@@ -178,6 +178,7 @@ describe('the audit', () => {
     expect((await alice.get(`/api/v1/audit?org=${org.id}&from=${encodeURIComponent(at(1000))}`)).body.data).toEqual([]);
     expect(statuses([await alice.get('/api/v1/audit'), await root.get('/api/v1/audit'), await root.get(`/api/v1/audit?org=${org.id}`), await alice.get(`/api/v1/audit?org=${org.id}&after=x`)])).toEqual([403, 200, 404, 400]);
     expect((await root.get('/api/v1/audit?limit=100')).text).not.toContain(key.secret);
+    expect((await root.get(`/api/v1/audit?actor=${alice.userId}&action=account.signed_in`)).body.data).toMatchObject([{ target: { type: 'user', id: alice.userId }, ip: '192.0.2.1' }]);
   });
 });
 

@@ -77,6 +77,10 @@ describe('values', () => {
     expect(Object.keys(await errorsOf({ name: 'a', env: { a: 'x' } }) as object)).toEqual(['/env/a']);
   });
 
+  test('no unknown name is shown in full', async () => {
+    expect(Object.keys(await errorsOf({ name: 'a', ['x'.repeat(59)]: 1, env: { ['y'.repeat(59)]: 'x' } }) as object)).toEqual([`/${'x'.repeat(20)}…`, `/env/${'y'.repeat(20)}…`]);
+  });
+
   test('say no more faults than somebody reads', async () => {
     const many = Object.fromEntries(Array.from({ length: 100 }, (_, i) => [`f${i}`, 1]));
     expect(Object.keys(await errorsOf({ name: 'a', ...many }) as object)).toHaveLength(8);
@@ -100,7 +104,7 @@ describe('queries', () => {
     ['__proto__=1', '?__proto__: there is no such parameter'],
   ])('%s', async (text, expected) => expect(await parse(text)).toEqual(expected));
 
-  test('say no name in full that nobody knows', async () => expect(await parse(`${'x'.repeat(500)}=1`)).toBe(`?${'x'.repeat(60)}: there is no such parameter`));
+  test('say no name in full that nobody knows', async () => expect(await parse(`${'x'.repeat(500)}=1`)).toBe(`?${'x'.repeat(20)}…: there is no such parameter`));
 
   test('are none where a route has none', async () => {
     await expect(parseQuery(undefined, 'a=1')).rejects.toMatchObject({ code: 'invalid_request' });

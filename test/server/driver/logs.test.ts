@@ -78,6 +78,27 @@ test('lines are found by stream, replica, time and plain text, whatever their ca
   expect(seqs((await store.read(LOG, { limit: 1, text: 'alpha' })).lines)).toEqual([2]);
 });
 
+test('a search goes on through all of a log, a bounded part at a time, both ways', async () => {
+  await reopen({ segmentBytes: 50 });
+  await store.append(LOG, [line('needle')]);
+  for (let i = 2; i <= 120; i++) await store.append(LOG, [line(`hay ${i}`)]);
+  await store.append(LOG, [line('needle')]);
+  const found: number[] = [];
+  let numPages = 0;
+  for (let before: number | undefined = 1_000; before !== undefined; numPages++) {
+    const page: Awaited<ReturnType<LogStore['read']>> = await store.read(LOG, { before, limit: 10, text: 'needle' });
+    found.push(...seqs(page.lines));
+    before = page.next;
+  }
+  for (let after: number | undefined = 0; after !== undefined; numPages++) {
+    const page: Awaited<ReturnType<LogStore['read']>> = await store.read(LOG, { after, limit: 10, text: 'needle' });
+    found.push(...seqs(page.lines));
+    after = page.next;
+  }
+  expect(found).toEqual([121, 1, 1, 121]);
+  expect(numPages).toBe(4);
+});
+
 test('any text comes back as it was: spaces, hashes, control characters, other alphabets; a line feed does not part it', async () => {
   const odd = ['', ' leading', '# ver_x 1 2', '1 2 o0 fake', 'tab\tand \u001b[31mred\u001b[0m', '运行中 🚀', '\u2028'];
   await store.append(LOG, odd.map((text) => line(text)));

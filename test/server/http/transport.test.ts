@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import type { ApiError} from '../../../server/errors';
 import { renderError } from '../../../server/errors';
 import { createTransport } from '../../../server/http/create-transport';
-import { type HttpHandler, type HttpReply, type HttpRequest, type ReplyStream, type Transport, type TransportOptions } from '../../../server/http/transport';
+import { type StreamHandler, type HttpHandler, type HttpReply, type HttpRequest, type ReplyStream, type Transport, type TransportOptions } from '../../../server/http/transport';
 
 const TLS = join(__dirname, '../../fakes/tls');
 const tlsFile = (name: string): string => join(TLS, name);
@@ -18,7 +18,7 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
   const transports: Transport[] = [];
   const sockets: Socket[] = [];
 
-  async function listen(handler: HttpHandler, options: Partial<TransportOptions> = {}): Promise<{ port: number; transport: Transport }> {
+  async function listen(handler: StreamHandler, options: Partial<TransportOptions> = {}): Promise<{ port: number; transport: Transport }> {
     const transport = await createTransport(name, { handler, maxBodyBytes: 1000, bodyTimeoutMs: 300, ...options });
     expect(transport.name).toBe(name);
     transports.push(transport);
@@ -381,6 +381,200 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
     const { socket, until } = open(port);
     socket.write('POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx');
     expect(await until('malformed_request')).toMatch(/\r\nX-Request-Id: [0-9a-f]{32}\r\n/i);
+  });
+
+  test('an answer may be bytes, in one piece and in several, and a header may come several times', async () => {
+    const bytes = Buffer.from([0xff, 0x00, 0xfe, 0x0a]);
+    const { port } = await listen(async (request, reply) => {
+      if (request.path === '/whole') return reply.send(200, { 'Set-Cookie': ['a=1', 'b=2'] }, bytes);
+      const stream = reply.stream(200, {});
+      stream.write(bytes.subarray(0, 2));
+      stream.write(bytes.subarray(2));
+      stream.end();
+    });
+    const whole = await fetch(`http://127.0.0.1:${port}/whole`);
+    expect(whole.headers.getSetCookie()).toEqual(['a=1', 'b=2']);
+    expect(Buffer.from(await whole.arrayBuffer())).toEqual(bytes);
+    expect(Buffer.from(await (await fetch(`http://127.0.0.1:${port}/`)).arrayBuffer())).toEqual(bytes);
+  });
+
+  test('an answer to HEAD may name the length that GET would have', async () => {
+    const { port } = await listen(async (_request, reply) => reply.send(200, { 'Content-Length': '1234' }, null));
+    const { socket, until } = open(port);
+    socket.write('HEAD / HTTP/1.1\r\nHost: h\r\n\r\n');
+    const response = await until('\r\n\r\n');
+    expect(response.match(/content-length: .*/gi)).toEqual(['Content-Length: 1234']);
+    socket.write('HEAD / HTTP/1.1\r\nHost: h\r\n\r\n');
+    await until(/(HTTP\/1\.1 200.*){2}\r\n\r\n$/s);
+  });
+
+  test.each(['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE'])('hands over %s', async (method) => {
+    const { port } = await listen(echo, { streamsBodies: true });
+    const { socket, until } = open(port);
+    socket.write(`${method} /a HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhi`);
+    expect(await until('"body":"hi"')).toContain(`"method":"${method}"`);
+  });
+
+  describe('a body that is streamed', () => {
+    const collect = async (pieces: AsyncIterable<Buffer>): Promise<Buffer> => {
+      const all: Buffer[] = [];
+      for await (const piece of pieces) all.push(piece);
+      return Buffer.concat(all);
+    };
+
+    test('comes piece by piece, before its end', async () => {
+      const seen: string[] = [];
+      const { port } = await listen(async (request, reply) => {
+        for await (const piece of request.bodyPieces()) seen.push(piece.toString());
+        reply.send(200, {}, `[${seen.join('')}]`);
+      }, { streamsBodies: true });
+      const { socket, until, closed } = open(port);
+      socket.write('POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n');
+      while (seen.join('') !== 'abc') await new Promise((resolve) => setTimeout(resolve, 5));
+      socket.write('2\r\nde\r\n0\r\n\r\n');
+      await until('[abcde]');
+      await closed;
+    });
+
+    test('can be had whole as well, and is nothing where there is none', async () => {
+      const { port } = await listen(async (request, reply) => {
+        const body = request.path === '/pieces' ? await collect(request.bodyPieces()) : await request.readBody();
+        reply.send(200, {}, `[${body.toString()}]`);
+      }, { streamsBodies: true });
+      const { socket, until } = open(port);
+      socket.write('POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc');
+      await until('[abc]');
+      socket.write('GET /pieces HTTP/1.1\r\nHost: h\r\n\r\n');
+      await until('[]');
+      socket.write('POST /pieces HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\ndef');
+      await until('[def]');
+    });
+
+    test('waits at its client while nobody takes it, and loses nothing', async () => {
+      let take!: () => void;
+      const taken = new Promise<void>((resolve) => { take = resolve; });
+      const { port } = await listen(async (request, reply) => {
+        await taken;
+        const body = await collect(request.bodyPieces());
+        reply.send(200, {}, `[${body.length} ${body.every((byte, i) => byte === i % 251)}]`);
+      }, { streamsBodies: true, maxBodyBytes: 100_000_000 });
+      const { socket, until } = open(port);
+      const body = Buffer.alloc(60_000_000).map((_byte, i) => i % 251);
+      socket.write(`POST / HTTP/1.1\r\nHost: h\r\nContent-Length: ${body.length}\r\n\r\n`);
+      socket.write(body);
+      // The kernel takes the first few megabytes.
+      let left = -1;
+      while (left !== socket.writableLength) {
+        left = socket.writableLength;
+        await new Promise((resolve) => setTimeout(resolve, 100));
+      }
+      expect(left).toBeGreaterThan(30_000_000);
+      take();
+      await until('[60000000 true]');
+      // The connection serves on.
+      socket.write('POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\n\0');
+      await until('[1 true]');
+    });
+
+    test('an answer that comes before its end is not lost, and nothing of it is taken for a request', async () => {
+      const seen: string[] = [];
+      const { port } = await listen(async (request, reply) => {
+        seen.push(request.path);
+        reply.send(401, {}, 'no');
+      }, { streamsBodies: true, maxBodyBytes: 100_000_000 });
+      const { socket, received, closed } = open(port);
+      const body = Buffer.from('GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n'.repeat(100_000));
+      socket.write(`POST /first HTTP/1.1\r\nHost: h\r\nContent-Length: ${body.length}\r\n\r\n`);
+      socket.write(body);
+      await closed;
+      expect(received()).toMatch(/^HTTP\/1\.1 401 Unauthorized\r\n[^]*\r\n\r\nno$/);
+      expect(seen).toEqual(['/first']);
+    });
+
+    test('a stream in answer to chunks ends in order, and nothing follows it', async () => {
+      const seen: string[] = [];
+      const { port } = await listen(async (request, reply) => {
+        seen.push(request.path);
+        const stream = reply.stream(200, {});
+        for await (const piece of request.bodyPieces()) stream.write(piece);
+        stream.end();
+      }, { streamsBodies: true });
+      const { socket, until, received } = open(port);
+      socket.write('POST /first HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n');
+      await until('\r\n0\r\n\r\n');
+      expect(received()).toMatch(/connection: close/i);
+      expect(received()).toMatch(/\r\n\r\n3\r\nabc\r\n0\r\n\r\n$/);
+      socket.write('GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n');
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      expect(seen).toEqual(['/first']);
+    });
+
+    test('a long answer to a long body that still comes is whole', async () => {
+      const { port } = await listen(async (request, reply) => {
+        const stream = reply.stream(200, {});
+        for await (const piece of request.bodyPieces()) if (!stream.write(piece)) await stream.drained();
+        stream.end();
+      }, { streamsBodies: true, maxBodyBytes: 10_000_000 });
+      const body = Buffer.alloc(8_000_000).map((_byte, i) => i % 251);
+      for (let i = 0; i < 2; i++) {
+        const response = await fetch(`http://127.0.0.1:${port}/`, { method: 'POST', body });
+        expect(Buffer.from(await response.arrayBuffer()).equals(body)).toBe(true);
+      }
+    });
+
+    test('a stream may begin, and end, while the body still comes', async () => {
+      const { port } = await listen(async (request, reply) => {
+        const stream = reply.stream(200, {});
+        for await (const piece of request.bodyPieces()) {
+          stream.write(`[${piece.toString()}]`);
+          if (piece.includes('end')) break;
+        }
+        stream.end();
+      }, { streamsBodies: true });
+      const { socket, until, closed } = open(port);
+      socket.write('POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\nabc');
+      await until('[abc]');
+      socket.write('end');
+      await until('[end]');
+      await closed;
+    });
+
+    test.each([['whole', 'request_timeout', ''], ['pieces', 'request_timeout', '/pieces']])('that stops coming is a time-out, %s', async (_name, code, path) => {
+      const { port } = await listen(async (request, reply) => {
+        const error = await (request.path === '/pieces' ? collect(request.bodyPieces()) : request.readBody()).catch((caught: ApiError) => caught) as ApiError;
+        reply.send(error.status, {}, error.code);
+      }, { streamsBodies: true });
+      const { socket, until, closed } = open(port);
+      socket.write(`POST ${path || '/'} HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc`);
+      await until(code);
+      await closed;
+    });
+
+    test('that is too large is refused, by its length or by its count', async () => {
+      const { port } = await listen(async (request, reply) => {
+        const error = await collect(request.bodyPieces()).catch((caught: ApiError) => caught) as ApiError;
+        reply.send(error.status, {}, error.code);
+      }, { streamsBodies: true });
+      const long = open(port);
+      long.socket.write('POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1001\r\n\r\n');
+      await long.until('request_too_large');
+      const chunked = open(port);
+      chunked.socket.write(`POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n${`c8\r\n${'x'.repeat(200)}\r\n`.repeat(6)}`);
+      await chunked.until('request_too_large');
+    });
+
+    test('ends with an error when its client leaves', async () => {
+      let failed: unknown;
+      const { port } = await listen(async (request) => {
+        await collect(request.bodyPieces()).catch((error: unknown) => { failed = error; });
+      }, { streamsBodies: true });
+      const { socket } = open(port);
+      socket.write('POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc');
+      await new Promise((resolve) => setTimeout(resolve, 30));
+      socket.destroy();
+      for (let waited = 0; failed === undefined && waited < 5000; waited += 5) await new Promise((resolve) => setTimeout(resolve, 5));
+      expect(failed).toMatchObject({ code: 'request_timeout' });
+    });
   });
 
   describe('TLS', () => {

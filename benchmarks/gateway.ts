@@ -1,0 +1,139 @@
+// What the gateway costs: the same requests to a replica directly and through the gateway, with 100,000 keys and 1,000 deployments in its tables.
+//   node -r ./test/oracle/register-ts.cjs benchmarks/gateway.ts [--out benchmarks/results/gateway.md] [--seconds 60]
+// Three processes; nothing else should run on the machine; the load is printed.
+import { type ChildProcess, fork } from 'node:child_process';
+import { once } from 'node:events';
+import { writeFileSync } from 'node:fs';
+import { Agent, request } from 'node:http';
+import os from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+
+const { values } = parseArgs({ options: { out: { type: 'string' }, seconds: { type: 'string', default: '60' }, keys: { type: 'string', default: '100000' }, deployments: { type: 'string', default: '1000' } } });
+const NUM_STREAMS = 64;
+const BODY = Buffer.from(JSON.stringify({ model: 'demo', messages: [{ role: 'user', content: 'Say hello, and tell me about the weather of tomorrow.' }] }));
+const agent = new Agent({ keepAlive: true, maxSockets: 256 });
+
+interface Side {
+  child: ChildProcess;
+  port: number;
+  key: string;
+}
+
+async function start(...args: string[]): Promise<Side> {
+  const child = fork(join(__dirname, 'gateway-side.ts'), args, { execArgv: ['-r', join(__dirname, '../test/oracle/register-ts.cjs')] });
+  const [{ port, key }] = await once(child, 'message') as [{ port: number; key: string }];
+  return { child, port, key };
+}
+
+async function cpuMs({ child }: Side): Promise<number> {
+  child.send('cpu');
+  const [ms] = await once(child, 'message') as [number];
+  return ms;
+}
+
+interface Way {
+  port: number;
+  prefix: string;
+  key: string;
+}
+
+interface Seen {
+  firstByteMs: number;
+  totalMs: number;
+  numBytes: number;
+}
+
+/** NOTE: the first byte of the body: what a client waits for. */
+function ask({ port, prefix, key }: Way, query: string): Promise<Seen> {
+  return new Promise((resolve, reject) => {
+    const startedMs = performance.now();
+    const sent = request({
+      agent, port, host: '127.0.0.1', method: 'POST', path: `${prefix}/v1/chat/completions${query}`,
+      headers: { 'Content-Type': 'application/json', 'Content-Length': BODY.length, ...(key === '' ? {} : { Authorization: `Bearer ${key}` }) },
+    }, (response) => {
+      let firstByteMs = 0;
+      let numBytes = 0;
+      response.on('data', (piece: Buffer) => {
+        if (numBytes === 0) firstByteMs = performance.now() - startedMs;
+        numBytes += piece.length;
+      });
+      response.on('end', () => (response.statusCode === 200 ? resolve({ firstByteMs, totalMs: performance.now() - startedMs, numBytes }) : reject(new Error(`answered ${response.statusCode}`))));
+      response.on('error', reject);
+    });
+    sent.on('error', reject);
+    sent.end(BODY);
+  });
+}
+
+const quantile = (numbers: readonly number[], q: number): number => [...numbers].sort((a, b) => a - b)[Math.min(numbers.length - 1, Math.floor(numbers.length * q))];
+
+/** First bytes, both ways by turns, so that whatever the machine does meets both alike. */
+async function firstBytes(direct: Way, through: Way, query: string, ms: number): Promise<[number[], number[]]> {
+  const seen: [number[], number[]] = [[], []];
+  for (let i = 0; i < 200; i++) for (const way of [direct, through]) await ask(way, query);
+  const endMs = performance.now() + ms;
+  while (performance.now() < endMs) {
+    for (let i = 0; i < 20; i++) {
+      seen[0].push((await ask(direct, query)).firstByteMs);
+      seen[1].push((await ask(through, query)).firstByteMs);
+    }
+  }
+  return seen;
+}
+
+/** Bytes per second over 64 streams that are always open. */
+async function streams(way: Way, query: string): Promise<number> {
+  const startedMs = performance.now();
+  const all = await Promise.all(Array.from({ length: NUM_STREAMS }, () => ask(way, query)));
+  return all.reduce((sum, { numBytes }) => sum + numBytes, 0) / (performance.now() - startedMs) * 1000;
+}
+
+const lines: string[] = [];
+function row(...cells: string[]): void {
+  lines.push(`| ${cells.join(' | ')} |`);
+  process.stdout.write(`${lines.at(-1)}\n`);
+}
+
+void (async () => {
+  const replica = await start('replica');
+  const gateway = await start('gateway', String(replica.port), values.keys, values.deployments);
+  const direct: Way = { port: replica.port, prefix: '', key: '' };
+  const through: Way = { port: gateway.port, prefix: `/d/d${Number(values.deployments) >> 1}`, key: gateway.key };
+  const budgetMs = Number(values.seconds) * 1000;
+  row('what', 'direct', 'through the gateway', 'difference', 'aim');
+  row('---', '---', '---', '---', '---');
+  for (const [name, query] of [['first byte of an answer in one piece', ''], ['first byte of a stream', '?pieces=1&step=0']] as const) {
+    const [without, within] = await firstBytes(direct, through, query, budgetMs * 0.2);
+    const ms = (numbers: readonly number[]) => `p50 ${quantile(numbers, 0.5).toFixed(3)} ms, p99 ${quantile(numbers, 0.99).toFixed(3)} ms`;
+    row(`${name}, one request after another (${without.length} each)`, ms(without), ms(within), `p50 +${(quantile(within, 0.5) - quantile(without, 0.5)).toFixed(3)} ms`, '≤ 1 ms at p50');
+  }
+  for (const [name, stepMs, numPieces] of [['40 tokens/s each', 25, 160], ['100 tokens/s each', 10, 400], ['as fast as it goes', 0, 2_000]] as const) {
+    const query = `?pieces=${numPieces}&step=${stepMs}`;
+    const rates: [number[], number[]] = [[], []];
+    let gatewayMs = 0;
+    let numBytes = 0;
+    const endMs = performance.now() + budgetMs * 0.2;
+    while (performance.now() < endMs || rates[0].length < 2) {
+      rates[0].push(await streams(direct, query));
+      const before = await cpuMs(gateway);
+      const rate = await streams(through, query);
+      gatewayMs += await cpuMs(gateway) - before;
+      rates[1].push(rate);
+      numBytes += NUM_STREAMS * numPieces;
+    }
+    const [without, within] = rates.map((all) => quantile(all, 0.5));
+    const mb = (rate: number) => `${(rate / 1e6).toFixed(2)} MB/s`;
+    row(`${NUM_STREAMS} streams, ${name} (median of ${rates[0].length})`, mb(without), mb(within), `${(within / without * 100).toFixed(1)} %; ${(gatewayMs / numBytes * 1000).toFixed(1)} µs of the gateway's processor a token`, '≥ 90 %');
+  }
+  const [load] = os.loadavg();
+  const head = [
+    '# What the gateway costs', '',
+    `\`node -r ./test/oracle/register-ts.cjs benchmarks/gateway.ts\` on ${os.cpus().length} cores (${os.cpus()[0].model.trim()}), Node ${process.version}, load ${load.toFixed(1)} at the end. Client, gateway and replica are a process each, so that three`,
+    `processes share these cores: as fast as it goes, the ways through the gateway and past it do not have the same processors. The deployment is one of ${values.deployments}, restricted; its key one of ${values.keys}.`,
+    'A token is an event of some 200 bytes. The gateway takes the usage comment out, counts, and checks the key of every request.', '',
+  ];
+  if (values.out !== undefined) writeFileSync(values.out, `${[...head, ...lines].join('\n')}\n`);
+  for (const { child } of [gateway, replica]) child.kill();
+  agent.destroy();
+})();

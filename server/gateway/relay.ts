@@ -1,0 +1,145 @@
+import type { IncomingMessage } from 'node:http';
+import type { HttpReply, ReplyHeaders, ReplyStream } from '../http/transport';
+import { UpstreamError } from './upstream';
+import type { UsageReader } from './usage-reader';
+
+/** An answer whose length is known and no longer than this goes out in one piece, with its length. */
+const GATHERED_BYTES = 64 * 1024;
+const LINE_END = 0x0a;
+
+export interface RelayOptions {
+  status: number;
+  headers: ReplyHeaders;
+  /** As the replica says. */
+  contentLength: number | undefined;
+  isHead: boolean;
+  usage: UsageReader | undefined;
+  idleTimeoutMs: number;
+  slowClientTimeoutMs: number;
+  /** Where an answer was begun before the replica was asked; else the answer begins with the first piece. */
+  begun: ReplyStream | undefined;
+  onFirstByte: () => void;
+}
+
+/** How an answer ended: in order; cut by its replica (or its silence); or because of its client, which is gone or stopped reading. */
+export type RelayEnd = 'complete' | 'cut' | 'client';
+
+/** `stream`: still to be ended; absent where the answer went out in one piece. */
+export interface Relayed {
+  end: RelayEnd;
+  stream?: ReplyStream;
+  /** Whether the last that was passed on was the end of a line. */
+  isAtLineEnd?: boolean;
+}
+
+/**
+ * Passes an answer on, no faster than its client reads. Rejects with UpstreamError where the replica failed before anything was passed on.
+ */
+export async function relay(message: IncomingMessage, reply: HttpReply, signal: AbortSignal, options: RelayOptions): Promise<Relayed> {
+  const { status, headers, contentLength, isHead, begun } = options;
+  if (isHead || status === 204 || status === 304) {
+    message.resume();
+    options.onFirstByte();
+    reply.send(status, isHead && contentLength !== undefined ? { ...headers, 'Content-Length': String(contentLength) } : headers, null);
+    return { end: 'complete' };
+  }
+  if (begun === undefined && contentLength !== undefined && contentLength <= GATHERED_BYTES) {
+    const body = await gather(message, options);
+    reply.send(status, headers, body);
+    return { end: signal.aborted ? 'client' : 'complete' };
+  }
+  const stream = begun ?? reply.stream(status, headers);
+  const relaying = new Relay(message, stream, signal, options);
+  const end = await relaying.run();
+  return { end, stream, isAtLineEnd: relaying.isAtLineEnd };
+}
+
+/** The whole of an answer that is known to be short. */
+export function gather(message: IncomingMessage, { usage, idleTimeoutMs, onFirstByte }: Pick<RelayOptions, 'usage' | 'idleTimeoutMs' | 'onFirstByte'>): Promise<Buffer> {
+  return new Promise((resolve, reject) => {
+    const pieces: Buffer[] = [];
+    const timer = setTimeout(() => settle(new UpstreamError('timeout', true, false, `no more of the answer within ${idleTimeoutMs} ms`)), idleTimeoutMs);
+    const settle = (error?: Error) => {
+      clearTimeout(timer);
+      if (error === undefined) return resolve(Buffer.concat(pieces));
+      message.destroy();
+      reject(error);
+    };
+    message.on('data', (piece: Buffer) => {
+      if (pieces.length === 0) onFirstByte();
+      timer.refresh();
+      pieces.push(usage === undefined ? piece : usage.take(piece));
+    });
+    message.on('end', () => {
+      if (usage !== undefined) pieces.push(usage.finish());
+      settle();
+    });
+    message.on('error', (error: NodeJS.ErrnoException) => settle(new UpstreamError('reset', true, false, error.code ?? error.message)));
+  });
+}
+
+class Relay {
+  readonly #message: IncomingMessage;
+  readonly #stream: ReplyStream;
+  readonly #signal: AbortSignal;
+  readonly #options: RelayOptions;
+  #timer: NodeJS.Timeout | undefined;
+  #hasBegun = false;
+  isAtLineEnd = true;
+  #settle: (end: RelayEnd) => void = () => {};
+
+  constructor(message: IncomingMessage, stream: ReplyStream, signal: AbortSignal, options: RelayOptions) {
+    this.#message = message;
+    this.#stream = stream;
+    this.#signal = signal;
+    this.#options = options;
+  }
+
+  run(): Promise<RelayEnd> {
+    const message = this.#message;
+    return new Promise((resolve) => {
+      this.#settle = (end) => {
+        clearTimeout(this.#timer);
+        if (end !== 'complete') message.destroy();
+        resolve(end);
+      };
+      this.#timer = setTimeout(() => this.#settle('cut'), this.#options.idleTimeoutMs);
+      message.on('data', (piece: Buffer) => this.#pass(piece));
+      message.on('end', () => this.#finish());
+      message.on('error', () => this.#settle(this.#signal.aborted ? 'client' : 'cut'));
+      message.on('close', () => this.#settle(this.#signal.aborted ? 'client' : 'cut'));
+    });
+  }
+
+  #pass(piece: Buffer): void {
+    if (!this.#hasBegun) {
+      this.#hasBegun = true;
+      this.#options.onFirstByte();
+    }
+    this.#timer?.refresh();
+    const { usage } = this.#options;
+    const passed = usage === undefined ? piece : usage.take(piece);
+    if (passed.length === 0) return;
+    this.isAtLineEnd = passed[passed.length - 1] === LINE_END;
+    if (!this.#stream.write(passed)) void this.#waitForClient();
+  }
+
+  async #waitForClient(): Promise<void> {
+    const message = this.#message;
+    message.pause();
+    clearTimeout(this.#timer);
+    const { slowClientTimeoutMs, idleTimeoutMs } = this.#options;
+    const giveUp = setTimeout(() => this.#settle('client'), slowClientTimeoutMs);
+    await this.#stream.drained();
+    clearTimeout(giveUp);
+    if (message.destroyed) return;
+    this.#timer = setTimeout(() => this.#settle('cut'), idleTimeoutMs);
+    message.resume();
+  }
+
+  #finish(): void {
+    const rest = this.#options.usage?.finish();
+    if (rest !== undefined && rest.length > 0) this.#stream.write(rest);
+    this.#settle('complete');
+  }
+}

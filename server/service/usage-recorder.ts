@@ -1,0 +1,97 @@
+import type { Driver } from '../driver/driver';
+import type { GatewayRecord } from '../gateway/gateway';
+import { UsageMeter } from '../gateway/rollups';
+import type { Targets } from '../gateway/targets';
+import type { Log } from '../log';
+import type { ResourceSample, UsageStore } from './usage-store';
+
+export interface UsageRecorderOptions {
+  store: Pick<UsageStore, 'recordUsage' | 'recordResources' | 'pruneUsage'>;
+  targets: Targets;
+  driver: Pick<Driver, 'usage'>;
+  log: Pick<Log, 'warn' | 'info'>;
+  now?: () => number;
+}
+
+const MINUTE_MS = 60_000;
+const FLUSH_MS = 5_000;
+const SAMPLE_MS = 15_000;
+const PRUNE_MS = 3_600_000;
+const KEPT_MINUTES = 30 * 24 * 60;
+
+/** Writes what the gateway counts, and what replicas take of the machine, to the database; forgets it after a month. */
+export class UsageRecorder {
+  readonly #options: UsageRecorderOptions;
+  readonly #meter = new UsageMeter();
+  readonly #now: () => number;
+  #samples = new Map<string, ResourceSample>();
+  #timers: NodeJS.Timeout[] = [];
+  #flushing: Promise<void> = Promise.resolve();
+  #isFailing = false;
+
+  constructor(options: UsageRecorderOptions) {
+    this.#options = options;
+    this.#now = options.now ?? Date.now;
+  }
+
+  /** For the gateway's `onEnd`. */
+  readonly record = (record: GatewayRecord): void => this.#meter.record(record);
+
+  start(): void {
+    const { store } = this.#options;
+    const every = (ms: number, work: () => Promise<void>) => this.#timers.push(setInterval(() => void work().catch((error: unknown) => this.#tell(error)), ms).unref());
+    every(FLUSH_MS, () => this.flush());
+    every(SAMPLE_MS, () => this.sample());
+    every(PRUNE_MS, () => store.pruneUsage(Math.floor(this.#now() / MINUTE_MS) - KEPT_MINUTES));
+  }
+
+  /** Writes what there is; one writing at a time. Never rejects: what could not be written is kept. */
+  flush(): Promise<void> {
+    this.#flushing = this.#flushing.then(() => this.#write());
+    return this.#flushing;
+  }
+
+  /** Looks at every replica once. */
+  async sample(): Promise<void> {
+    const { targets, driver } = this.#options;
+    const minute = Math.floor(this.#now() / MINUTE_MS);
+    for (const { deploymentId, replicas } of targets.all()) {
+      const usages = (await Promise.all(replicas.map(({ id }) => driver.usage(id)))).filter((usage) => usage !== undefined);
+      if (usages.length === 0) continue;
+      const name = `${minute} ${deploymentId}`;
+      const sample = this.#samples.get(name) ?? { minute, deploymentId, samples: 0, cpuPercentSum: 0, memoryMbSum: 0 };
+      sample.samples++;
+      for (const { cpuPercent, memoryMb } of usages) {
+        sample.cpuPercentSum += cpuPercent;
+        sample.memoryMbSum += memoryMb;
+      }
+      this.#samples.set(name, sample);
+    }
+  }
+
+  /** Writes the last of it. */
+  async close(): Promise<void> {
+    this.#timers.splice(0).forEach((timer) => clearInterval(timer));
+    await this.flush();
+  }
+
+  async #write(): Promise<void> {
+    const { store, log } = this.#options;
+    try {
+      await this.#meter.flush((rollups) => store.recordUsage(rollups));
+      const samples = this.#samples;
+      this.#samples = new Map();
+      if (samples.size > 0) await store.recordResources([...samples.values()]);
+      if (this.#isFailing) log.info({}, 'usage can be written again');
+      this.#isFailing = false;
+    } catch (error) {
+      this.#tell(error);
+    }
+  }
+
+  /** Once per outage. */
+  #tell(error: unknown): void {
+    if (!this.#isFailing) this.#options.log.warn({ reason: (error as Error).message }, 'usage could not be written; it is tried again');
+    this.#isFailing = true;
+  }
+}
