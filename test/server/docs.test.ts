@@ -4,11 +4,13 @@ import { join } from 'node:path';
 import { Command } from 'commander';
 import { addKeysCommand } from '../../server/access/cli';
 import { App } from '../../server/app';
+import { addServiceCommands } from '../../server/commands';
 import { ERROR_KINDS } from '../../server/errors';
 import { SERVE_FLAGS } from '../../server/flags';
 import { Metrics } from '../../server/metrics/metrics';
 import { openApiDocument } from '../../server/openapi/document';
 import { openApiRoute } from '../../server/openapi/route';
+import { UP_FLAGS } from '../../server/up/flags';
 
 const docs = join(__dirname, '../../docs');
 
@@ -47,8 +49,9 @@ test('the tables of docs/api.md are those of the code', () => {
 test('every flag that a page names is one', () => {
   const program = new Command();
   addKeysCommand(program);
-  const ofKeys = program.commands[0].commands.flatMap(({ options }) => options.map(({ long }) => long));
-  const known = new Set([...SERVE_FLAGS.map(({ name }) => `--${name}`), ...ofKeys]);
+  addServiceCommands(program);
+  const ofCommands = program.commands.flatMap((command) => [command, ...command.commands]).flatMap(({ options }) => options.map(({ long }) => long));
+  const known = new Set(['--config', ...[...SERVE_FLAGS, ...UP_FLAGS].map(({ name }) => `--${name}`), ...ofCommands]);
   for (const page of readdirSync(docs)) {
     const named = new Set(readFileSync(join(docs, page), 'utf8').match(/(?<![\w-])--[a-z][a-z-]+/g));
     expect([page, [...named].filter((flag) => !known.has(flag))]).toEqual([page, []]);
