@@ -8,16 +8,14 @@ import { LoadProgress } from './load-progress';
 import { createLog, type Log, requestLogger } from './log';
 import { Metrics } from './metrics/metrics';
 import { openApiRoute } from './openapi/route';
-import { LOAD_PATH } from './replica-headers';
 import { openAccess } from './serve-access';
 import type { ServeOptions } from './serve-options';
 import { Shutdown } from './shutdown';
 import { startupText } from './startup-text';
+import { within } from './within';
 
 const SLOW_CLIENT_TIMEOUT_MS = 60_000;
 const LOOPBACK = '127.0.0.1';
-/** Of a replica, by whoever looks whether it is well. */
-const ASKED_ALL_THE_TIME = ['/health', '/v1/models', LOAD_PATH];
 /** For the errors that end what is open at last: a client that does not read them, or sends no more of its body, keeps no server from its end. */
 const LAST_WORDS_MS = 2_000;
 
@@ -32,7 +30,7 @@ export async function serve(options: ServeOptions): Promise<number> {
   try {
     const access = await openAccess(options, log);
     if (access !== undefined) closers.push(() => access.close());
-    const logRequest = requestLogger(log, options.replicaSecret === undefined ? options : { ...options, unloggedPaths: [...options.unloggedPaths, ...ASKED_ALL_THE_TIME] });
+    const logRequest = requestLogger(log, options);
     const app: App = new App({
       servedNames: options.servedNames,
       healthStallTimeoutMs: options.healthStallTimeoutMs,
@@ -117,12 +115,4 @@ async function drain(app: App, transport: Transport, { shutdownTimeoutMs }: Serv
   transport.stopListening();
   if (app.numOpenRequests > 0) log.info({ open: app.numOpenRequests, timeoutMs: shutdownTimeoutMs }, 'shutting down once the open requests are answered; again to stop at once');
   await within(shutdownTimeoutMs, app.drain());
-}
-
-/** Resolves with the promise, or once the time is over. */
-async function within(timeMs: number, promise: Promise<void>): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const timeout = new Promise<void>((resolve) => { timer = setTimeout(resolve, timeMs); });
-  await Promise.race([promise, timeout]);
-  clearTimeout(timer);
 }

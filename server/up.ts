@@ -1,97 +1,124 @@
-import { Access, describeLocation } from './access';
+import { join } from 'node:path';
+import { Access, describeLocation, redactKeys } from './access';
 import { Api } from './api/api';
 import { apiRoutes } from './api/routes';
+import { LogStore } from './driver/logs/log-store';
+import { ProcessDriver } from './driver/process/process-driver';
+import { Gateway } from './gateway/gateway';
 import { Targets } from './gateway/targets';
-import type { HttpHandler } from './http/transport';
 import { createLog, type Log, requestLogger } from './log';
+import { Controller } from './service/controller';
+import { HomeSnapshots } from './service/home-snapshots';
+import type { Machine } from './service/machine';
 import { loadSecretKey } from './service/secret-box';
 import { openServingServiceStore } from './service/threaded-store';
+import { UsageRecorder } from './service/usage-recorder';
 import { Shutdown } from './shutdown';
-import { addressesOf, isLoopback } from './up/addresses';
+import { addressesOf, deploymentUrl, isLoopback } from './up/addresses';
 import { bootstrap } from './up/bootstrap';
-import { openDataDir } from './up/data-dir';
+import { consoleHandler } from './up/console-handler';
+import { openDataDir, openDataRoots } from './up/data-dir';
 import { databaseLocation } from './up/database-location';
 import { Door, type Readiness } from './up/door';
-import { listenAt, type Listener } from './up/listeners';
+import { type Closers, listenAt } from './up/listeners';
 import { lockDataDir } from './up/lock';
 import type { UpOptions } from './up/options';
 import { ServiceMetrics } from './up/service-metrics';
 import { startupText } from './up/startup-text';
 import { packageVersion } from './version';
+import { within } from './within';
 
 const ADMIN_HOST = '127.0.0.1';
 
-/** Runs the service until a signal comes; resolves with the exit code. What can refuse the start (folder, lock, ports) comes before anything that costs or changes something. */
+/** Runs the service until a signal comes; resolves with the exit code. What can refuse the start (folder, lock, ports) comes before what costs or changes something. */
 export async function up(options: UpOptions): Promise<number> {
-  const { tls, host, databaseUrl, trustedProxies, onRevoke } = options;
+  const { tls, databaseUrl, trustedProxies, onRevoke, servingDomain, logsRequests } = options;
   const log = createLog(options.logLevel, [tls.passphrase ?? '']);
   const shutdown = new Shutdown();
   // What was opened, to be closed in the opposite order.
-  const closers: (() => Promise<void> | void)[] = [() => shutdown.dispose()];
+  const closers: Closers = [() => shutdown.dispose()];
   try {
     const dir = openDataDir(options.dataDir);
+    const dataRoots = openDataRoots(options.dataRoots, dir);
     const lock = lockDataDir(dir.root);
     closers.push(() => lock.release());
 
-    let isDatabaseThere = (): Promise<string | undefined> => Promise.resolve('starting');
-    const readiness = { check: () => isDatabaseThere() };
+    let checkDatabase = (): Promise<string | undefined> => Promise.resolve(undefined);
+    const readiness: Readiness = { check: () => checkDatabase() };
     const consoleDoor = new Door(readiness);
     const servingDoor = new Door(readiness);
-    const listener = (door: Door, port: number, at = host): Promise<Listener> => listenAt(at, port, { handler: door.handle, tls: at === host ? tls : {}, transport: options.transport }, closers);
-    const consoleListener = await listener(consoleDoor, options.port);
-    const servingListener = await listener(servingDoor, options.servingPort ?? (options.port === 0 ? 0 : options.port + 1));
+    const consoleListener = await listenAt(options.host, options.port, { ...options, handler: consoleDoor.handle, streamsBodies: false }, closers);
+    const servingListener = await listenAt(options.host, options.servingPort ?? nextPort(options.port), { ...options, handler: servingDoor.handle, streamsBodies: true }, closers);
     const addresses = addressesOf(options, { console: consoleListener.port, serving: servingListener.port });
     lock.describe({ pid: process.pid, url: addresses.console });
     warn(log, options);
 
+    const logs = new LogStore({ folder: dir.logs, redact: redactKeys });
+    closers.push(() => logs.close());
+    const driver = await ProcessDriver.open({ dataDir: dir.root, logs, hides: [] });
+    const machine: Machine = { driver: driver.name, isolation: driver.isolation, capacity: await driver.capacity(), dataRoots, allowsUnisolated: options.allowUnisolated };
+
     const location = databaseLocation(dir.root, databaseUrl);
     let onPush = (): void => {};
-    const store = await openServingServiceStore({ location, secretKey: loadSecretKey(dir.root) }, () => onPush());
+    const store = await openServingServiceStore({ location, secretKey: loadSecretKey(dir.root), version: packageVersion(), machine }, () => onPush());
     closers.push(() => store.close());
+    checkDatabase = () => store.readState().then(() => undefined, () => 'the database does not answer');
     const access = await Access.open({ store, log, onRevoke, version: packageVersion(), ...(trustedProxies.length === 0 ? {} : { trustedProxies }) });
     closers.push(() => access.close());
     onPush = () => access.poke();
     const firstRun = await bootstrap(store, options);
 
     const targets = new Targets();
+    const controller = new Controller({ store, driver, targets, snapshots: new HomeSnapshots(join(dir.root, 'homes')), dataRoots, logs, log });
+    closers.push(() => controller.close({ stopsReplicas: options.stopsDeployments && shutdown.signal.aborted }));
     const metrics = new ServiceMetrics(targets);
-    const logRequest = requestLogger(log, { logsRequests: options.logsRequests, unloggedPaths: [] });
+    const usage = new UsageRecorder({ store, targets, driver, log });
+    closers.push(() => usage.close());
+    const gateway = new Gateway({
+      targets, control: controller, access, log, trustedProxies, logsRequests, scheme: addresses.serving.startsWith('https:') ? 'https' : 'http', ...(servingDomain === undefined ? {} : { domain: servingDomain }), onEnd: usage.record,
+    });
+    closers.push(() => gateway.close());
+    const logRequest = requestLogger(log, { logsRequests, unloggedPaths: [] });
     const api = new Api({
       routes: apiRoutes(),
-      context: { store, access, log, now: Date.now, settings: { isSecure: addresses.console.startsWith('https:'), ownOrigins: [addresses.console], trustedProxies } },
+      context: {
+        store, access, controller, serving: { targets, gateway, urlOf: (slug) => deploymentUrl(addresses, servingDomain, slug) }, log, now: Date.now,
+        settings: { isSecure: addresses.console.startsWith('https:'), ownOrigins: [addresses.console], trustedProxies },
+      },
       onEnd: (record) => {
         metrics.onEnd(record);
         logRequest(record);
       },
     });
-    isDatabaseThere = () => store.readState().then(() => undefined, () => 'the database does not answer');
+    await controller.start();
+    usage.start();
     consoleDoor.open(consoleHandler(api));
+    servingDoor.open(gateway.handle);
     const admin = await openAdmin(options, metrics, readiness, closers);
     process.stdout.write(startupText({
-      addresses, servingDomain: options.servingDomain, transport: consoleListener.transport.name, admin, dataDir: dir.root, database: describeLocation(location), driver: 'none', isolation: { level: 'L0', reason: '' }, numAdopted: 0, firstRun,
+      addresses, servingDomain, transport: consoleListener.transport.name, admin, dataDir: dir.root, database: describeLocation(location), driver: driver.name, isolation: driver.isolation, targets, firstRun,
     }));
 
     await shutdown.requested;
     for (const { transport } of [consoleListener, servingListener]) transport.stopListening();
-    const numOpen = consoleDoor.numOpenRequests + servingDoor.numOpenRequests;
+    const numOpen = consoleDoor.numOpenRequests + gateway.numOpenRequests;
     if (numOpen > 0) log.info({ open: numOpen, timeoutMs: options.shutdownTimeoutMs }, 'shutting down once the open requests are answered; again to stop at once');
-    await within(options.shutdownTimeoutMs, Promise.all([consoleDoor.drain(), servingDoor.drain()]));
+    await within(options.shutdownTimeoutMs, Promise.all([consoleDoor.drain(), gateway.drain()]));
     return 0;
   } finally {
     for (const close of closers.reverse()) await close();
   }
 }
 
-/** One origin: the management interface and the pages that use it. */
-function consoleHandler(api: Api): HttpHandler {
-  return (request, reply) => api.handle(request, reply);
+function nextPort(port: number): number {
+  return port === 0 ? 0 : port + 1;
 }
 
-async function openAdmin({ adminPort, adminHost = ADMIN_HOST, transport }: UpOptions, metrics: ServiceMetrics, readiness: Readiness, closers: (() => Promise<void> | void)[]): Promise<string | undefined> {
+async function openAdmin({ adminPort, adminHost = ADMIN_HOST, transport }: UpOptions, metrics: ServiceMetrics, readiness: Readiness, closers: Closers): Promise<string | undefined> {
   if (adminPort === undefined) return undefined;
   const door = new Door(readiness);
-  door.open((request, reply) => (request.path === '/metrics' ? metrics.handle(request, reply) : Promise.resolve(reply.send(404, {}, ''))));
-  const { port } = await listenAt(adminHost, adminPort, { handler: door.handle, tls: {}, transport }, closers);
+  door.open((request, reply) => (request.path === '/metrics' ? metrics.handle(request, reply) : Promise.resolve(reply.send(404, {}, 'expected /healthz, /readyz or /metrics\n'))));
+  const { port } = await listenAt(adminHost, adminPort, { handler: door.handle, tls: {}, transport, streamsBodies: false }, closers);
   return `http://${adminHost.includes(':') ? `[${adminHost}]` : adminHost}:${port}`;
 }
 
@@ -100,12 +127,4 @@ function warn(log: Log, { host, tls, publicUrl, servingUrl }: UpOptions): void {
   if (!isLoopback(host) && tls.certFile === undefined && !isBehindTls) {
     log.warn({ host }, 'passwords, tokens and keys cross the network in the clear: give --ssl-keyfile and --ssl-certfile, or --public-url and --serving-url of a proxy with TLS');
   }
-}
-
-/** Resolves with the promise, or once the time is over. */
-async function within(timeMs: number, promise: Promise<unknown>): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const timeout = new Promise<void>((resolve) => { timer = setTimeout(resolve, timeMs); });
-  await Promise.race([promise, timeout]);
-  clearTimeout(timer);
 }

@@ -2,6 +2,7 @@ import type { Access } from '../access';
 import type { Gateway } from '../gateway/gateway';
 import type { Targets } from '../gateway/targets';
 import type { Log } from '../log';
+import type { Controller } from '../service/controller';
 import type { ServiceStore } from '../service/store';
 
 /** What handlers work with. */
@@ -9,6 +10,8 @@ export interface ApiContext {
   readonly store: ServiceStore;
   /** Keys: changes that apply here before they are answered. */
   readonly access: Pick<Access, 'createKey' | 'editKey' | 'setKeyEnabled' | 'rotateKey' | 'finishRotation' | 'deleteKey' | 'setAccessControl' | 'propagation' | 'sync'>;
+  /** Makes what runs follow what is wanted; absent where this process runs nothing. */
+  readonly controller?: Pick<Controller, 'changed' | 'forgetVersion' | 'onChange'>;
   /** Absent where this process has no gateway. */
   readonly serving?: ServingContext;
   readonly log: Log;

@@ -1,5 +1,10 @@
 import * as audit from './audit';
 import * as auth from './auth';
+import * as containers from './containers';
+import * as dataSources from './data-sources';
+import * as deployments from './deployments';
+import * as events from './events';
+import * as images from './images';
 import * as invitations from './invitations';
 import * as keyInspection from './key-inspection';
 import * as keys from './keys';
@@ -14,8 +19,9 @@ import * as sessions from './sessions';
 import * as snippets from './snippets';
 import * as testTool from './test-tool';
 import * as tokens from './tokens';
+import * as versions from './versions';
 
-const RESOURCES: readonly { readonly ROUTES: readonly ApiRoute[] }[] = [auth, me, sessions, tokens, orgs, members, invitations, keys, keyInspection, propagation, audit, metrics, testTool, snippets];
+const RESOURCES: readonly { readonly ROUTES: readonly ApiRoute[] }[] = [auth, me, sessions, tokens, orgs, members, invitations, keys, keyInspection, propagation, audit, images, dataSources, containers, deployments, versions, events, metrics, testTool, snippets];
 
 /** Every route of the management interface, by its modules. */
 export function apiRoutes(): readonly ApiRoute[] {

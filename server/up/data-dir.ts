@@ -1,5 +1,6 @@
 import fs from 'node:fs';
 import path from 'node:path';
+import { UsageError } from '../flag-values';
 
 /** Everything that the service keeps, in one folder that belongs to one running service at a time. Beside these: `capstan.db` unless the database is elsewhere, and `secret.key`, which opens the secrets in the database. */
 export interface DataDir {
@@ -23,6 +24,15 @@ export function openDataDir(dir: string): DataDir {
     throw Object.assign(new Error(`--data-dir: cannot write in ${root}: ${reasonOf(error)}`, { cause: error }), { code: 'data_dir' });
   }
   return layout;
+}
+
+/** What data sources may be taken from. @throws UsageError for one that is no folder. */
+export function openDataRoots(given: readonly string[], { data }: DataDir): string[] {
+  if (given.length === 0) return [fs.realpathSync(data)];
+  return given.map((folder) => {
+    if (fs.statSync(folder, { throwIfNoEntry: false })?.isDirectory() !== true) throw new UsageError(`--data-root: expected a folder, got '${folder}'`);
+    return fs.realpathSync(folder);
+  });
 }
 
 const REASONS: Readonly<Record<string, string>> = {

@@ -1,4 +1,4 @@
-import type { HttpHandler, HttpReply, HttpRequest } from '../http/transport';
+import type { HttpReply, HttpRequest, StreamHandler } from '../http/transport';
 import { packageVersion } from '../version';
 
 export interface Readiness {
@@ -12,7 +12,7 @@ const HEALTH_PATHS: ReadonlySet<string> = new Set(['/healthz', '/readyz']);
 /** The way in at one port: answers for the health of the process at any time, and for its absence until the service is there. */
 export class Door {
   readonly #readiness: Readiness;
-  #handler: HttpHandler | undefined;
+  #handler: StreamHandler | undefined;
   #isClosing = false;
   readonly #open = new Set<object>();
   #onIdle: (() => void)[] = [];
@@ -22,7 +22,7 @@ export class Door {
   }
 
   /** From now on requests are answered. */
-  open(handler: HttpHandler): void {
+  open(handler: StreamHandler): void {
     this.#handler = handler;
   }
 
@@ -36,7 +36,7 @@ export class Door {
     return this.#open.size;
   }
 
-  readonly handle: HttpHandler = async (request, reply) => {
+  readonly handle: StreamHandler = async (request, reply) => {
     if (HEALTH_PATHS.has(request.path)) return this.#health(request, reply);
     if (this.#handler === undefined || this.#isClosing) return reply.send(503, { ...JSON_HEADERS, 'Retry-After': '1' }, refusal(this.#isClosing));
     const mark = {};

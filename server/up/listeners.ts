@@ -1,7 +1,10 @@
 import { UsageError } from '../flag-values';
 import { createTransport } from '../http/create-transport';
-import type { HttpHandler, Transport } from '../http/transport';
+import type { StreamHandler, Transport } from '../http/transport';
 import type { UpOptions } from './options';
+
+/** What was opened, to be closed in the opposite order. */
+export type Closers = (() => Promise<void> | void)[];
 
 export interface Listener {
   transport: Transport;
@@ -13,10 +16,10 @@ const BODY_TIMEOUT_MS = 60_000;
 
 /** Listens, and closes with the rest. @throws Error that says what is wrong with the port. */
 export async function listenAt(
-  host: string, port: number, { handler, tls: { keyFile, certFile, passphrase }, transport: wish }: Pick<UpOptions, 'tls' | 'transport'> & { handler: HttpHandler }, closers: (() => Promise<void> | void)[],
+  host: string, port: number, { handler, streamsBodies, tls: { keyFile, certFile, passphrase }, transport: wish }: Pick<UpOptions, 'tls' | 'transport'> & { handler: StreamHandler; streamsBodies: boolean }, closers: Closers,
 ): Promise<Listener> {
   const tls = keyFile !== undefined && certFile !== undefined ? { tls: { keyFile, certFile, ...(passphrase === undefined ? {} : { passphrase }) } } : {};
-  const transport = await createTransport(wish, { handler, maxBodyBytes: MAX_BODY_BYTES, bodyTimeoutMs: BODY_TIMEOUT_MS, ...tls }).catch((error: Error) => { throw new UsageError(error.message); });
+  const transport = await createTransport(wish, { handler, streamsBodies, maxBodyBytes: MAX_BODY_BYTES, bodyTimeoutMs: BODY_TIMEOUT_MS, ...tls }).catch((error: Error) => { throw new UsageError(error.message); });
   closers.push(() => transport.close());
   try {
     return { transport, port: await transport.listen(host, port) };

@@ -1,4 +1,6 @@
 import type { Isolation } from '../driver/driver';
+import type { Targets } from '../gateway/targets';
+import { DEPLOYMENT_STATES } from '../service/deployment-state';
 import { packageVersion } from '../version';
 import type { Addresses } from './addresses';
 import type { FirstRun } from './bootstrap';
@@ -13,23 +15,29 @@ export interface Start {
   database: string;
   driver: string;
   isolation: Isolation;
-  /** Of replicas that an earlier service left running. */
-  numAdopted: number;
+  targets: Targets;
   firstRun: FirstRun;
 }
 
 /** What a start prints: where everything is, what keeps deployments apart, and what to do next. */
-export function startupText({ addresses, servingDomain, transport, admin, dataDir, database, driver, isolation, numAdopted, firstRun }: Start): string {
+export function startupText({ addresses, servingDomain, transport, admin, dataDir, database, driver, isolation, targets, firstRun }: Start): string {
   return [
     `Capstan ${packageVersion()} runs deployments: console and management interface ${addresses.console}, deployments ${addresses.serving}${servingDomain === undefined ? '' : ` and *.${servingDomain}`} (${transport})`,
     `Data: ${dataDir}, database ${database}`,
     `Isolation: ${driver} ${isolation.level}: ${isolation.reason}`,
-    ...(numAdopted === 0 ? [] : [`${numAdopted} ${numAdopted === 1 ? 'replica runs' : 'replicas run'} on from before`]),
+    ...deploymentLines(targets),
     ...(admin === undefined ? [] : [`Health and metrics without a token: ${admin}`]),
     ...firstRunLines(firstRun, addresses),
     ...tryLines(firstRun, dataDir, addresses),
     '',
   ].join('\n');
+}
+
+/** As they were found: an earlier service left them so. */
+function deploymentLines(targets: Targets): string[] {
+  const states = targets.all().map(({ state }) => state);
+  const counts = DEPLOYMENT_STATES.map((state) => [state, states.filter((candidate) => candidate === state).length] as const).filter(([, count]) => count > 0);
+  return counts.length === 0 ? [] : [`Deployments: ${counts.map(([state, count]) => `${count} ${state}`).join(', ')}`];
 }
 
 function firstRunLines(firstRun: FirstRun, addresses: Addresses): string[] {

@@ -1,0 +1,34 @@
+import { input, oneOf, page } from './json-schema';
+import { Image } from './objects';
+import { pageOf, PAGING } from './paging';
+import { type ApiRoute, defineRoute } from './route';
+
+const TAG = 'images';
+const PATH = '/api/v1/images';
+const TEXT = { type: 'string', minLength: 1, maxLength: 100 } as const;
+
+const NewImage = input({
+  name: TEXT, version: TEXT, type: oneOf(['host-env', 'builtin-runtime', 'oci']), gpu_required: { type: 'boolean', default: false },
+  default_start: { anyOf: [{ type: 'string', minLength: 1, maxLength: 65_536 }, { type: 'null' }] },
+}, 'name', 'version', 'type');
+
+export const ROUTES: readonly ApiRoute[] = [
+  defineRoute({
+    method: 'GET', path: PATH, summary: 'What deployments run in', tag: TAG, auth: 'any', query: input(PAGING), answers: { 200: page(Image) },
+    handle: async ({ context: { store }, query }) => ({ status: 200, body: pageOf(await store.listImages(), query, ({ id }) => id) }),
+  }),
+  defineRoute({
+    method: 'POST', path: PATH, summary: 'Make an image (administrators)', tag: TAG, auth: 'any', body: NewImage, answers: { 201: Image }, problems: ['conflict'],
+    handle: async ({ context: { store }, actor, body }) => {
+      const made = await store.createImage(actor, body);
+      return { status: 201, body: made, headers: { Location: `${PATH}/${made.id}` } };
+    },
+  }),
+  defineRoute({
+    method: 'DELETE', path: `${PATH}/{id}`, summary: 'Delete an image (administrators): what was made from it runs on', tag: TAG, auth: 'any', answers: { 204: null }, problems: ['conflict'],
+    handle: async ({ context: { store }, actor, params }) => {
+      await store.deleteImage(actor, params.id);
+      return { status: 204 };
+    },
+  }),
+];

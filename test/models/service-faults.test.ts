@@ -1,0 +1,121 @@
+/** What goes wrong with deployments and with the service itself is told, and survived. */
+import type { Client } from '../../server/api/client';
+import { killAll } from '../fakes/server-process';
+import { ADMIN, capstan, clientOf, discardAll, eventually, makeDataDir, type RunningService, startService, until } from './service-process';
+
+jest.setTimeout(180_000);
+
+const { dataDir, passwordFile, remove } = makeDataDir();
+const compute = { cpu_millis: 250, memory_mb: 512 };
+let service: RunningService;
+let client: Client;
+let isL2: boolean;
+
+beforeAll(async () => {
+  service = await startService(dataDir, ['--bootstrap-email', ADMIN.email, '--bootstrap-password-file', passwordFile, '--allow-unisolated']);
+  client = await clientOf(service, dataDir);
+  isL2 = (await client.compute()).isolation.level === 'L2';
+});
+afterAll(async () => {
+  await discardAll(client).catch(() => {});
+  killAll();
+  remove();
+});
+
+const SERVE = (port: string, host = '0.0.0.0') => `exec ${process.execPath} -e 'require("http").createServer((q, s) => s.end("ok")).listen(${port}, "${host}")'`;
+
+describe('the reason is told', () => {
+  test('of a script that listens on the container\'s port', async () => {
+    const { id } = await client.deployments.create({ name: 'wrong-port', compute, start_command: SERVE('8080'), start_deadline_s: 10 });
+    const { version } = await until(client, id, 'failed');
+    expect(version).toMatchObject({ state: 'error', reason: { code: 'wrong_port', message: expect.stringContaining('8080') } });
+  });
+
+  test('of one that listens for itself alone', async () => {
+    const { id } = await client.deployments.create({ name: 'loopback', compute, start_command: SERVE('process.env.PLATFORM_SERVING_PORT || 80', '127.0.0.1'), start_deadline_s: 10 });
+    if (isL2) expect((await until(client, id, 'failed')).version.reason).toMatchObject({ code: 'bound_to_loopback' });
+  });
+
+  test('of one that ends again and again, with the end of its log', async () => {
+    const { id } = await client.deployments.create({ name: 'crash', compute, start_command: 'echo "cannot find the weights" >&2; exit 3' });
+    await eventually(async () => (await client.versions.get(id, 1)).replicas.some(({ restarts }) => restarts >= 1) || (await client.versions.get(id, 1)).state === 'backoff');
+    const { stdout } = await capstan(['logs', 'crash', '-n', 'all'], { CAPSTAN_URL: service.url, CAPSTAN_TOKEN: await token() });
+    expect(stdout).toContain('cannot find the weights');
+    await client.deployments.command(id, 'stop');
+  });
+
+  test('of one whose data are gone', async () => {
+    const { mkdirSync, rmSync } = await import('node:fs');
+    const folder = `${dataDir}/data/weights`;
+    mkdirSync(folder);
+    const source = await client.request<{ id: string }>('POST', '/data-sources', { body: { name: 'weights', type: 'model', path: folder } });
+    rmSync(folder, { recursive: true });
+    const { id } = await client.deployments.create({ name: 'no-data', compute, bindings: [{ mount: 'input0', source_id: source.id }] });
+    expect((await until(client, id, 'failed')).version.reason).toMatchObject({ code: 'data_binding_missing' });
+  });
+
+  test('by capstan deploy --wait, which then exits 1', async () => {
+    const { code, stderr, stdout } = await capstan(['deploy', 'told', '--start', SERVE('8080'), '--start-deadline', '5s', '--memory', '512M', '--cpus', '0.25', '--wait'], { CAPSTAN_URL: service.url, CAPSTAN_TOKEN: await token() });
+    expect([code, stdout]).toEqual([1, '']);
+    expect(stderr).toMatch(/ s {2}pending[^]*error: told: wrong_port: /);
+  });
+});
+
+test('two deployments that insist on port 80 of all addresses run side by side', async () => {
+  if (!isL2) return console.log('skipped: this machine has no level L2');
+  const made = await Promise.all(['one', 'two'].map((name) => client.deployments.create({ name, compute, health_path: '/', start_command: SERVE('80') })));
+  for (const { id } of made) {
+    const { deployment } = await until(client, id, 'running');
+    expect(await (await fetch(`${deployment.url}/`)).text()).toBe('ok');
+  }
+});
+
+describe('the service dies under load', () => {
+  test('deployments go on, are found again, and nothing that was acknowledged is lost', async () => {
+    const { id } = await client.deployments.create({ name: 'survivor', compute: { cpu_millis: 1000, memory_mb: 2048 } });
+    const { deployment, version } = await until(client, id, 'running');
+    const pids = version.replicas.map((replica) => [replica.id, replica.started_at]);
+    const acknowledged: string[] = [];
+    let isDown = false;
+    const load = Promise.all(Array.from({ length: 4 }, async (_unused, index) => {
+      for (let i = 0; !isDown; i++) {
+        const name = `load-${index}-${i}`;
+        await client.request<{ id: string }>('POST', '/keys', { body: { name } }).then(() => acknowledged.push(name), () => { isDown = true; });
+        await fetch(`${deployment.url}/v1/models`).catch(() => undefined);
+      }
+    }));
+    await eventually(() => Promise.resolve(acknowledged.length >= 10));
+    service.process.kill('SIGKILL');
+    await load;
+    await service.exited;
+
+    const ports = [new URL(service.url).port, new URL(service.servingUrl).port];
+    service = await startService(dataDir, ['--port', ports[0], '--serving-port', ports[1], '--allow-unisolated']);
+    const after = await until(client, id, 'running', 15_000);
+    expect(after.version.replicas.map((replica) => [replica.id, replica.started_at])).toEqual(pids);
+    expect(after.version.replicas[0].restarts).toBe(0);
+    expect((await fetch(`${deployment.url}/v1/models`)).status).toBe(200);
+    const kept = new Set((await client.all<{ name: string }>('/keys', { scope: 'user' })).map(({ name }) => name));
+    expect(acknowledged.filter((name) => !kept.has(name))).toEqual([]);
+  });
+
+  test('an orderly end leaves them too; with --stop-deployments they end, and start with the next service', async () => {
+    const { id, url } = (await client.deployments.list({ q: 'survivor' }))[0];
+    const args = ['--port', new URL(service.url).port, '--serving-port', new URL(service.servingUrl).port, '--allow-unisolated'];
+    const { replicas: [before] } = await client.versions.get(id, 1);
+    service.process.kill('SIGTERM');
+    expect(await service.exited).toEqual([0, null]);
+    service = await startService(dataDir, [...args, '--stop-deployments']);
+    expect((await until(client, id, 'running', 15_000)).version.replicas[0]).toMatchObject({ id: before.id, started_at: before.started_at });
+    service.process.kill('SIGTERM');
+    expect(await service.exited).toEqual([0, null]);
+    service = await startService(dataDir, args);
+    const { version } = await until(client, id, 'running');
+    expect(version.replicas[0].started_at).not.toBe(before.started_at);
+    expect((await fetch(`${url}/v1/models`)).status).toBe(200);
+  });
+});
+
+async function token(): Promise<string> {
+  return (await capstan(['tokens', 'create', '--data-dir', dataDir, '--email', ADMIN.email, '--name', 'cli'])).stdout.trim();
+}

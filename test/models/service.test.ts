@@ -1,0 +1,171 @@
+/** The walk of a new user, by HTTP and by commands: from `capstan up` to a key that is gone. */
+import OpenAI from 'openai';
+import type { Client } from '../../server/api/client';
+import { toLogLine } from '../../server/api/client';
+import type { Container, Deployment, Me } from '../../server/api/objects';
+import { killAll } from '../fakes/server-process';
+import { ADMIN, capstan, clientOf, discardAll, makeDataDir, type RunningService, startService, until } from './service-process';
+
+jest.setTimeout(120_000);
+
+const { dataDir, passwordFile, remove } = makeDataDir();
+let service: RunningService;
+let client: Client;
+let env: NodeJS.ProcessEnv;
+
+const cli = (...args: string[]) => capstan(args, env);
+const ask = (url: string, key: string) => new OpenAI({ baseURL: `${url}/v1`, apiKey: key, maxRetries: 0 }).chat.completions.create({ model: 'demo', messages: [{ role: 'user', content: 'What is Capstan?' }] });
+const statusOf = async (url: string, key?: string): Promise<number> => (await fetch(`${url}/v1/models`, key === undefined ? {} : { headers: { Authorization: `Bearer ${key}` } })).status;
+
+afterAll(async () => {
+  await discardAll(client).catch(() => {});
+  killAll();
+  remove();
+});
+
+test('a first start prints a link by which somebody becomes the administrator, and keeps it from the log', async () => {
+  const other = makeDataDir();
+  try {
+    const first = await startService(other.dataDir);
+    const text = await first.until('/bootstrap#');
+    const token = /\/bootstrap#(\S+)/.exec(text)![1];
+    expect(first.output().stderr).not.toContain(token);
+    const become = () => fetch(`${first.url}/api/v1/bootstrap`, { method: 'POST', headers: { 'Content-Type': 'application/json', 'Origin': first.url }, body: JSON.stringify({ token, email: ADMIN.email, name: 'Ada', password: ADMIN.password }) });
+    expect((await become()).ok).toBe(true);
+    expect((await become()).status).toBe(410);
+    first.process.kill('SIGTERM');
+    expect(await first.exited).toEqual([0, null]);
+    const second = await startService(other.dataDir);
+    expect(second.output().stdout).not.toContain('/bootstrap#');
+    second.process.kill('SIGTERM');
+    await second.exited;
+  } finally {
+    other.remove();
+  }
+});
+
+test('a start without a person makes the administrator, and a token opens the interface', async () => {
+  service = await startService(dataDir, ['--bootstrap-email', ADMIN.email, '--bootstrap-password-file', passwordFile]);
+  client = await clientOf(service, dataDir);
+  const { stdout: token } = await capstan(['tokens', 'create', '--data-dir', dataDir, '--email', ADMIN.email, '--name', 'cli']);
+  env = { CAPSTAN_URL: service.url, CAPSTAN_TOKEN: token.trim() };
+  expect(await client.request<Me>('GET', '/me')).toMatchObject({ email: ADMIN.email, is_admin: true, via: 'token' });
+  expect(service.output().stderr).not.toContain(token.trim());
+  for (const url of [service.url, service.servingUrl]) for (const path of ['/healthz', '/readyz']) expect((await fetch(url + path)).status).toBe(200);
+});
+
+test('a second service on the data directory is refused, and told who is there', async () => {
+  const { code, stderr } = await capstan(['up', '--data-dir', dataDir, '--port', '0']);
+  expect([code, stderr]).toEqual([1, expect.stringContaining(`another service (process ${service.process.pid}, ${service.url}) runs on ${dataDir}`)]);
+});
+
+describe('from a training container to keys', () => {
+  let container: Container;
+  let chat: Deployment;
+  let laptop: string;
+  let ci: string;
+
+  test('a container on the embedded model runs and serves', async () => {
+    const made = await cli('containers', 'create', 'lab', '--model', 'demo', '--cpus', '1', '--memory', '2G');
+    expect(made).toMatchObject({ code: 0, stdout: expect.stringContaining('stopped') });
+    const started = await cli('containers', 'start', 'lab', '--wait', '--json');
+    expect(started.code).toBe(0);
+    container = JSON.parse(started.stdout) as Container;
+    expect(container).toMatchObject({ name: 'lab', state: 'running' });
+  });
+
+  test('one click deploys what it runs', async () => {
+    const preview = await client.containers.preview(container.id);
+    expect(preview.spec).toMatchObject({ compute: { cpu_millis: 1000, memory_mb: 2048 }, image_id: container.image_id, start_command: null });
+    const made = await client.containers.deploy(container.id, { name: 'chat' });
+    expect(made).toMatchObject({ name: 'chat', state: 'pending', access_control: false, source_container_id: container.id });
+    ({ deployment: chat } = await until(client, made.id, 'running'));
+    expect(chat).toMatchObject({ url: `${service.servingUrl}/d/${chat.slug}`, ready_replicas: 1 });
+  });
+
+  test('its URL chats with OpenAI\'s client, whole and streamed', async () => {
+    expect((await ask(chat.url, 'none')).choices[0].message.content).toContain('Capstan');
+    let text = '';
+    const openai = new OpenAI({ baseURL: `${chat.url}/v1`, apiKey: 'none', maxRetries: 0 });
+    for await (const chunk of await openai.chat.completions.create({ model: 'demo', messages: [{ role: 'user', content: 'Count from 1 to 12.' }], stream: true })) text += chunk.choices[0]?.delta.content ?? '';
+    expect(text).toBe('1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12');
+  });
+
+  test('with access control on every request needs a key', async () => {
+    const { code, stdout, stderr } = await cli('access', 'chat', 'on');
+    expect([code, stdout]).toEqual([0, 'access control of chat is on (applied 1/1)\n']);
+    expect(stderr).toContain('there is no key yet');
+    expect([await statusOf(chat.url), await statusOf(chat.url, 'sk-wrong')]).toEqual([401, 401]);
+    await expect(ask(chat.url, 'sk-wrong')).rejects.toMatchObject({ status: 401, code: 'invalid_api_key' });
+  });
+
+  test('a user-level and a deployment-level key open it; the second nothing else', async () => {
+    const other = await client.deployments.create({ name: 'other', access_control: true, compute: { cpu_millis: 500, memory_mb: 1024 } });
+    laptop = (await cli('keys', 'create', '--name', 'laptop')).stdout.trim();
+    ci = (await cli('keys', 'create', '--name', 'ci', '--deployment', 'chat')).stdout.trim();
+    expect([laptop, ci]).toEqual([expect.stringMatching(/^sk-cap1_/), expect.stringMatching(/^sk-cap1_/)]);
+    expect([await statusOf(chat.url, laptop), await statusOf(chat.url, ci)]).toEqual([200, 200]);
+    expect((await ask(chat.url, ci)).choices[0].message.content).toContain('Capstan');
+    const { deployment: { url } } = await until(client, other.id, 'running');
+    expect([await statusOf(url, laptop), await statusOf(url, ci)]).toEqual([200, 403]);
+  });
+
+  test('an edited binding and a deleted key apply at once', async () => {
+    const other = (await client.deployments.list({ q: 'other' }))[0];
+    expect((await cli('keys', 'edit', 'ci', '--deployment', 'other')).code).toBe(0);
+    expect([await statusOf(chat.url, ci), await statusOf(other.url, ci)]).toEqual([403, 200]);
+    expect((await cli('keys', 'delete', 'ci', '--yes')).code).toBe(0);
+    expect([await statusOf(other.url, ci), await statusOf(chat.url, laptop)]).toEqual([401, 200]);
+  });
+
+  test('versions and logs are there to read', async () => {
+    expect((await cli('versions', 'list', 'chat')).stdout).toMatch(/NUMBER +STATE[^\n]*\n1 +running +yes/);
+    expect((await cli('versions', 'get', 'chat', '1')).stdout).toMatch(/runs +capstan serve demo/);
+    const { stdout } = await cli('logs', 'chat', '-n', 'all', '--search', 'serves demo');
+    expect(stdout).toMatch(/^Capstan \S+ serves demo/);
+    const abort = new AbortController();
+    for await (const event of client.versions.followLogs(chat.id, 1, {}, abort.signal)) {
+      expect(toLogLine(event)).toMatchObject({ seq: 1 });
+      break;
+    }
+  });
+
+  test('the test tool goes through the gateway, and streams', async () => {
+    const body = JSON.stringify({ model: 'demo', messages: [{ role: 'user', content: 'Count from 1 to 12.' }], stream: true });
+    const send = async (auth: { type: 'none' } | { type: 'key'; key: string }) => {
+      const events = [];
+      for await (const { data } of client.deployments.test(chat.id, { method: 'POST', path: '/v1/chat/completions', headers: [['Content-Type', 'application/json']], body, auth })) events.push(JSON.parse(data));
+      return events;
+    };
+    expect((await send({ type: 'none' }))[0]).toMatchObject({ type: 'head', status: 401 });
+    const events = await send({ type: 'key', key: laptop });
+    expect(events[0]).toMatchObject({ type: 'head', status: 200 });
+    expect(events.filter(({ type }) => type === 'chunk').length).toBeGreaterThan(3);
+    expect(events.at(-1)).toMatchObject({ type: 'end' });
+    expect(events.filter(({ type }) => type === 'chunk').map(({ text }) => text).join('')).toContain('[DONE]');
+  });
+
+  test('a new version rolls out, and the first comes back', async () => {
+    const rolled = await cli('versions', 'create', 'chat', '--max-model-len', '1K', '--note', 'shorter', '--wait');
+    expect(rolled).toMatchObject({ code: 0, stdout: 'version 2 of chat serves\n' });
+    expect(await client.deployments.get(chat.id)).toMatchObject({ active_version: 2, url: chat.url });
+    expect(await cli('versions', 'activate', 'chat', '1', '--wait')).toMatchObject({ code: 0, stdout: 'version 1 of chat serves\n' });
+    expect(await statusOf(chat.url, laptop)).toBe(200);
+  });
+
+  test('stopped, it says so and waits for a person; scaled to zero, a request wakes it', async () => {
+    await cli('deployments', 'stop', 'chat');
+    await until(client, chat.id, 'paused');
+    const refused = await fetch(`${chat.url}/v1/models`, { headers: { Authorization: `Bearer ${laptop}` } });
+    expect([refused.status, (await refused.json() as { error: { code: string } }).error.code]).toEqual([503, 'deployment_paused']);
+    expect((await cli('deployments', 'start', 'chat', '--wait')).code).toBe(0);
+    await cli('deployments', 'scale-to-zero', 'chat');
+    await until(client, chat.id, 'scaled_to_zero');
+    expect((await ask(chat.url, laptop)).choices[0].message.content).toContain('Capstan');
+  });
+
+  test('no secret is in what the service wrote', () => {
+    const { stdout, stderr } = service.output();
+    for (const secret of [laptop, ci, env.CAPSTAN_TOKEN!, ADMIN.password]) expect([stdout, stderr].join('')).not.toContain(secret);
+  });
+});
