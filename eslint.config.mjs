@@ -3,7 +3,7 @@ import tseslint from 'typescript-eslint';
 export default tseslint.config(
   { ignores: ['dist/', 'build/', 'node_modules/', 'prebuilds/', 'coverage/', 'models/', '**/.venv/'] },
   {
-    files: ['**/*.ts', '**/*.mts'],
+    files: ['**/*.ts', '**/*.tsx', '**/*.mts'],
     extends: [tseslint.configs.recommendedTypeChecked],
     languageOptions: { parserOptions: { project: './tsconfig.lint.json', tsconfigRootDir: import.meta.dirname } },
     rules: {
@@ -14,6 +14,10 @@ export default tseslint.config(
       '@typescript-eslint/no-unused-vars': ['error', { argsIgnorePattern: '^_', varsIgnorePattern: '^_' }],
       '@typescript-eslint/switch-exhaustiveness-check': ['error', { considerDefaultExhaustiveForUnions: true }],
     },
+  },
+  {
+    files: ['server/console/**/*.ts', 'server/console/**/*.tsx'],
+    languageOptions: { parserOptions: { project: './server/console/tsconfig.json', tsconfigRootDir: import.meta.dirname } },
   },
   {
     // Fakes and recorded wire values are looser than the product.

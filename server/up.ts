@@ -92,7 +92,7 @@ export async function up(options: UpOptions): Promise<number> {
     });
     await controller.start();
     usage.start();
-    consoleDoor.open(consoleHandler(api));
+    consoleDoor.open(consoleHandler(api, { isSecure: addresses.console.startsWith('https:') }));
     servingDoor.open(gateway.handle);
     const admin = await openAdmin(options, metrics, readiness, closers);
     process.stdout.write(startupText({

@@ -17,7 +17,7 @@ function isCpp(file: string): boolean {
 }
 
 function isTypeScript(file: string): boolean {
-  return /\.(ts|mts)$/.test(file);
+  return /\.(ts|tsx|mts)$/.test(file);
 }
 
 function usesOf(file: string): Use[] {
@@ -33,7 +33,7 @@ function ownHeader(file: string, name: string): string | undefined {
 
 function ownModule(file: string, name: string): string {
   const path = normalize(join(dirname(file), name)).replace(/\.m?js$/, '');
-  return [`${path}.ts`, `${path}.mts`, `${path}/index.ts`, path].find((candidate) => files.includes(candidate)) ?? path;
+  return [`${path}.ts`, `${path}.tsx`, `${path}.mts`, `${path}/index.ts`, path].find((candidate) => files.includes(candidate)) ?? path;
 }
 
 const uses = files.filter((file) => (isCpp(file) || isTypeScript(file)) && /^(native|cuda|ts|server|test|benchmarks)\//.test(file)).flatMap(usesOf);
@@ -94,6 +94,11 @@ describe('scripts', () => {
 
   test('only server/http imports uWebSockets.js', () => {
     expect(violations(/^server\/(?!http\/)/, (target) => target.startsWith('uWebSockets.js'))).toEqual([]);
+  });
+
+  test('the console knows the service by its interface alone, and nobody knows the console', () => {
+    expect(violations(/^server\/console\//, (target) => /^(server|ts|native|node:)/.test(target) && !target.startsWith('server/console/') && target !== 'server/api/objects.ts')).toEqual([]);
+    expect(violations(/^server\/(?!console\/)/, (target) => target.startsWith('server/console/'))).toEqual([]);
   });
 
   test('handlers know no sockets', () => {

@@ -1,0 +1,85 @@
+import { useState } from 'preact/hooks';
+import type { Capacity, DataSource, Image } from '../../api/objects';
+import { me } from '../app/session';
+import { usePages, useResource } from '../api/resource';
+import { formatBytes, formatCores, formatMegabytes } from '../format/numbers';
+import { neutralise } from '../format/neutral';
+import { locale, t } from '../i18n';
+import { Button } from '../ui/button';
+import { Card, Page } from '../ui/page';
+import { Banner, Empty, Loaded } from '../ui/state';
+import { Table } from '../ui/table';
+import { Ago } from '../ui/time';
+import { ImageDialog, RemoveDialog, SourceDialog } from './data-dialogs';
+
+/** What deployments can be made of: data, images, and the machine. */
+export function DataPage() {
+  const images = usePages<Image>('/images');
+  const sources = usePages<DataSource>('/data-sources');
+  const compute = useResource<Capacity>('/compute');
+  const [open, setOpen] = useState<'source' | 'image' | { of: DataSource | Image; path: '/data-sources' | '/images' } | null>(null);
+  const isAdmin = me().is_admin;
+  const done = () => {
+    setOpen(null);
+    sources.reload();
+    images.reload();
+  };
+  return (
+    <Page title={t('nav.data')} subtitle={t('data.subtitle')}>
+      <div class="stack">
+        <Card title={t('data.compute')}><Loaded of={compute}>{(data) => <Compute of={data} />}</Loaded></Card>
+        <Card title={t('data.sources')} note={t('data.sourcesNote')} isFlush aside={isAdmin && <Button isSmall icon="plus" onClick={() => setOpen('source')}>{t('data.addSource')}</Button>}>
+          <Loaded of={sources}>
+            {(data) => (data.length === 0 ? <Empty level={3} icon="data" title={t('data.noSources')}>{t('data.noSourcesHint')}</Empty> : (
+              <Table
+                label={t('data.sources')} rows={data} keyOf={({ id }) => id} hasMore={sources.hasMore} isLoading={sources.isLoading} onMore={sources.loadMore}
+                columns={[
+                  { title: t('keys.name'), cell: (source) => <div><span class="table-name isolate">{neutralise(source.name)}</span><code class="table-sub">{source.id}</code></div> },
+                  { title: t('data.type'), cell: ({ type }) => t(`data.type.${type}`) },
+                  { title: t('field.owner'), cell: ({ owner }) => <span class="isolate">{neutralise(owner.name)}</span> },
+                  { title: t('data.visibility'), cell: ({ visibility }) => t(`data.visibility.${visibility}`) },
+                  { title: t('data.size'), cell: ({ size_bytes }) => <span class="numeric">{formatBytes(size_bytes, locale())}</span> },
+                  { title: t('field.created'), cell: ({ created_at }) => <Ago time={created_at} /> },
+                  { title: t('field.actions'), isActions: true, cell: (source) => isAdmin && <Button look="quiet" icon="trash" label={t('data.remove', { name: neutralise(source.name) })} onClick={() => setOpen({ of: source, path: '/data-sources' })} /> },
+                ]}
+              />
+            ))}
+          </Loaded>
+        </Card>
+        <Card title={t('data.images')} note={t('data.imagesNote')} isFlush aside={isAdmin && <Button isSmall icon="plus" onClick={() => setOpen('image')}>{t('data.addImage')}</Button>}>
+          <Loaded of={images}>
+            {(data) => (
+              <Table
+                label={t('data.images')} rows={data} keyOf={({ id }) => id} hasMore={images.hasMore} isLoading={images.isLoading} onMore={images.loadMore}
+                columns={[
+                  { title: t('keys.name'), cell: (image) => <span class="table-name isolate">{neutralise(image.name)}</span> },
+                  { title: t('data.version'), cell: ({ version }) => <code>{version}</code> },
+                  { title: t('data.type'), cell: ({ type }) => t(`image.type.${type}`) },
+                  { title: t('data.gpu'), cell: ({ gpu_required }) => t(gpu_required ? 'data.gpuRequired' : 'data.gpuOptional') },
+                  { title: t('field.actions'), isActions: true, cell: (image) => isAdmin && image.type !== 'builtin-runtime' && <Button look="quiet" icon="trash" label={t('data.remove', { name: neutralise(image.name) })} onClick={() => setOpen({ of: image, path: '/images' })} /> },
+                ]}
+              />
+            )}
+          </Loaded>
+        </Card>
+      </div>
+      {open === 'source' && <SourceDialog onClose={() => setOpen(null)} onDone={done} />}
+      {open === 'image' && <ImageDialog onClose={() => setOpen(null)} onDone={done} />}
+      {open !== null && typeof open === 'object' && <RemoveDialog {...open} onClose={() => setOpen(null)} onDone={done} />}
+    </Page>
+  );
+}
+
+function Compute({ of: { total, free, gpus, isolation, driver } }: { of: Capacity }) {
+  return (
+    <div class="stack">
+      <dl class="columns">
+        <div><dt class="faint">{t('spec.cores')}</dt><dd>{t('data.freeOf', { free: formatCores(free.cpu_millis, locale()), total: formatCores(total.cpu_millis, locale()) })}</dd></div>
+        <div><dt class="faint">{t('spec.memory')}</dt><dd>{t('data.freeOf', { free: formatMegabytes(free.memory_mb, locale()), total: formatMegabytes(total.memory_mb, locale()) })}</dd></div>
+        <div><dt class="faint">{t('spec.gpus')}</dt><dd>{gpus.length === 0 ? t('data.noGpus') : t('data.freeOf', { free: free.gpu_count, total: total.gpu_count })}</dd></div>
+        <div><dt class="faint">{t('data.driver')}</dt><dd>{driver} · {t(`isolation.${isolation.level}`)}</dd></div>
+      </dl>
+      <Banner tone={isolation.level === 'L2' ? 'ok' : 'warn'} title={t(`isolation.title.${isolation.level}`)}><span class="isolate">{neutralise(isolation.reason)}</span></Banner>
+    </div>
+  );
+}

@@ -1,0 +1,21 @@
+import { useState } from 'preact/hooks';
+import type { ComponentChildren } from 'preact';
+import { t } from '../i18n';
+import { Button } from './button';
+import { CopyLine } from './copy';
+import { Dialog } from './dialog';
+import { Checkbox } from './field';
+import { Banner } from './state';
+
+/** A secret, for the only time. It closes once somebody says that it is kept elsewhere, never by accident. */
+export function SecretDialog({ title, secret, label, children, onClose }: { title: string; secret: string; label: string; children?: ComponentChildren; onClose: () => void }) {
+  const [isKept, setKept] = useState(false);
+  return (
+    <Dialog title={title} onClose={onClose} isKept foot={<Button look="primary" isDisabled={!isKept} onClick={onClose}>{t('action.done')}</Button>}>
+      <Banner tone="warn" title={t('secret.once')}>{t('secret.onceHint')}</Banner>
+      <CopyLine text={secret} label={label} isWrapped />
+      {children}
+      <Checkbox label={t('secret.kept')} isChecked={isKept} onChange={setKept} />
+    </Dialog>
+  );
+}

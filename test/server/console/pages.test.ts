@@ -1,0 +1,294 @@
+/** Every page in a real browser: both languages, both themes, wide and narrow, held against axe. Skipped by name where there is no Chromium. */
+import { mkdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { type Browser, chromium, type Page } from 'playwright-core';
+import { findBrowser, startConsole } from './browser';
+import { DEPLOYMENTS, id, ME } from './fixtures';
+import { SECRET } from './fake-service';
+
+jest.setTimeout(300_000);
+const browserPath = findBrowser();
+const inBrowser = browserPath === undefined ? describe.skip : describe;
+const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
+/** Where pictures of the pages go, for those who look at them. */
+const pictures = process.env.CONSOLE_PICTURES;
+
+/** Each language, each theme and each width once; for pictures every width in both themes. */
+const LOOKS = [
+  { locale: 'en', theme: 'light', width: 1280, height: 900 }, { locale: 'zh-CN', theme: 'dark', width: 390, height: 844 },
+  ...(pictures === undefined ? [] : [{ locale: 'zh-CN', theme: 'dark', width: 1280, height: 900 }, { locale: 'en', theme: 'light', width: 390, height: 844 }] as const),
+] as const;
+
+const PAGES: Record<string, string> = {
+  'deployments': '/deployments', 'deployment-new': '/deployments/new', 'deployment': `/deployments/${id('dep', 1)}`, 'deployment-pending': `/deployments/${id('dep', 2)}`, 'deployment-failed': `/deployments/${id('dep', 3)}`,
+  'deployment-update-failed': `/deployments/${id('dep', 5)}`, 'versions': `/deployments/${id('dep', 1)}/versions`, 'version': `/deployments/${id('dep', 1)}/versions/2`, 'version-failed': `/deployments/${id('dep', 1)}/versions/1`, 'version-new': `/deployments/${id('dep', 1)}/versions/new`,
+  'logs': `/deployments/${id('dep', 1)}/versions/3/logs`, 'metrics': `/deployments/${id('dep', 1)}/metrics`, 'access': `/deployments/${id('dep', 1)}/access`, 'test': `/deployments/${id('dep', 1)}/test`, 'settings': `/deployments/${id('dep', 1)}/settings`,
+  'containers': '/containers', 'container-new': '/containers/new', 'container': `/containers/${id('con', 1)}`, 'container-failed': `/containers/${id('con', 2)}`, 'container-edit': `/containers/${id('con', 2)}/edit`, 'container-deploy': `/containers/${id('con', 1)}/deploy`,
+  'resources': '/data', 'orgs': '/orgs', 'org': `/orgs/${id('org', 1)}`, 'org-keys': `/orgs/${id('org', 1)}/keys`, 'org-settings': `/orgs/${id('org', 1)}/settings`, 'org-viewer': `/orgs/${id('org', 2)}/settings`,
+  'audit': '/audit', 'account': '/account', 'account-security': '/account/security', 'account-keys': '/account/keys', 'account-tokens': '/account/tokens', 'not-found': '/nowhere',
+};
+const OPEN_PAGES: Record<string, string> = { 'sign-in': '/deployments', 'setup': '/setup?token=abc', 'invitation': '/invitation?token=abc' };
+
+inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_PATH)'}`, () => {
+  let site: Awaited<ReturnType<typeof startConsole>>;
+  let browser: Browser;
+  beforeAll(async () => {
+    site = await startConsole();
+    browser = await chromium.launch({ executablePath: browserPath, args: ['--no-sandbox'] });
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await site?.close();
+  });
+  beforeEach(() => {
+    Object.assign(site.service, { isSignedIn: true, isEmpty: false, failure: undefined, me: structuredClone(ME), deployments: structuredClone(DEPLOYMENTS) });
+  });
+
+  const problems: string[] = [];
+  async function openPage(options: { width?: number; height?: number; locale?: string } = {}): Promise<Page> {
+    const context = await browser.newContext({ viewport: { width: options.width ?? 1280, height: options.height ?? 900 }, locale: options.locale ?? 'en', reducedMotion: 'reduce', bypassCSP: false });
+    const page = await context.newPage();
+    problems.length = 0;
+    page.on('pageerror', (error) => problems.push(String(error)));
+    page.on('console', (message) => {
+      // A refused sign-in and a missing object are answers; the browser tells of them all the same.
+      if (message.type() === 'error' && !message.text().includes('Failed to load resource')) problems.push(message.text());
+    });
+    return page;
+  }
+
+  async function settle(page: Page): Promise<void> {
+    await page.waitForSelector('h1');
+    await page.waitForFunction(`document.querySelector('.skeleton') === null && !/…$/.test(document.querySelector('[role="status"] > .visually-hidden')?.textContent ?? '')`);
+  }
+
+  async function axeFaults(page: Page): Promise<unknown[]> {
+    // Evaluated, not added as a script: the policy of the page would refuse that.
+    await page.evaluate(axe);
+    const { violations } = await page.evaluate<any>("window.axe.run(document, { resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice'] })");
+    const serious = violations.filter(({ impact }: any) => impact === 'serious' || impact === 'critical');
+    return serious.map(({ id: rule, nodes }: any) => `${rule}: ${nodes.slice(0, 4).map((node: any) => `${node.html.slice(0, 160)} ${node.any?.[0]?.message ?? ''}`).join(' | ')}`);
+  }
+
+  async function picture(page: Page, name: string): Promise<void> {
+    if (pictures === undefined) return;
+    mkdirSync(pictures, { recursive: true });
+    await page.screenshot({ path: join(pictures, `${name}.png`), fullPage: true });
+  }
+
+  describe.each(LOOKS)('$locale, $theme, $width wide', ({ locale, theme, width, height }) => {
+    let page: Page;
+    beforeAll(async () => {
+      page = await openPage({ width, height, locale });
+      await page.emulateMedia({ colorScheme: theme, reducedMotion: 'reduce' });
+    });
+    afterAll(() => page.context().close());
+
+    test.each([...Object.entries(PAGES), ...Object.entries(OPEN_PAGES)])('%s', async (name, path) => {
+      site.service.isSignedIn = !(name in OPEN_PAGES);
+      Object.assign(site.service.me, { locale, theme });
+      await page.goto(site.url + path);
+      await settle(page);
+      await picture(page, `${name}-${locale}-${theme}-${width}`);
+      expect(await axeFaults(page)).toEqual([]);
+      expect(await page.evaluate<number>('document.documentElement.scrollWidth - document.documentElement.clientWidth')).toBeLessThanOrEqual(0);
+      expect(await page.evaluate('document.documentElement.lang')).toBe(locale);
+      expect(problems).toEqual([]);
+      expect(await page.title()).not.toContain('owned');
+      expect(/undefined|\[object|\{[a-z]+\}/.exec(await page.locator('body').innerText())).toBeNull();
+    });
+  });
+
+  test('empty lists say what to do, and failures offer another attempt', async () => {
+    const page = await openPage();
+    site.service.isEmpty = true;
+    for (const [name, path] of [['deployments', '/deployments'], ['containers', '/containers'], ['keys', '/account/keys'], ['orgs', '/orgs'], ['audit', '/audit'], ['resources', '/data']]) {
+      await page.goto(site.url + path);
+      await page.waitForSelector('.empty');
+      await picture(page, `empty-${name}`);
+      expect(await axeFaults(page)).toEqual([]);
+    }
+    site.service.isEmpty = false;
+    site.service.failure = { status: 500, code: 'internal_error', detail: 'the server could not finish this request' };
+    await page.goto(`${site.url}/deployments`);
+    await page.waitForSelector('[role="alert"]');
+    await picture(page, 'error-deployments');
+    site.service.failure = undefined;
+    await page.getByRole('button', { name: 'Try again' }).click();
+    await page.getByRole('link', { name: 'Support assistant' }).waitFor();
+    await page.context().close();
+  });
+
+  test('signing in leads to the page that was asked for; the wrong password says so', async () => {
+    const page = await openPage();
+    site.service.isSignedIn = false;
+    await page.goto(`${site.url}/containers`);
+    await page.getByLabel('Email').fill('ada@example.com');
+    await page.getByLabel('Password').fill('wrong');
+    await page.keyboard.press('Enter');
+    await page.getByText('The address, the password or the code is wrong').waitFor();
+    await page.getByLabel('Password').fill('correct horse');
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', { level: 1, name: 'Containers' }).waitFor();
+    await page.context().close();
+  });
+
+  test('a session that ends while somebody types keeps what was typed', async () => {
+    const page = await openPage();
+    await page.goto(`${site.url}/deployments/new`);
+    await page.getByLabel('Name', { exact: true }).fill('My model');
+    site.service.isSignedIn = false;
+    await page.getByRole('button', { name: 'Deploy', exact: true }).click();
+    await page.getByRole('dialog').waitFor();
+    await picture(page, 'session-ended');
+    await page.getByRole('dialog').getByLabel('Password').fill('correct horse');
+    await page.keyboard.press('Enter');
+    await page.getByRole('dialog').waitFor({ state: 'detached' });
+    expect(await page.getByLabel('Name', { exact: true }).inputValue()).toBe('My model');
+    await page.context().close();
+  });
+
+  test('one-click deploy sends what was changed, and waits on the page of the deployment', async () => {
+    const page = await openPage();
+    await page.goto(`${site.url}/containers`);
+    await page.getByRole('link', { name: 'Deploy', exact: true }).first().click();
+    await page.getByLabel('Memory').fill('8192');
+    await page.getByRole('button', { name: 'Deploy', exact: true }).click();
+    await page.getByRole('heading', { level: 1, name: 'Starting up' }).waitFor();
+    await page.getByRole('list', { name: 'Progress' }).waitFor();
+    const sent = site.service.calls.find(({ method, path }) => method === 'POST' && path.endsWith('/deploy'))!;
+    expect(sent.body).toMatchObject({ name: 'fine-tuning', access_control: false, compute: { memory_mb: 8192 } });
+    expect(sent.body).not.toHaveProperty('env');
+    expect(sent.body).not.toHaveProperty('bindings');
+    await page.context().close();
+  });
+
+  test('a key is shown once, and not before somebody says that it is kept', async () => {
+    const page = await openPage();
+    await page.goto(`${site.url}/account/keys`);
+    await page.getByRole('button', { name: 'Create key' }).click();
+    await page.getByLabel('Name', { exact: true }).fill('Phone');
+    await picture(page, 'key-dialog');
+    expect(await axeFaults(page)).toEqual([]);
+    await page.getByRole('dialog').getByRole('button', { name: 'Create key' }).click();
+    await page.getByText(SECRET).waitFor();
+    await picture(page, 'key-secret');
+    await page.keyboard.press('Escape');
+    await page.getByText(SECRET).waitFor();
+    expect(await page.getByText('applied 1/1').first().isVisible()).toBe(true);
+    await page.getByLabel('I have copied it').check();
+    await page.getByRole('button', { name: 'Done' }).click();
+    await page.getByText(SECRET).waitFor({ state: 'detached' });
+    expect(await page.content()).not.toContain(SECRET);
+    await page.context().close();
+  });
+
+  test('access control goes on at once, and off after a question', async () => {
+    const page = await openPage();
+    await page.goto(`${site.url}/deployments/${id('dep', 6)}/access`);
+    const access = page.getByRole('switch', { name: 'Require an API key' });
+    await access.click();
+    await page.getByText('No key opens this deployment yet').waitFor();
+    expect(await access.getAttribute('aria-checked')).toBe('true');
+    await access.click();
+    await page.getByRole('dialog', { name: 'Open to everybody?' }).getByRole('button', { name: 'Make public' }).click();
+    await page.getByText('Everybody who knows the URL').waitFor();
+    await page.context().close();
+  });
+
+  test('deleting asks for the name', async () => {
+    const page = await openPage();
+    await page.goto(`${site.url}/deployments/${id('dep', 1)}`);
+    await page.getByRole('button', { name: 'Actions' }).click();
+    await page.getByRole('menuitem', { name: 'Delete' }).click();
+    const confirm = page.getByRole('button', { name: 'Delete deployment' });
+    expect(await confirm.isDisabled()).toBe(true);
+    await picture(page, 'delete-dialog');
+    await page.getByLabel(/To confirm, type/).fill('Support assistant');
+    await confirm.click();
+    await page.getByRole('heading', { level: 1, name: 'Deployments' }).waitFor();
+    expect(site.service.deployments.map(({ id: known }) => known)).not.toContain(id('dep', 1));
+    await page.context().close();
+  });
+
+  test('a change that somebody else was first with is explained, and what is there can be loaded', async () => {
+    const page = await openPage();
+    await page.goto(`${site.url}/deployments/${id('dep', 1)}/settings`);
+    await page.getByLabel('Name', { exact: true }).fill('Mine');
+    Object.assign(site.service.deployments[0], { name: 'Theirs', rev: 99 });
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.getByText('Somebody else changed this first').waitFor();
+    expect(site.service.deployments[0].name).toBe('Theirs');
+    await page.context().close();
+  });
+
+  test('the test tool shows the true 401, then a streamed answer piece by piece', async () => {
+    const page = await openPage();
+    await page.goto(`${site.url}/deployments/${id('dep', 1)}/test`);
+    await page.getByRole('button', { name: 'HTTP request' }).click();
+    await page.getByRole('button', { name: 'Send' }).click();
+    await page.getByText('401 Unauthorized').waitFor();
+    await picture(page, 'test-401');
+    await page.getByRole('button', { name: 'With a key' }).click();
+    await page.getByLabel('API key', { exact: true }).fill(SECRET);
+    await page.getByRole('button', { name: 'Send' }).click();
+    await page.getByText('200 OK').waitFor();
+    expect(await page.getByRole('list', { name: 'Events' }).getByRole('listitem').count()).toBe(6);
+    await page.getByRole('button', { name: /^Headers \(3\)/ }).click();
+    await page.getByText('<script>alert(1)</script>').waitFor();
+    await page.getByRole('button', { name: /^Events/ }).click();
+    await picture(page, 'test-answer');
+    expect(await axeFaults(page)).toEqual([]);
+    await page.getByRole('button', { name: 'Chat' }).click();
+    await page.getByRole('button', { name: 'With a key' }).click();
+    await page.getByLabel('API key', { exact: true }).fill(SECRET);
+    await page.getByLabel('Message').fill('Hello');
+    await page.keyboard.press('Enter');
+    await page.getByText('Hello there, <b>friend</b>!').waitFor();
+    await page.getByText('4 tokens').waitFor();
+    await picture(page, 'chat');
+    await page.context().close();
+  });
+
+  test('the log follows, and is searched; what strangers wrote stays text', async () => {
+    const page = await openPage();
+    await page.goto(`${site.url}/deployments/${id('dep', 1)}/versions/3/logs`);
+    await page.getByText('a line that came later').waitFor();
+    await page.getByText('<img src=x onerror').waitFor();
+    expect(await page.locator('.log img').count()).toBe(0);
+    expect(await page.locator('.log').innerText()).toContain('<U+202E>evil');
+    await page.getByRole('searchbox', { name: 'Search the log' }).fill('context LENGTH');
+    await page.locator('.log mark').first().waitFor();
+    await page.waitForFunction("[...document.querySelectorAll('.log-line')].every((line) => line.textContent.includes('context length'))");
+    await page.context().close();
+  });
+
+  test('everything on the list can be reached by keyboard, and the focus is seen', async () => {
+    const page = await openPage();
+    await page.goto(`${site.url}/deployments`);
+    await page.getByRole('link', { name: 'Support assistant' }).waitFor();
+    await page.keyboard.press('Tab');
+    expect(await page.evaluate('document.activeElement?.textContent')).toBe('Skip to the content');
+    await page.keyboard.press('Enter');
+    for (let i = 0; i < 8 && await page.evaluate('document.activeElement?.textContent') !== 'Support assistant'; i++) await page.keyboard.press('Tab');
+    expect(await page.evaluate('getComputedStyle(document.activeElement).outlineStyle')).toBe('solid');
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', { level: 1, name: 'Support assistant' }).waitFor();
+    expect(await page.evaluate('document.activeElement?.tagName')).toBe('H1');
+    await page.getByRole('button', { name: 'Actions' }).focus();
+    await page.keyboard.press('Enter');
+    await page.keyboard.press('ArrowDown');
+    expect(await page.evaluate('document.activeElement?.textContent')).toBe('Scale to zero');
+    await page.keyboard.press('Escape');
+    expect(await page.evaluate("document.activeElement?.getAttribute('aria-label')")).toBe('Actions');
+    await page.context().close();
+  });
+
+  test('the policy forbids scripts within the page', async () => {
+    const page = await openPage();
+    const response = await page.goto(site.url);
+    expect(response?.headers()['content-security-policy']).toContain("script-src 'self'");
+    expect(await page.evaluate("const script = document.createElement('script'); script.textContent = 'window.ran = true'; document.head.append(script); window.ran === true")).toBe(false);
+    await page.context().close();
+  });
+});
