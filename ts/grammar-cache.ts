@@ -44,8 +44,8 @@ const MAX_GRAMMARS = 1024;
 
 /** Compilations at once: a hostile grammar takes a second of a thread, and files and texts need some of the same four. */
 const MAX_COMPILING = 2;
-/** Grammars that wait for one. */
-const MAX_WAITING = 64;
+/** Grammars that wait for one: as many as requests may wait. */
+const MAX_WAITING = 1_024;
 
 interface Limits {
   maxBytes: number;
