@@ -1,6 +1,6 @@
 import { type Access, type AccessOutcome, CidrList, type Granted, redactKeys } from '../access';
 import { Answer } from '../answer';
-import { Cors, isPreflight } from '../cors';
+import { Cors, isPreflight, OPEN_CORS } from '../cors';
 import { ApiError, renderError, toApiError } from '../errors';
 import { header, type HttpReply, type StreamedRequest } from '../http/transport';
 import type { Log } from '../log';
@@ -68,7 +68,7 @@ export type CallObserver = (call: Readonly<Call>) => void;
 /** The serving port of all deployments: finds the deployment, checks the key, and passes the request to a replica. Knows no sockets of clients. */
 export class Gateway {
   readonly #options: GatewayOptions;
-  readonly #cors = new Cors();
+  readonly #cors = new Cors({ ...OPEN_CORS, methods: ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] });
   readonly #trustedProxies: CidrList | undefined;
   readonly #balancer: Balancer;
   readonly #holds: Holds;

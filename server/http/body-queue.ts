@@ -114,8 +114,11 @@ export class BodyQueue {
 
   async #more(timeoutMs: number): Promise<void> {
     await new Promise<void>((resolve) => {
-      const timer = setTimeout(() => this.fail(bodyTimeout()), timeoutMs);
+      let isOver = false;
+      // After a stall of this process timers fire before what has arrived meanwhile is looked at.
+      const timer = setTimeout(() => setImmediate(() => { if (!isOver) this.fail(bodyTimeout()); }), timeoutMs);
       this.#wake = () => {
+        isOver = true;
         clearTimeout(timer);
         this.#wake = undefined;
         resolve();

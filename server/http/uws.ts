@@ -133,6 +133,9 @@ class Exchange implements HttpReply {
   #onBodyEnd: () => void = () => {};
   #onGone: (() => void)[] = [];
   #queue: BodyQueue | undefined;
+  /** More was written than the client has taken. */
+  #isBehind = false;
+  #mustResume = false;
 
   constructor(response: UwsResponse) {
     this.#response = response;
@@ -189,7 +192,7 @@ class Exchange implements HttpReply {
     this.#isReceiving = true;
     const whenOpen = (work: () => void) => () => { if (!this.#isOver) work(); };
     const queue = this.#queue = new BodyQueue({
-      maxBodyBytes, timeoutMs: bodyTimeoutMs, pause: whenOpen(() => this.#response.pause()), resume: whenOpen(() => this.#response.resume()),
+      maxBodyBytes, timeoutMs: bodyTimeoutMs, pause: whenOpen(() => this.#pause()), resume: whenOpen(() => this.#resume()),
     });
     this.#onGone.push(() => { if (this.#isReceiving) queue.fail(leftEarly()); });
     if ((framing.contentLength ?? 0) > maxBodyBytes) queue.fail(tooLarge(maxBodyBytes));
@@ -202,6 +205,16 @@ class Exchange implements HttpReply {
       this.#onBodyEnd();
     });
     return queue;
+  }
+
+  /** NOTE: pausing makes uWebSockets.js forget that it waits for room to write, and nothing would ever be drained: meanwhile the body is kept here, up to its limit. */
+  #pause(): void {
+    if (!this.#isBehind) this.#response.pause();
+  }
+
+  #resume(): void {
+    if (this.#isBehind) this.#mustResume = true;
+    else this.#response.resume();
   }
 
   send(status: number, headers: ReplyHeaders, body: string | Uint8Array | null): void {
@@ -250,13 +263,14 @@ class Exchange implements HttpReply {
   stream(status: number, headers: ReplyHeaders): ReplyStream {
     this.hasStarted = true;
     const response = this.#response;
-    let isBehind = false;
     const whenOpen = (work: () => void) => { if (!this.#isOver) response.cork(work); };
     whenOpen(() => this.#writeHead(status, headers, this.isChunked));
     // Set once: every further handler would be added to the first.
     const waiting: (() => void)[] = [];
     const wake = () => {
-      isBehind = false;
+      this.#isBehind = false;
+      if (this.#mustResume && !this.#isOver) response.resume();
+      this.#mustResume = false;
       waiting.splice(0).forEach((resolve) => resolve());
     };
     this.#onGone.push(wake);
@@ -266,11 +280,11 @@ class Exchange implements HttpReply {
     }));
     return {
       write: (data) => {
-        whenOpen(() => { isBehind = !response.write(data); });
-        return !isBehind || this.#isOver;
+        whenOpen(() => { this.#isBehind = !response.write(data); });
+        return !this.#isBehind || this.#isOver;
       },
       drained: () => new Promise((resolve) => {
-        if (!isBehind || this.#isOver) resolve();
+        if (!this.#isBehind || this.#isOver) resolve();
         else waiting.push(resolve);
       }),
       end: () => {

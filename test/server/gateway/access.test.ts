@@ -79,6 +79,7 @@ describe('restricted', () => {
     const { url, numSeen } = await start(true);
     const response = await ask(url, undefined, { method: 'OPTIONS', headers: { Origin: 'https://a.example', 'Access-Control-Request-Method': 'PUT', 'Access-Control-Request-Headers': 'authorization' } });
     expect([response.status, response.headers.get('access-control-allow-origin'), response.headers.get('access-control-allow-headers')]).toEqual([204, '*', 'authorization']);
+    expect(response.headers.get('access-control-allow-methods')).toContain('PUT');
     expect(numSeen()).toBe(0);
     // An OPTIONS that is none needs one.
     expect((await ask(url, undefined, { method: 'OPTIONS' })).status).toBe(401);

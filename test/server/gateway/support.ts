@@ -96,7 +96,7 @@ export async function startGateway(options: Partial<GatewayOptions> & { transpor
   const records: GatewayRecord[] = [];
   const access = { check: () => { throw new Error('no key is checked where access control is off'); } };
   const gateway = new Gateway({ targets, control, access, log: log as never, onEnd: (record) => records.push(record), ...options });
-  const transport = await createTransport(options.transport ?? 'uws', { handler: gateway.handle, maxBodyBytes: options.maxBodyBytes ?? 50_000_000, bodyTimeoutMs: 2_000, streamsBodies: true });
+  const transport = await createTransport(options.transport ?? 'uws', { handler: gateway.handle, maxBodyBytes: options.maxBodyBytes ?? 50_000_000, bodyTimeoutMs: 20_000, streamsBodies: true });
   const port = await transport.listen('127.0.0.1', 0);
   closers.push(async () => {
     gateway.close();
