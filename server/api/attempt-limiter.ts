@@ -23,10 +23,19 @@ export class AttemptLimiter {
 
   count(source: string): void {
     const block = addressBlock(source);
-    const tokens = this.#tokens(block) - 1;
+    this.#set(block, Math.max(0, this.#tokens(block) - 1));
+  }
+
+  /** Takes one back that was counted before it was known to succeed. */
+  forgive(source: string): void {
+    const block = addressBlock(source);
+    this.#set(block, Math.min(this.#perMinute, this.#tokens(block) + 1));
+  }
+
+  #set(block: string, tokens: number): void {
     // Again at the end: the first of the map is the one that tried longest ago.
     this.#sources.delete(block);
-    this.#sources.set(block, { tokens: Math.max(0, tokens), atMs: this.#now() });
+    this.#sources.set(block, { tokens, atMs: this.#now() });
     if (this.#sources.size > MAX_SOURCES) this.#sources.delete(this.#sources.keys().next().value as string);
   }
 

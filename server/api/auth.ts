@@ -35,15 +35,17 @@ export function signedIn({ context: { settings, now } }: Pick<ApiCall, 'context'
 
 /** Whoever fails too often from one address has to wait, whatever it is that they try. */
 export async function guarded<T>({ attempts, address, context: { log } }: Pick<ApiCall, 'attempts' | 'address' | 'context'>, attempt: () => Promise<T>): Promise<T> {
+  // Counted before it is made: many at once gain nothing.
   attempts.demand(address);
+  attempts.count(address);
   try {
-    return await attempt();
+    const result = await attempt();
+    attempts.forgive(address);
+    return result;
   } catch (error) {
     const { code } = toProblem(error);
-    if (code === 'bad_credentials' || code === 'gone' || code === 'too_many_attempts') {
-      attempts.count(address);
-      log.warn({ address, code }, 'a sign-in failed');
-    }
+    if (code === 'bad_credentials' || code === 'gone' || code === 'too_many_attempts') log.warn({ address, code }, 'a sign-in failed');
+    else attempts.forgive(address);
     throw error;
   }
 }

@@ -174,7 +174,7 @@ describe('a key of a deployment', () => {
     await alice.post(KEYS, { name: 'everywhere' });
     const other = await deploymentOf(alice, 'other');
     await alice.post(KEYS, { name: 'elsewhere', deployments: [other.id] });
-    expect((await alice.get(scope)).body.data.map((key: any) => key.name)).toEqual(['k', 'everywhere']);
+    expect((await alice.get(scope)).body.data.map((key: any) => key.name).sort()).toEqual(['everywhere', 'k']);
     expect((await alice.get(`${KEYS}?scope=deployment&deployment=dep_x`)).status).toBe(404);
   });
 });

@@ -172,4 +172,8 @@ test('attempts are counted by address, IPv6 by /64, and forgotten slowly', () =>
   expect(['2001:db8::1', '2001:db8::2', '2001:db8:0:0:5::', '2001:db8::3', '2001:db8:1::1', '192.0.2.1'].map(fail)).toEqual(['tried', 'tried', 'tried', 'wait 20', 'tried', 'tried']);
   clock.advance(20_000);
   expect([fail('2001:db8::9'), fail('2001:db8::9')]).toEqual(['tried', 'wait 20']);
+  limiter.forgive('2001:db8::9');
+  expect([fail('2001:db8::9'), fail('2001:db8::9')]).toEqual(['tried', 'wait 20']);
+  for (let i = 0; i < 9; i++) limiter.forgive('192.0.2.1');
+  expect(Array.from({ length: 4 }, () => fail('192.0.2.1'))).toEqual(['tried', 'tried', 'tried', 'wait 20']);
 });

@@ -64,6 +64,15 @@ describe('signing in', () => {
     expect(service.logged.join('\n')).not.toContain('alice@example.com');
   });
 
+  test('tries no more passwords at once than one after the other', async () => {
+    const replies = await Promise.all(Array.from({ length: 25 }, (_, i) => login({ email: `user${i}@example.com`, password: 'x' }, {}, '203.0.113.7')));
+    expect(replies.filter(({ status }) => status === 401)).toHaveLength(20);
+    expect(replies.filter(({ status }) => status === 429)).toHaveLength(5);
+    service.clock.advance(60_000);
+    // Those that succeed are not counted.
+    for (let i = 0; i < 22; i++) expect((await login(good, {}, '203.0.113.7')).status).toBe(204);
+  });
+
   test('ends the session that the browser had, and makes another one', async () => {
     const planted = alice.cookie;
     await alice.signIn();
