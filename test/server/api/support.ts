@@ -10,6 +10,7 @@ import type { HttpReply, HttpRequest } from '../../../server/http/transport';
 import type { Log } from '../../../server/log';
 import { openServiceStore, type ServiceStore } from '../../../server/service/store';
 import { fakeClock, makeFolder, removeFolders } from '../access/support';
+import { machine } from '../service/support';
 
 export const PASSWORD = 'correct horse battery';
 export const HOST = 'console.test:8090';
@@ -32,10 +33,12 @@ export class Service {
   readonly clock: ReturnType<typeof fakeClock>;
   readonly logged: string[];
   readonly location: DatabaseLocation;
+  /** Where folders become data sources. */
+  readonly dataRoot: string;
   /** Every answer so far. */
   readonly replies: Reply[] = [];
 
-  private constructor(store: ServiceStore, access: Access, api: Api, context: ApiContext, clock: ReturnType<typeof fakeClock>, logged: string[], location: DatabaseLocation) {
+  private constructor(store: ServiceStore, access: Access, api: Api, context: ApiContext, clock: ReturnType<typeof fakeClock>, logged: string[], location: DatabaseLocation, dataRoot: string) {
     this.store = store;
     this.access = access;
     this.api = api;
@@ -43,6 +46,7 @@ export class Service {
     this.clock = clock;
     this.logged = logged;
     this.location = location;
+    this.dataRoot = dataRoot;
   }
 
   static async open(settings: Partial<ApiSettings> = {}, location: DatabaseLocation = { kind: 'file', file: path.join(makeFolder(), 'capstan.db') }, routes: readonly ApiRoute[] = apiRoutes()): Promise<Service> {
@@ -50,10 +54,11 @@ export class Service {
     const logged: string[] = [];
     const line = (...parts: unknown[]) => void logged.push(JSON.stringify(parts));
     const log = { debug: line, info: line, warn: line, error: (fields: { err?: Error }, message: string) => line({ ...fields, err: fields.err?.stack }, message) } as unknown as Log;
-    const store = await openServiceStore({ location, secretKey: randomBytes(32) }, clock.now);
+    const dataRoot = makeFolder();
+    const store = await openServiceStore({ location, secretKey: randomBytes(32), version: '1.0.0', machine: machine({ dataRoots: [dataRoot] }) }, clock.now);
     const access = await Access.open({ store, now: clock.now });
     const context = { store, access, log, now: clock.now, settings: { isSecure: false, ownOrigins: [], trustedProxies: [], ...settings } } as unknown as ApiContext;
-    return new Service(store, access, new Api({ routes, context }), context, clock, logged, location);
+    return new Service(store, access, new Api({ routes, context }), context, clock, logged, location, dataRoot);
   }
 
   async close(): Promise<void> {
