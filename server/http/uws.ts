@@ -3,6 +3,7 @@ import type { HttpRequest as UwsRequest, HttpResponse as UwsResponse, TemplatedA
 import { ApiError, renderError } from '../errors';
 import { BodyQueue } from './body-queue';
 import { bodyTimeout, checkFraming, type Framing, LINGER_MS, refusalHeaders, tooLarge } from './framing';
+import { demandFreePort } from './port';
 import { checkTls } from './tls';
 import { clearSocketPath, removeSocket, withSocketMode } from './unix-socket';
 import type { HttpReply, ReplyHeaders, ReplyStream, StreamedRequest, TlsFiles, Transport, TransportOptions } from './transport';
@@ -11,6 +12,7 @@ import type { UwsModule } from './uws-module';
 // `close` is missing from the package's types.
 type App = TemplatedApp & { close(): void };
 
+const SHARED_PORT = 0;
 const EXCLUSIVE_PORT = 1;
 
 /** uWebSockets.js. NOTE: a handler that throws or returns without an abort handler ends the process, hence the order in `answer`. */
@@ -29,11 +31,13 @@ export class UwsTransport implements Transport {
     this.#app.any('/*', (response, request) => answer(response, request, this.#options));
   }
 
-  listen(host: string, port: number): Promise<number> {
+  async listen(host: string, port: number): Promise<number> {
+    // NOTE: with the library's own way of not sharing a port, the connections that a server leaves when it dies keep the next one from it for a minute.
+    if (port !== 0) await demandFreePort(host, port);
+    // The types know no options beside a host.
     type Listen = (host: string, port: number, options: number, done: (socket: us_listen_socket | false) => void) => void;
     return new Promise((resolve, reject) => {
-      // Without the option a port that another uWebSockets.js holds is shared with it. The types know no options beside a host.
-      (this.#app.listen as unknown as Listen).call(this.#app, host, port, EXCLUSIVE_PORT, (socket) => {
+      (this.#app.listen as unknown as Listen).call(this.#app, host, port, port === 0 ? EXCLUSIVE_PORT : SHARED_PORT, (socket) => {
         if (socket === false) return reject(Object.assign(new Error(`cannot listen on ${host}:${port}`), { code: 'EADDRINUSE' }));
         this.#listenSocket = socket;
         resolve(this.#uws.us_socket_local_port(socket));

@@ -1,5 +1,5 @@
 /** The same behaviour over both transports, seen by raw sockets where it matters. */
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { request as httpsRequest } from 'node:https';
@@ -13,6 +13,16 @@ import { type StreamHandler, type HttpHandler, type HttpReply, type HttpRequest,
 
 const TLS = join(__dirname, '../../fakes/tls');
 const tlsFile = (name: string): string => join(TLS, name);
+
+function freePort(): Promise<number> {
+  return new Promise((resolve) => {
+    const server = createServer();
+    server.listen(0, '127.0.0.1', () => {
+      const { port } = server.address() as { port: number };
+      server.close(() => resolve(port));
+    });
+  });
+}
 
 describe.each(['uws', 'node'] as const)('%s', (name) => {
   const transports: Transport[] = [];
@@ -55,6 +65,28 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
   afterEach(async () => {
     sockets.splice(0).forEach((socket) => socket.destroy());
     await Promise.all(transports.splice(0).map((transport) => transport.close()));
+  });
+
+  test('a port that a server before it left is had at once, one that is in use is not', async () => {
+    const script = `
+      require('${join(__dirname, '../../oracle/register-ts.cjs')}');
+      const { createTransport } = require('${join(__dirname, '../../../server/http/create-transport.ts')}');
+      void createTransport('${name}', { handler: async (_request, reply) => reply.send(200, {}, 'ok'), maxBodyBytes: 1, bodyTimeoutMs: 1 }).then((transport) => transport.listen('127.0.0.1', Number(process.argv[1]))).then(() => console.log('listening'));`;
+    const port = await freePort();
+    const child = spawn(process.execPath, ['-e', script, '--', String(port)], { stdio: ['ignore', 'pipe', 'inherit'] });
+    await once(child.stdout, 'data');
+    const { until } = open(port);
+    sockets.at(-1)!.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
+    await until('ok');
+    const taken = await createTransport(name, { handler: echo, maxBodyBytes: 1, bodyTimeoutMs: 1 });
+    await expect(taken.listen('127.0.0.1', port)).rejects.toMatchObject({ code: 'EADDRINUSE' });
+    child.kill('SIGKILL');
+    await once(child, 'exit');
+    transports.push(taken);
+    expect(await taken.listen('127.0.0.1', port)).toBe(port);
+    const other = await createTransport(name, { handler: echo, maxBodyBytes: 1, bodyTimeoutMs: 1 });
+    await expect(other.listen('127.0.0.1', port)).rejects.toMatchObject({ code: 'EADDRINUSE' });
+    await other.close();
   });
 
   test('hands over method, path, query, headers and body', async () => {
