@@ -63,7 +63,8 @@ export async function makeDeployment(context: StoreContext, change: ServiceChang
 async function claimName({ access, tx }: ServiceChange, owner: OwnerRef, name: string): Promise<string> {
   const found = await findDeployment(access.tx, owner.id, name);
   if (found?.id === name) throw new ServiceError('invalid_argument', 'name: this is the id of a deployment');
-  if (found === undefined) return (await ensureDeployment(access, owner, name)).id;
+  // Its making is recorded with all that it is, once.
+  if (found === undefined) return (await ensureDeployment({ ...access, record: () => {} }, owner, name)).id;
   const taken = await tx.selectFrom('deployment_settings').select('desired').where('deployment_id', '=', found.id).executeTakeFirst();
   if (taken !== undefined) throw new ServiceError('conflict', taken.desired === 'deleted' ? 'name: the deployment of this name is still being deleted: try again shortly' : 'name: the owner has a deployment of this name');
   await access.touch('deployment', found.id);

@@ -22,9 +22,8 @@ const HELP_TAIL = `
 A switch is turned off by --no-NAME. Each flag is also a variable, CAPSTAN_SERVING_PORT=9000 for --serving-port 9000, and a line of
 --config. The command line goes before the environment, the environment before the file.
 
-Ctrl-C or SIGTERM ends the service once the open requests are answered; a second one ends it at once. Deployments run on, without an
-address until the service is started again, which finds them: no request to the service itself, and no crash of it, ends them. With
---stop-deployments they end with it.
+Ctrl-C or SIGTERM ends the service once the open requests are answered; a second one ends it at once. Deployments run on without an
+address until the next start, which finds them; so they do when the service crashes. With --stop-deployments they end with it.
 
 Examples:
   capstan up                                        http://127.0.0.1:8090, and a link for the first administrator

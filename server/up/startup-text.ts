@@ -46,9 +46,9 @@ function firstRunLines(firstRun: FirstRun, addresses: Addresses): string[] {
   return ['', 'There is no administrator yet. Whoever opens this link becomes it; it works once, for a day:', '', `  ${bootstrapLink(addresses, firstRun.token)}`, ''];
 }
 
-/** NOTE: behind the #, which no browser sends and no proxy logs. */
+/** Where the console makes the first account. */
 export function bootstrapLink(addresses: Addresses, token: string): string {
-  return `${addresses.console}/bootstrap#${token}`;
+  return `${addresses.console}/setup?token=${token}`;
 }
 
 function tryLines(firstRun: FirstRun, dataDir: string, { console: url }: Addresses): string[] {

@@ -1,7 +1,7 @@
 /** What goes wrong with deployments and with the service itself is told, and survived. */
 import type { Client } from '../../server/api/client';
 import { killAll } from '../fakes/server-process';
-import { ADMIN, capstan, clientOf, discardAll, eventually, makeDataDir, type RunningService, startService, until } from './service-process';
+import { ADMIN, capstan, clientOf, discardAll, eventually, freePort, makeDataDir, type RunningService, startService, until } from './service-process';
 
 jest.setTimeout(180_000);
 
@@ -10,9 +10,11 @@ const compute = { cpu_millis: 250, memory_mb: 512 };
 let service: RunningService;
 let client: Client;
 let isL2: boolean;
+let ports: string[];
 
 beforeAll(async () => {
-  service = await startService(dataDir, ['--bootstrap-email', ADMIN.email, '--bootstrap-password-file', passwordFile, '--allow-unisolated']);
+  ports = ['--port', String(await freePort()), '--serving-port', String(await freePort())];
+  service = await startService(dataDir, [...ports, '--bootstrap-email', ADMIN.email, '--bootstrap-password-file', passwordFile, '--allow-unisolated']);
   client = await clientOf(service, dataDir);
   isL2 = (await client.compute()).isolation.level === 'L2';
 });
@@ -89,8 +91,7 @@ describe('the service dies under load', () => {
     await load;
     await service.exited;
 
-    const ports = [new URL(service.url).port, new URL(service.servingUrl).port];
-    service = await startService(dataDir, ['--port', ports[0], '--serving-port', ports[1], '--allow-unisolated']);
+    service = await startService(dataDir, [...ports, '--allow-unisolated']);
     const after = await until(client, id, 'running', 15_000);
     expect(after.version.replicas.map((replica) => [replica.id, replica.started_at])).toEqual(pids);
     expect(after.version.replicas[0].restarts).toBe(0);
@@ -101,7 +102,7 @@ describe('the service dies under load', () => {
 
   test('an orderly end leaves them too; with --stop-deployments they end, and start with the next service', async () => {
     const { id, url } = (await client.deployments.list({ q: 'survivor' }))[0];
-    const args = ['--port', new URL(service.url).port, '--serving-port', new URL(service.servingUrl).port, '--allow-unisolated'];
+    const args = [...ports, '--allow-unisolated'];
     const { replicas: [before] } = await client.versions.get(id, 1);
     service.process.kill('SIGTERM');
     expect(await service.exited).toEqual([0, null]);

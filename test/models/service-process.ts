@@ -1,5 +1,6 @@
 /** `capstan up` and the commands beside it as processes, with the built addon and the embedded model. */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -58,6 +59,17 @@ export async function discardAll(client: Client): Promise<void> {
 export async function eventually(isTrue: () => Promise<boolean>, timeoutMs = 60_000): Promise<void> {
   for (const startedMs = Date.now(); Date.now() - startedMs < timeoutMs; await sleep(100)) if (await isTrue()) return;
   throw new Error('it did not come to that in time');
+}
+
+/** As a service is given one to keep: over a restart too. */
+export function freePort(): Promise<number> {
+  return new Promise((resolve) => {
+    const server = createServer();
+    server.listen(0, '127.0.0.1', () => {
+      const { port } = server.address() as { port: number };
+      server.close(() => resolve(port));
+    });
+  });
 }
 
 /** @throws Error with the reason where it comes to another end. */
