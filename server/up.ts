@@ -82,7 +82,7 @@ export async function up(options: UpOptions): Promise<number> {
     const api = new Api({
       routes: apiRoutes(),
       context: {
-        store, access, controller, serving: { targets, gateway, urlOf: (slug) => deploymentUrl(addresses, servingDomain, slug) }, log, now: Date.now,
+        store, access, controller, logs, serving: { targets, gateway, urlOf: (slug) => deploymentUrl(addresses, servingDomain, slug) }, log, now: Date.now,
         settings: { isSecure: addresses.console.startsWith('https:'), ownOrigins: [addresses.console], trustedProxies },
       },
       onEnd: (record) => {

@@ -37,9 +37,12 @@ void for_each_file(const std::string& dir, Each each) {
 }  // namespace
 
 size_t LineSplitter::cut_length(size_t from) const {
-  const std::string head = rest_.substr(from, kMaxLine);
-  const size_t key = head.rfind("sk-");
-  if (key != std::string::npos && key > 0 && key + kKeyLength > kMaxLine) return key;
+  const std::string prefix = kKeyPrefix;
+  for (size_t at = kMaxLine - kKeyLength + 1; at < kMaxLine; at++) {
+    // Of the prefix as much as there is before the cut.
+    const size_t length = std::min(prefix.size(), kMaxLine - at);
+    if (rest_.compare(from + at, length, prefix, 0, length) == 0) return at;
+  }
   size_t cut = kMaxLine;
   while (cut > kMaxLine - 4 && (static_cast<unsigned char>(rest_[from + cut]) & 0xC0) == 0x80) cut--;
   return cut;

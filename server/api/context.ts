@@ -1,4 +1,5 @@
 import type { Access } from '../access';
+import type { LogStore } from '../driver/logs/log-store';
 import type { Gateway } from '../gateway/gateway';
 import type { Targets } from '../gateway/targets';
 import type { Log } from '../log';
@@ -12,6 +13,8 @@ export interface ApiContext {
   readonly access: Pick<Access, 'createKey' | 'editKey' | 'setKeyEnabled' | 'rotateKey' | 'finishRotation' | 'deleteKey' | 'setAccessControl' | 'propagation' | 'sync'>;
   /** Makes what runs follow what is wanted; absent where this process runs nothing. */
   readonly controller?: Pick<Controller, 'changed' | 'forgetVersion' | 'onChange'>;
+  /** Of versions and containers; absent where this process runs none. */
+  readonly logs?: Pick<LogStore, 'read' | 'follow'>;
   /** Absent where this process has no gateway. */
   readonly serving?: ServingContext;
   readonly log: Log;

@@ -8,6 +8,7 @@ import * as images from './images';
 import * as invitations from './invitations';
 import * as keyInspection from './key-inspection';
 import * as keys from './keys';
+import * as logs from './logs';
 import * as me from './me';
 import * as members from './members';
 import * as metrics from './metrics';
@@ -21,7 +22,7 @@ import * as testTool from './test-tool';
 import * as tokens from './tokens';
 import * as versions from './versions';
 
-const RESOURCES: readonly { readonly ROUTES: readonly ApiRoute[] }[] = [auth, me, sessions, tokens, orgs, members, invitations, keys, keyInspection, propagation, audit, images, dataSources, containers, deployments, versions, events, metrics, testTool, snippets];
+const RESOURCES: readonly { readonly ROUTES: readonly ApiRoute[] }[] = [auth, me, sessions, tokens, orgs, members, invitations, keys, keyInspection, propagation, audit, images, dataSources, containers, deployments, versions, events, logs, metrics, testTool, snippets];
 
 /** Every route of the management interface, by its modules. */
 export function apiRoutes(): readonly ApiRoute[] {

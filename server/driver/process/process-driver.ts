@@ -8,7 +8,7 @@ import { type Cgroups, openCgroups } from './cgroups';
 import { gpuDevices, listGpus } from './gpus';
 import { checkBindings, linkInputs, prepareHome } from './home';
 import { probeIsolation, worldInput } from './probe';
-import { type Intervals, Replica } from './replica';
+import { type Intervals, type LookedAfter, Replica } from './replica';
 import { isAlive, ReplicaFolder, type SupervisorState, toReference } from './replica-folder';
 import { findSandbox, launch, type SandboxInput } from './sandbox';
 import { CONTAINER_PORT, INNER_HOST, commandOf, environmentOf, type Level, PRODUCTION_PORT, WORKLOAD_UID, worldOf } from './world';
@@ -112,10 +112,8 @@ export class ProcessDriver implements Driver {
   }
 
   async #takeUp(spec: ReplicaSpec, folder: ReplicaFolder, supervisor: SupervisorState): Promise<DriverHandle | undefined> {
-    const text = await readFile(folder.addressFile, 'utf8').catch(() => undefined);
-    if (text === undefined) return undefined;
-    const { level, address } = JSON.parse(text) as { level: Level; address: ReplicaAddress };
-    return this.#lookAfter(spec, folder, supervisor, level, address);
+    const note = await readNote(folder);
+    return note === undefined ? undefined : handleOf(this.#lookAfter(spec, folder, supervisor, note));
   }
 
   async #start(spec: ReplicaSpec, folder: ReplicaFolder): Promise<DriverHandle> {
@@ -127,11 +125,13 @@ export class ProcessDriver implements Driver {
     const home = await prepareHome(spec, folder, owner);
     if (level !== 'L2') await linkInputs(spec, folder);
     const address = await chooseAddress(level, spec, this.#sockets);
-    await writeFile(folder.addressFile, JSON.stringify({ level, address }), { mode: 0o600 });
+    const { logId, ordinal, isProduction, healthPath } = spec;
+    const note: Note = { level, address, spec: { logId, ordinal, isProduction, healthPath } };
+    await writeFile(folder.noteFile, JSON.stringify(note), { mode: 0o600 });
     await this.#launch(spec, folder, home, address);
     const supervisor = await folder.supervisor();
     if (supervisor === undefined) throw new DriverError('driver_lost', 'The supervisor left no word of itself');
-    return this.#lookAfter(spec, folder, supervisor, level, address);
+    return handleOf(this.#lookAfter(spec, folder, supervisor, note));
   }
 
   async #launch(spec: ReplicaSpec, folder: ReplicaFolder, home: string, address: ReplicaAddress): Promise<void> {
@@ -152,11 +152,11 @@ export class ProcessDriver implements Driver {
     });
   }
 
-  #lookAfter(spec: ReplicaSpec, folder: ReplicaFolder, supervisor: SupervisorState, level: Level, address: ReplicaAddress): DriverHandle {
+  #lookAfter(spec: LookedAfter, folder: ReplicaFolder, supervisor: SupervisorState, { level, address }: Note): Replica {
     const { logs, intervals = {} } = this.#options;
     const replica = new Replica({ spec, level, folder, address, supervisor, logs, intervals, emit: (event) => this.#emit(event) });
     this.#replicas.set(spec.id, replica);
-    return handleOf(replica);
+    return replica;
   }
 
   observe(listener: (event: ReplicaEvent) => void): () => void {
@@ -171,7 +171,15 @@ export class ProcessDriver implements Driver {
 
   async stop(replicaId: string, graceMs: number): Promise<void> {
     await this.#starting.get(replicaId)?.catch(() => {});
-    await this.#replicas.get(replicaId)?.stop(graceMs);
+    await (this.#replicas.get(replicaId) ?? await this.#find(replicaId))?.stop(graceMs);
+  }
+
+  /** One that an earlier process started, and this one was not told of: its folder knows enough to end it, and to keep its last words. */
+  async #find(replicaId: string): Promise<Replica | undefined> {
+    const folder = new ReplicaFolder(this.#root, replicaId);
+    const [supervisor, note] = [await folder.supervisor(), await readNote(folder)];
+    if (supervisor === undefined || note === undefined || !isAlive(supervisor)) return undefined;
+    return this.#replicas.get(replicaId) ?? this.#lookAfter({ id: replicaId, secret: '', ...note.spec }, folder, supervisor, note);
   }
 
   usage(replicaId: string): Promise<ReplicaUsage | undefined> {
@@ -194,6 +202,18 @@ export class ProcessDriver implements Driver {
       if (ended !== undefined && ended.mtimeMs < Date.now() - LEFT_OVER_MS) await rm(join(this.#root, name), { recursive: true, force: true });
     }
   }
+}
+
+/** What a later process has to know of a replica, in its folder. No secrets. */
+interface Note {
+  level: Level;
+  address: ReplicaAddress;
+  spec: Pick<ReplicaSpec, 'logId' | 'ordinal' | 'isProduction' | 'healthPath'>;
+}
+
+async function readNote(folder: ReplicaFolder): Promise<Note | undefined> {
+  const text = await readFile(folder.noteFile, 'utf8').catch(() => undefined);
+  return text === undefined ? undefined : JSON.parse(text) as Note;
 }
 
 function handleOf({ address, supervisor }: Replica): DriverHandle {

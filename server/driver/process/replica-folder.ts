@@ -29,8 +29,8 @@ export class ReplicaFolder {
     return join(this.path, 'stop');
   }
 
-  get addressFile(): string {
-    return join(this.path, 'address');
+  get noteFile(): string {
+    return join(this.path, 'note.json');
   }
 
   async supervisor(): Promise<SupervisorState | undefined> {

@@ -11,8 +11,11 @@ import { isAlive, type ReplicaFolder, type SupervisorState } from './replica-fol
 import { SpoolReader } from './spool-reader';
 import { CONTAINER_PORT, type Level, PRODUCTION_PORT } from './world';
 
+/** What is needed of a replica that runs. */
+export type LookedAfter = Pick<ReplicaSpec, 'id' | 'logId' | 'ordinal' | 'isProduction' | 'healthPath' | 'secret'>;
+
 export interface ReplicaOptions {
-  spec: ReplicaSpec;
+  spec: LookedAfter;
   level: Level;
   folder: ReplicaFolder;
   address: ReplicaAddress;

@@ -263,6 +263,37 @@ export function conformance(name: string, subject: Subject): void {
       expect(await linesOf(spec, 'stdout')).toEqual(['first', 'last']);
     });
 
+    test('a later service ends one that it has not taken up, and keeps its last words', async () => {
+      const spec = newSpec({ startCommand: node('process.on("SIGTERM", () => { console.log("bye"); process.exit(0) }); setInterval(() => {}, 1000); console.log("up")') });
+      await driver.detach();
+      await logs.close();
+      const elsewhere = await subject.startElsewhere(dataDir, spec);
+      await new Promise((resolve) => setTimeout(resolve, 500));
+      await elsewhere.kill();
+      await reopen();
+      await driver.stop(spec.id, 20_000);
+      expect(listener.of(spec)).toContain('exited');
+      expect(await linesOf(spec, 'stdout')).toEqual(['up', 'bye']);
+    });
+
+    test('a client that leaves is told to the server, and large bodies pass both ways', async () => {
+      const handler = 'if (request.url === "/echo") return request.pipe(reply); if (request.url !== "/hang") return reply.end(); console.log("asked"); reply.on("close", () => console.log("left"))';
+      const { spec, handle: { address } } = await start({ startCommand: server(handler) });
+      await listener.next(spec, 'ready');
+      const target = address.type === 'unix' ? { socketPath: address.path } : { host: address.host, port: address.port };
+      const hanging = request({ ...target, path: '/hang', agent: false }).on('error', () => {});
+      hanging.end();
+      await untilLogged(spec, 'asked');
+      hanging.destroy();
+      await untilLogged(spec, 'left');
+      const body = randomBytes(8 << 20);
+      const echoed = await new Promise<Buffer>((resolve, reject) => {
+        const parts: Buffer[] = [];
+        request({ ...target, path: '/echo', method: 'POST', agent: false }, (response) => response.on('data', (part: Buffer) => parts.push(part)).on('end', () => resolve(Buffer.concat(parts)))).on('error', reject).end(body);
+      });
+      expect(echoed.equals(body)).toBe(true);
+    });
+
     test('what nobody knows is not found', async () => {
       expect(await driver.adopt('1:2:3', newSpec())).toBeUndefined();
     });
