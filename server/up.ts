@@ -45,7 +45,7 @@ export async function up(options: UpOptions): Promise<number> {
 
     let checkDatabase = (): Promise<string | undefined> => Promise.resolve(undefined);
     const readiness: Readiness = { check: () => checkDatabase() };
-    const consoleDoor = new Door(readiness);
+    const consoleDoor = new Door(readiness, isFollowing);
     const servingDoor = new Door(readiness);
     const consoleListener = await listenAt(options.host, options.port, { ...options, handler: consoleDoor.handle, streamsBodies: false }, closers);
     const servingListener = await listenAt(options.host, options.servingPort ?? nextPort(options.port), { ...options, handler: servingDoor.handle, streamsBodies: true }, closers);
@@ -108,6 +108,11 @@ export async function up(options: UpOptions): Promise<number> {
   } finally {
     for (const close of closers.reverse()) await close();
   }
+}
+
+/** Of logs and events. */
+function isFollowing({ method, path }: { method: string; path: string }): boolean {
+  return method === 'GET' && /\/(follow|stream)$/.test(path);
 }
 
 function nextPort(port: number): number {

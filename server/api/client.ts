@@ -128,6 +128,9 @@ export class Client {
     try {
       const response = await this.#send(method, path, { ...options, signal }, 'text/event-stream');
       yield* readEvents(response.body ?? new ReadableStream());
+    } catch (error) {
+      if (error instanceof ApiFailure || signal.aborted) throw error;
+      throw new ApiFailure(0, 'unreachable', `the connection to ${this.#url} broke off`, { cause: error });
     } finally {
       controller.abort();
     }

@@ -1,6 +1,7 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Command } from 'commander';
 import { parseDuration } from '../access/durations';
-import { toLogLine } from '../api/client';
+import { ApiFailure, toLogLine } from '../api/client';
 import type { LogLine, LogPage } from '../api/objects';
 import { parseChoice, UsageError } from '../flag-values';
 import { findContainer, findDeployment } from './find';
@@ -23,6 +24,7 @@ interface Flags {
 }
 
 const DEFAULT_LINES = 200;
+const RETRY_MS = 1_000;
 const PAGE_LINES = 1_000;
 
 /** Mounts `capstan logs`. */
@@ -47,11 +49,27 @@ async function show(call: Call<Flags>): Promise<void> {
   const limit = isAll ? Infinity : Number(flags.lines ?? DEFAULT_LINES);
   const query = filterOf(flags, io.now());
   const path = await logPath(call, name);
-  const lines = await lastLines(client, path, query, limit);
+  const { lines, lastSeq } = await lastLines(client, path, query, limit);
   for (const line of lines) print(io, flags, line);
-  if (flags.follow !== true) return;
-  for await (const event of client.stream('GET', `${path}/follow`, { query: { ...query, ...defined('after', lines.at(-1)?.seq) }, signal: io.signal })) {
-    if (event.event === 'message' || event.event === 'line') print(io, flags, toLogLine(event));
+  if (flags.follow === true) await follow(call, path, query, lastSeq);
+}
+
+/** Until Ctrl-C: comes back where it was after the service was away. */
+async function follow({ client, flags, io }: Call<Flags>, path: string, query: Readonly<Record<string, string | number>>, from: number): Promise<void> {
+  for (let after = from, isTold = false; io.signal?.aborted !== true;) {
+    try {
+      for await (const event of client.stream('GET', `${path}/follow`, { query: { ...query, after }, signal: io.signal })) {
+        const line = toLogLine(event);
+        after = line.seq;
+        isTold = false;
+        print(io, flags, line);
+      }
+    } catch (error) {
+      if (!(error instanceof ApiFailure) || error.status !== 0) throw error;
+      if (!isTold) io.err(`${error.message}; it is tried again\n`);
+      isTold = true;
+    }
+    await sleep(RETRY_MS, undefined, { signal: io.signal });
   }
 }
 
@@ -64,14 +82,16 @@ async function logPath({ client, flags }: Call<Flags>, name: string): Promise<st
 }
 
 /** The end of a log, read backwards page by page. */
-async function lastLines(client: Call<Flags>['client'], path: string, query: Readonly<Record<string, string | number>>, limit: number): Promise<LogLine[]> {
+async function lastLines(client: Call<Flags>['client'], path: string, query: Readonly<Record<string, string | number>>, limit: number): Promise<{ lines: LogLine[]; lastSeq: number }> {
   let lines: LogLine[] = [];
+  let lastSeq: number | undefined;
   for (let before: string | null | undefined; lines.length < limit && before !== null;) {
     const page: LogPage = await client.request('GET', path, { query: { ...query, limit: Math.min(PAGE_LINES, limit - lines.length), ...defined('before', before) } });
     lines = [...page.data, ...lines];
+    lastSeq ??= page.last_seq ?? 0;
     before = page.next;
   }
-  return lines;
+  return { lines, lastSeq: lastSeq ?? 0 };
 }
 
 function filterOf({ since, stream, replica, search }: Flags, nowMs: number): Record<string, string | number> {

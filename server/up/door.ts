@@ -12,13 +12,17 @@ const HEALTH_PATHS: ReadonlySet<string> = new Set(['/healthz', '/readyz']);
 /** The way in at one port: answers for the health of the process at any time, and for its absence until the service is there. */
 export class Door {
   readonly #readiness: Readiness;
+  readonly #isEndless: (request: HttpRequest) => boolean;
+  readonly #ending = new AbortController();
   #handler: StreamHandler | undefined;
   #isClosing = false;
   readonly #open = new Set<object>();
   #onIdle: (() => void)[] = [];
 
-  constructor(readiness: Readiness) {
+  /** @param isEndless Requests whose answers go on until somebody ends them: by their signal when the door closes. */
+  constructor(readiness: Readiness, isEndless: (request: HttpRequest) => boolean = () => false) {
     this.#readiness = readiness;
+    this.#isEndless = isEndless;
   }
 
   /** From now on requests are answered. */
@@ -29,6 +33,7 @@ export class Door {
   /** New requests are refused; resolves when the open ones are answered. */
   drain(): Promise<void> {
     this.#isClosing = true;
+    this.#ending.abort();
     return this.#open.size === 0 ? Promise.resolve() : new Promise((resolve) => this.#onIdle.push(resolve));
   }
 
@@ -42,7 +47,7 @@ export class Door {
     const mark = {};
     this.#open.add(mark);
     try {
-      await this.#handler(request, reply);
+      await this.#handler(this.#isEndless(request) ? { ...request, signal: AbortSignal.any([request.signal, this.#ending.signal]) } : request, reply);
     } finally {
       this.#open.delete(mark);
       if (this.#open.size === 0) this.#onIdle.splice(0).forEach((resolve) => resolve());

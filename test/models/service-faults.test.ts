@@ -111,8 +111,10 @@ describe('the service dies under load', () => {
     service.process.kill('SIGTERM');
     expect(await service.exited).toEqual([0, null]);
     service = await startService(dataDir, args);
-    const { version } = await until(client, id, 'running');
-    expect(version.replicas[0].started_at).not.toBe(before.started_at);
+    await eventually(async () => {
+      const { state, replicas: [replica] } = await client.versions.get(id, 1);
+      return state === 'running' && replica !== undefined && replica.started_at !== before.started_at;
+    });
     expect((await fetch(`${url}/v1/models`)).status).toBe(200);
   });
 });

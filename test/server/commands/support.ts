@@ -1,4 +1,6 @@
 /** Commands against the management interface in this process, over a real socket. */
+import { realpathSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { Command, CommanderError } from 'commander';
 import { Access } from '../../../server/access';
 import { addKeysCommand } from '../../../server/access/cli';
@@ -7,8 +9,10 @@ import { Client } from '../../../server/api/client';
 import { apiRoutes } from '../../../server/api/routes';
 import { addServiceCommands } from '../../../server/commands';
 import { openRemoteKeys } from '../../../server/commands/remote-keys';
+import { LogStore } from '../../../server/driver/logs/log-store';
 import { createTransport } from '../../../server/http/create-transport';
 import { createLog } from '../../../server/log';
+import type { Machine } from '../../../server/service/machine';
 import { loadSecretKey } from '../../../server/service/secret-box';
 import { openServiceStore, type ServiceStore } from '../../../server/service/store';
 import { openDataDir } from '../../../server/up/data-dir';
@@ -25,6 +29,7 @@ export interface TestService {
   dataDir: string;
   store: ServiceStore;
   client: Client;
+  logs: LogStore;
   token: string;
   /** One command line; `env` beside CAPSTAN_URL and CAPSTAN_TOKEN. */
   run: (line: readonly string[], env?: NodeJS.ProcessEnv) => Promise<Ran>;
@@ -33,21 +38,29 @@ export interface TestService {
 
 export const ADMIN = { email: 'ada@example.com', name: 'Ada', password: 'correct horse battery' };
 
+/** Large enough for what tests ask for; nothing runs. */
+const MACHINE: Machine = {
+  driver: 'process', isolation: { level: 'L2', reason: 'Every deployment has namespaces of its own' }, capacity: { cpuMillis: 8_000, memoryMb: 16_384, gpus: [] }, dataRoots: [realpathSync(tmpdir())], allowsUnisolated: false,
+};
+
 export async function startService(): Promise<TestService> {
   const { root } = openDataDir(makeFolder());
   const log = createLog('silent');
-  const store = await openServiceStore({ location: { kind: 'file', file: `${root}/capstan.db` }, secretKey: loadSecretKey(root) });
+  const store = await openServiceStore({ location: { kind: 'file', file: `${root}/capstan.db` }, secretKey: loadSecretKey(root), version: '1.2.3', machine: MACHINE });
   const access = await Access.open({ store, log });
+  const logs = new LogStore({ folder: `${root}/logs`, redact: (text) => text });
   const { userId } = (await store.ensureFirstAdmin(ADMIN))!;
   const { token } = await store.createToken({ userId, isAdmin: true, via: 'session', canWrite: true, ip: null, userAgent: null }, { name: 'test', rights: 'write' });
-  const api = new Api({ routes: apiRoutes(), context: { store, access, log, now: Date.now, settings: { isSecure: false, ownOrigins: [], trustedProxies: [] } } });
+  const api = new Api({ routes: apiRoutes(), context: { store, access, logs, log, now: Date.now, settings: { isSecure: false, ownOrigins: [], trustedProxies: [] } } });
   const transport = await createTransport('node', { handler: (request, reply) => api.handle(request, reply), maxBodyBytes: 1 << 20, bodyTimeoutMs: 5_000 });
   const url = `http://127.0.0.1:${await transport.listen('127.0.0.1', 0)}`;
   return {
     url, dataDir: root, store, token, client: new Client({ url, token }),
     run: (line, env = {}) => runCommand(line, { CAPSTAN_URL: url, CAPSTAN_TOKEN: token, ...env }),
+    logs,
     close: async () => {
       await transport.close();
+      await logs.close();
       await access.close();
       await store.close();
       removeFolders();

@@ -38,6 +38,21 @@ test('drains: open requests end, new ones are refused', async () => {
   expect((await open).text).toBe('done');
 });
 
+test('draining ends what would go on for ever, and nothing else', async () => {
+  const door = new Door(ready, ({ path }) => path === '/follow');
+  const signals: AbortSignal[] = [];
+  door.open(async ({ signal, path }, reply) => {
+    signals.push(signal);
+    if (path === '/follow') await new Promise((resolve) => signal.addEventListener('abort', resolve));
+    reply.send(200, {}, 'over');
+  });
+  const following = exchange(door, '/follow');
+  await exchange(door, '/other');
+  await door.drain();
+  expect((await following).text).toBe('over');
+  expect(signals.map(({ aborted }) => aborted)).toEqual([true, false]);
+});
+
 test('a request that fails is over too', async () => {
   const door = new Door(ready);
   door.open(() => Promise.reject(new Error('a bug')));
