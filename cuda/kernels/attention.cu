@@ -32,18 +32,34 @@ struct Partial {
   // What a sum must be multiplied with when its maximum rises.
   __device__ static __forceinline__ float rescale(float from, float to) { return from == kMinusInfinity ? 0.0f : exp2f(from - to); }
 
-  // Adds what comes behind.
-  __device__ __forceinline__ void merge(const Partial& next) {
+  static constexpr int kFloats = 4 + D * 16;
+
+  // Leaves itself in shared memory; a lane's floats lie kWarpSize apart.
+  __device__ __forceinline__ void put(float* to) const {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) to[r * kWarpSize] = max[r], to[(2 + r) * kWarpSize] = sum[r];
+#pragma unroll
+    for (int i = 0; i < D * 4; ++i)
+#pragma unroll
+      for (int r = 0; r < 4; ++r) to[(4 + i * 4 + r) * kWarpSize] = out[i][r];
+  }
+
+  // Adds itself to what stands before it, left by put().
+  __device__ __forceinline__ void merge_behind(const float* before) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const float top = fmaxf(max[r], next.max[r]);
-      const float mine = rescale(max[r], top), theirs = rescale(next.max[r], top);
+      const float max_before = before[r * kWarpSize];
+      const float top = fmaxf(max_before, max[r]);
+      const float theirs = rescale(max_before, top), mine = rescale(max[r], top);
       max[r] = top;
-      sum[r] = sum[r] * mine + next.sum[r] * theirs;
+      sum[r] = before[(2 + r) * kWarpSize] * theirs + sum[r] * mine;
 #pragma unroll
       for (int i = 0; i < D * 4; ++i)
 #pragma unroll
-        for (int c = 0; c < 2; ++c) out[i][r * 2 + c] = out[i][r * 2 + c] * mine + next.out[i][r * 2 + c] * theirs;
+        for (int c = 0; c < 2; ++c) {
+          const int at = r * 2 + c;
+          out[i][at] = before[(4 + i * 4 + at) * kWarpSize] * theirs + out[i][at] * mine;
+        }
     }
   }
 };
@@ -206,9 +222,13 @@ __device__ __forceinline__ void store_output(const AttentionArgs& args, int64_t 
   args.acts[operand_index(token, args.split.place(int64_t{head} * args.layout.head_dim + dim), args.split.padded())] = to_bits<T>(value);
 }
 
+// Left to itself (0) ptxas spills where it would have more blocks than these.
+template <int D, bool kIsCut>
+constexpr int kMinBlocks = D == 3 && !kIsCut ? 1 : 0;
+
 // (tiles / kWarps, KV heads, chunks). kIsCut: every warp has one chunk and leaves (max, sum, values) of its 16 rows in the scratch.
 template <class T, int D, bool kIsCut>
-__global__ void __launch_bounds__(kWarps* kWarpSize) attention_kernel(AttentionArgs args) {
+__global__ void __launch_bounds__(kWarps* kWarpSize, (kMinBlocks<D, kIsCut>)) attention_kernel(AttentionArgs args) {
   const int item = static_cast<int>(blockIdx.x) * kWarps + warp_id();
   if (item >= args.num_tiles) return;
   const int kv_head = static_cast<int>(blockIdx.y);
@@ -225,10 +245,12 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) attention_kernel(AttentionA
   Partial<D> total;
   if constexpr (!kIsCut) {
     attend_chunk<T, D>(args, rows, blocks, context, kv_head, first_chunk, q, total);
+    // The sums so far wait in shared memory: beside the next chunk's they would not fit into registers.
+    float* before = reinterpret_cast<float*>(shared_memory()) + warp_id() * Partial<D>::kFloats * kWarpSize + lane;
     for (int chunk = first_chunk + 1; chunk <= last_chunk; ++chunk) {
-      Partial<D> next;
-      attend_chunk<T, D>(args, rows, blocks, context, kv_head, chunk, q, next);
-      total.merge(next);
+      total.put(before);
+      attend_chunk<T, D>(args, rows, blocks, context, kv_head, chunk, q, total);
+      total.merge_behind(before);
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -292,7 +314,8 @@ __global__ void __launch_bounds__(16 * kWarpSize) merge_kernel(AttentionArgs arg
 template <class T, int D>
 void launch_with(const AttentionArgs& args, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>((args.num_tiles + kWarps - 1) / kWarps), static_cast<unsigned>(args.layout.num_kv_heads), static_cast<unsigned>(args.num_chunks));
-  if (args.num_chunks == 1) return launch(attention_kernel<T, D, false>, grid, dim3(kWarps * kWarpSize), 0, stream, args);
+  constexpr size_t kSumsBytes = sizeof(float) * kWarps * Partial<D>::kFloats * kWarpSize;
+  if (args.num_chunks == 1) return launch(attention_kernel<T, D, false>, grid, dim3(kWarps * kWarpSize), kSumsBytes, stream, args);
   launch(attention_kernel<T, D, true>, grid, dim3(kWarps * kWarpSize), 0, stream, args);
   launch(merge_kernel<T>, dim3(static_cast<unsigned>(args.num_tiles), static_cast<unsigned>(args.layout.num_kv_heads)), dim3(16 * kWarpSize), 0, stream, args);
 }

@@ -29,9 +29,13 @@ __device__ __forceinline__ float activate(Activation kind, float x) {
   return x;
 }
 
+// Left to itself (0) ptxas spills where it would have more blocks than these.
+template <int N>
+constexpr int kMinBlocks = N == 4 ? 2 : 0;
+
 // Block (x, y): 8 / parts tiles of features from x on, and the tokens of N tiles from y on.
 template <class T, int N>
-__global__ void __launch_bounds__(kWarps* kWarpSize) gemm_kernel(GemmArgs args) {
+__global__ void __launch_bounds__(kWarps* kWarpSize, kMinBlocks<N>) gemm_kernel(GemmArgs args) {
   const DepthSplit split = args.weights.split;
   const int tiles_per_block = kWarps / split.parts;
   const int part = warp_id() % split.parts;
