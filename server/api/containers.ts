@@ -30,10 +30,11 @@ export const ROUTES: readonly ApiRoute[] = [
     handle: async ({ context: { store }, actor, params: { id }, body, ifMatch }) => ({ status: 200, body: await store.editContainer(actor, id, body, ifMatch) }),
   }),
   defineRoute({
-    method: 'DELETE', path: `${PATH}/{id}`, summary: 'Delete a container that is stopped', tag: TAG, auth: 'any', query: CONFIRMATION, answers: { 204: null }, problems: ['stale', 'wrong_state', 'invalid_argument'],
-    handle: async ({ context: { store }, actor, params: { id }, query, ifMatch }) => {
+    method: 'DELETE', path: `${PATH}/{id}`, summary: 'Delete a container that is stopped, with its log', tag: TAG, auth: 'any', query: CONFIRMATION, answers: { 204: null }, problems: ['stale', 'wrong_state', 'invalid_argument'],
+    handle: async ({ context: { store, controller }, actor, params: { id }, query, ifMatch }) => {
       demandConfirmed(query, 'name', (await store.getContainer(actor, id)).name);
       await store.removeContainer(actor, id, ifMatch);
+      await controller?.forget(id);
       return { status: 204 };
     },
   }),

@@ -33,7 +33,7 @@ export const ROUTES: readonly ApiRoute[] = [
     method: 'DELETE', path: `${PATH}/{n}`, summary: 'Delete a version that is stopped or failed, with its log', tag: TAG, auth: 'any', answers: { 204: null }, problems: ['wrong_state', 'conflict', 'busy'],
     handle: async ({ context: { store, controller }, actor, params: { id, n } }) => {
       const versionId = await store.deleteVersion(actor, id, numberOf(n));
-      await controller?.forgetVersion(versionId);
+      await controller?.forget(versionId);
       return { status: 204 };
     },
   }),

@@ -99,10 +99,10 @@ export class Controller implements GatewayControl {
     return this.#lanes.add(id);
   }
 
-  /** A version was deleted: its files may go. */
-  async forgetVersion(versionId: string): Promise<void> {
-    await this.#options.snapshots.remove(versionId);
-    await this.#options.logs.delete(versionId);
+  /** A version or a container was deleted: its files may go. */
+  async forget(id: string): Promise<void> {
+    await this.#options.snapshots.remove(id);
+    await this.#options.logs.delete(id);
   }
 
   wake(deploymentId: string): void {
@@ -159,7 +159,7 @@ export class Controller implements GatewayControl {
     } catch (error) {
       return this.#retry(id, items, error);
     }
-    if (view === undefined) this.#forget(id);
+    if (view === undefined) this.#drop(id);
     else await this.#apply(id, view);
   }
 
@@ -247,14 +247,14 @@ export class Controller implements GatewayControl {
     try {
       const versionIds = await store.removeDeployment(id);
       if (versionIds === undefined) return;
-      this.#forget(id);
-      await Promise.all(versionIds.map((versionId) => this.forgetVersion(versionId).catch((error: unknown) => log.warn({ versionId, reason: (error as Error).message }, 'the files of a version could not be removed'))));
+      this.#drop(id);
+      await Promise.all(versionIds.map((versionId) => this.forget(versionId).catch((error: unknown) => log.warn({ versionId, reason: (error as Error).message }, 'the files of a version could not be removed'))));
     } catch (error) {
       this.#retry(id, [], error);
     }
   }
 
-  #forget(id: string): void {
+  #drop(id: string): void {
     const view = this.#views.get(id);
     if (view !== undefined) this.#options.targets.delete(view.work.slug);
     this.#runner.sync(id, []);

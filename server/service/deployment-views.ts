@@ -1,3 +1,4 @@
+import { sql } from 'kysely';
 import type { BindingView, Deployment, DeploymentEvent, Owner, Reason, Replica, Version } from '../api/objects';
 import type { Page } from '../api/json-schema';
 import type { OwnerRef } from '../access/owners';
@@ -31,7 +32,7 @@ export async function pageDeployments(db: Reader, { owners, states, q, after, li
   if (owners.length === 0) return { data: [], next: null };
   let query = db.selectFrom('deployments').innerJoin('deployment_settings', 'deployment_id', 'id').selectAll().where('owner_id', 'in', owners.map(({ id }) => id)).orderBy('id', 'desc').limit(limit + 1);
   if (states !== undefined) query = query.where('observed', 'in', [...states]);
-  if (q !== undefined) query = query.where((eb) => eb(eb.fn<string>('lower', ['name']), 'like', `%${q.toLowerCase().replace(/[%_\\]/g, '')}%`));
+  if (q !== undefined) query = query.where(sql<boolean>`lower(name) like ${`%${q.toLowerCase().replace(/[%_!]/g, '!$&')}%`} escape '!'`);
   if (after !== undefined) query = query.where('id', '<', after);
   const rows = await query.execute();
   const data = await toDeployments(db, rows.slice(0, limit));

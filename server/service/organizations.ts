@@ -87,6 +87,8 @@ export async function deleteOrganization(db: ServiceDb, actorId: string, orgId: 
     await demandRight(tx, orgId, actorId, 'org.delete');
     const deployment = await tx.selectFrom('deployments').select('name').where('owner_id', '=', orgId).executeTakeFirst();
     if (deployment !== undefined) throw new ServiceError('conflict', `the organization has deployments, such as ${deployment.name}: delete them first`);
+    const container = await tx.selectFrom('containers').select('name').where('owner_id', '=', orgId).executeTakeFirst();
+    if (container !== undefined) throw new ServiceError('conflict', `the organization has containers, such as ${container.name}: delete them first`);
     await tx.updateTable('invitations').set({ revoked_at: nowMs }).where('org_id', '=', orgId).where('accepted_at', 'is', null).where('revoked_at', 'is', null).execute();
     await endOwner(access, { type: 'org', id: orgId }, actorId);
   });
