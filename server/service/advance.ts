@@ -1,3 +1,4 @@
+import type { ControlEvent } from './control-events';
 import { deploymentState } from './deployment-state';
 import { end } from './observe';
 import type { Pool } from './pool';
@@ -12,6 +13,8 @@ export interface AdvanceContext {
   pool: Pool;
   /** For a place that is filled: a new id each time, so that nothing late is ever taken for another start. */
   newReplica: () => { id: string; secret: string };
+  /** What people are to know of a choice that was made. */
+  tell: (event: ControlEvent) => void;
 }
 
 const MAX_ROUNDS = 20;
@@ -131,7 +134,9 @@ function makeWay(work: DeploymentWork, active: VersionWork | undefined, target: 
   if (!holds || (strategy !== 'replace' && canSurge)) return grant(work, target, count, context);
   const fitsInstead = context.pool.shortage(target.needs, 1, held) === undefined;
   if (strategy === 'replace' || (strategy === 'auto' && fitsInstead)) {
-    if (target.homeState !== 'pending') stop(active, context.nowMs);
+    if (target.homeState === 'pending' || active.life.state === 'stopping') return;
+    context.tell({ type: 'rollout.replace', data: { version: target.number, message: canSurge ? 'the old version ends first, as asked for' : `the old version ends first, for there is no room for both: ${context.pool.shortage(target.needs, count)?.message ?? ''}` } });
+    stop(active, context.nowMs);
     return;
   }
   wait(target, count, context);
@@ -143,14 +148,19 @@ function grant(work: DeploymentWork, version: VersionWork, count: number, contex
   if (version.homeState === 'pending') return wait(version, 1, context);
   // Its replicas of before hold what they have until they are gone.
   if (version.replicas.length > 0 || pool.shortage(version.needs, 1) !== undefined) return wait(version, 1, context);
-  version.life = signal(version.life, 'granted', nowMs);
+  version.life = { ...signal(version.life, 'granted', nowMs), reason: null, message: null };
   if (version.id === work.activeId) work.wanted = count;
   for (let ordinal = 0; ordinal < count && pool.shortage(version.needs, 1) === undefined; ordinal++) addReplica(version, ordinal, context);
 }
 
+/** It says what it waits for. */
 function wait(version: VersionWork, count: number, { nowMs, policy, pool }: AdvanceContext): void {
-  if (nowMs < version.queuedAt + policy.queueDeadlineMs) return;
-  const shortage = pool.shortage(version.needs, count) ?? { reason: 'cancelled' as const, message: 'what it waited for did not end' };
+  const missing = pool.shortage(version.needs, count);
+  if (nowMs < version.queuedAt + policy.queueDeadlineMs) {
+    version.life = { ...version.life, reason: missing?.reason ?? null, message: missing?.message ?? null };
+    return;
+  }
+  const shortage = missing ?? { reason: 'cancelled' as const, message: 'what it waited for did not end' };
   version.life = fail(version.life, 'queueExpired', { reason: shortage.reason, message: `waited ${policy.queueDeadlineMs / 1000} s: ${shortage.message}` }, nowMs);
 }
 

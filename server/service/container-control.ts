@@ -1,7 +1,8 @@
 import { randomBase62 } from '../access/base62';
 import { newId } from '../access/ids';
 import { CONTAINER_TRANSITIONS, type ContainerEvent, type ContainerState } from './container-state';
-import { controlChange, recordEvents, secretPurpose } from './control';
+import { controlChange, secretPurpose } from './control';
+import { recordEvents } from './control-events';
 import { loadPool } from './pool-rows';
 import type { Pool } from './pool';
 import type { ServiceTx } from './schema';

@@ -1,9 +1,9 @@
 import { sql } from 'kysely';
 import { randomBase62 } from '../access/base62';
-import { newEvent } from '../access/audit';
 import { newId } from '../access/ids';
 import { isPostgres } from '../access/migrations';
 import { advance } from './advance';
+import { type ControlEvent, recordEvents, workEvents } from './control-events';
 import { dueAt } from './due';
 import { observe } from './observe';
 import { type Pool } from './pool';
@@ -11,7 +11,7 @@ import { loadPool } from './pool-rows';
 import type { ServiceDb, ServiceTx } from './schema';
 import type { StoreContext } from './store-context';
 import { wake } from './wishes';
-import { type Activity, type ControlPolicy, type DeploymentWork, findVersion, type Observation, readyReplicas, type VersionWork } from './work';
+import { type Activity, type ControlPolicy, type DeploymentWork, findVersion, type Observation, readyReplicas } from './work';
 import { loadWork, saveWork } from './work-rows';
 
 /** A deployment as it stands after a step, for the controller: what is to run follows from it. */
@@ -57,9 +57,10 @@ async function stepDeployment(
   const pool = await loadPool(tx, context.options.machine.capacity, { type: work.ownerType, id: work.ownerId });
   change(work, nowMs);
   giveBack(pool, before, work);
-  advance(work, { nowMs, policy, activity, pool, newReplica: () => newReplica(context, nowMs) });
+  const told: ControlEvent[] = [];
+  advance(work, { nowMs, policy, activity, pool, newReplica: () => newReplica(context, nowMs), tell: (event) => void told.push(event) });
   const hasChanged = await saveWork(tx, before, work, nowMs);
-  if (hasChanged) await recordEvents(tx, { type: work.ownerType, id: work.ownerId }, { type: 'deployment', id: deploymentId }, workEvents(before, work), nowMs);
+  if (hasChanged) await recordEvents(tx, { type: work.ownerType, id: work.ownerId }, { type: 'deployment', id: deploymentId }, [...told, ...workEvents(before, work)], nowMs);
   return {
     work, secrets: openSecrets(context, work), dueAt: dueAt(work, activity, policy, nowMs), hasChanged,
     isWaiting: work.versions.some(({ life }) => life.state === 'queued') || wantsMore(work),
@@ -91,34 +92,6 @@ function openSecrets({ box }: StoreContext, { versions }: DeploymentWork): Recor
   const replicas = versions.flatMap((version) => version.replicas).filter(({ address }) => address !== null);
   return Object.fromEntries(replicas.map(({ id, secret }) => [id, box.open(secret, secretPurpose(id))]));
 }
-
-/** One for each version, and for the deployment, that is not what it was. */
-export function workEvents(before: DeploymentWork, after: DeploymentWork): ControlEvent[] {
-  const events = after.versions.flatMap((version) => {
-    const known = before.versions.find(({ id }) => id === version.id);
-    return known?.life.state === version.life.state && known.life.reason === version.life.reason ? [] : [versionEvent(version)];
-  });
-  if (before.activeId !== after.activeId) events.push({ type: 'deployment.activated', data: { version: findVersion(after, after.activeId)?.number ?? null } });
-  if (before.observed !== after.observed) events.push({ type: `deployment.${after.observed}`, data: { version: findVersion(after, after.targetId ?? after.activeId)?.number ?? null } });
-  return events;
-}
-
-function versionEvent({ number, life: { state, reason, message, exitCode, retryAt } }: VersionWork): ControlEvent {
-  return { type: `version.${state}`, data: { version: number, ...(state === 'error' ? { reason, message } : {}), ...(state === 'backoff' ? { exit_code: exitCode, retry_at: retryAt } : {}) } };
-}
-
-export interface ControlEvent {
-  type: string;
-  data: object;
-}
-
-/** Without an audit row: nobody did it. Not inside a change by a person, which numbers its own. */
-export async function recordEvents(tx: ServiceTx, owner: { type: 'user' | 'org'; id: string }, target: { type: 'deployment' | 'container'; id: string }, events: readonly ControlEvent[], nowMs: number): Promise<void> {
-  if (events.length === 0) return;
-  const { event_seq: last } = await tx.updateTable('auth_state').set((eb) => ({ event_seq: eb('event_seq', '+', events.length) })).returning('event_seq').executeTakeFirstOrThrow();
-  for (const [index, { type, data }] of events.entries()) await tx.insertInto('events').values(newEvent(last - events.length + 1 + index, { action: type, owner, target, after: data }, nowMs)).execute();
-}
-
 
 /** All that the controller looks after. */
 export async function listDeploymentIds(db: ServiceDb): Promise<string[]> {

@@ -10,7 +10,7 @@ import { replicaSpec } from './replica-spec';
 import { ReplicaRunner } from './replica-runner';
 import type { ControlStore } from './store-deployments';
 import { targetOf } from './target';
-import { type ControlPolicy, DEFAULT_CONTROL_POLICY, type Observation } from './work';
+import { type ControlPolicy, DEFAULT_CONTROL_POLICY, findVersion, type Observation } from './work';
 
 export interface ControllerLog {
   info(fields: object, message: string): void;
@@ -60,7 +60,7 @@ export class Controller implements GatewayControl {
   readonly #meters = new Map<string, ActivityMeter>();
   readonly #views = new Map<string, DeploymentView>();
   readonly #timers = new Map<string, { at: number; cancel: () => void }>();
-  /** Deployments and containers that want room, and since which step. */
+  /** Deployments and containers that want room, the longest first. */
   readonly #waiting = new Set<string>();
   readonly #copying = new Set<string>();
   readonly #saving = new Set<string>();
@@ -106,7 +106,9 @@ export class Controller implements GatewayControl {
   }
 
   wake(deploymentId: string): void {
-    if (this.#views.get(deploymentId)?.work.observed === 'scaled_to_zero') void this.#lanes.add(deploymentId, { type: 'wake' });
+    const work = this.#views.get(deploymentId)?.work;
+    // One that is on its way up is asked for already.
+    if (work !== undefined && findVersion(work, work.activeId)?.life.state === 'idle') void this.#lanes.add(deploymentId, { type: 'wake' });
   }
 
   onOpenRequests(deploymentId: string, replicaId: string, numOpen: number): void {
@@ -160,10 +162,10 @@ export class Controller implements GatewayControl {
       return this.#retry(id, items, error);
     }
     if (view === undefined) this.#drop(id);
-    else await this.#apply(id, view);
+    else await this.#apply(id, view, items.some(isRoomMade));
   }
 
-  async #apply(id: string, view: DeploymentView): Promise<void> {
+  async #apply(id: string, view: DeploymentView, makesRoom: boolean): Promise<void> {
     const { work } = view;
     const before = this.#views.get(id);
     this.#views.set(id, view);
@@ -174,7 +176,7 @@ export class Controller implements GatewayControl {
     this.#timers.get(id)?.cancel();
     this.#timers.delete(id);
     if (view.dueAt !== null) this.#schedule(id, view.dueAt);
-    this.#afterStep(id, view.isWaiting, before === undefined || view.hasChanged);
+    this.#afterStep(id, { isWaiting: view.isWaiting, hasChanged: before === undefined || view.hasChanged, makesRoom });
     if (work.desired === 'deleted' && work.versions.every(({ replicas }) => replicas.length === 0)) await this.#remove(id);
   }
 
@@ -194,16 +196,15 @@ export class Controller implements GatewayControl {
       return this.#retry(id, items, error);
     }
     this.#runner.sync(id, (view?.work.replicas ?? []).map((replica) => ({ replica, graceMs: 0 })));
-    this.#afterStep(id, view?.work.state === 'queued', view?.hasChanged ?? true);
+    this.#afterStep(id, { isWaiting: view?.work.state === 'queued', hasChanged: view?.hasChanged ?? true, makesRoom: items.some(isRoomMade) });
   }
 
-  /** Whoever waits for room looks again when somebody else's step may have made some. */
-  #afterStep(id: string, isWaiting: boolean, hasChanged: boolean): void {
+  /** Whoever waits for room looks again when somebody else's step has made some. */
+  #afterStep(id: string, { isWaiting, hasChanged, makesRoom }: { isWaiting: boolean; hasChanged: boolean; makesRoom: boolean }): void {
     if (isWaiting) this.#waiting.add(id);
     else this.#waiting.delete(id);
-    if (!hasChanged) return;
-    for (const listener of this.#listeners) listener(id);
-    for (const other of this.#waiting) if (other !== id) void this.#lanes.add(other);
+    if (hasChanged) for (const listener of this.#listeners) listener(id);
+    if (makesRoom) for (const other of this.#waiting) if (other !== id) void this.#lanes.add(other);
   }
 
   #retry(id: string, items: Item[], error: unknown): void {
@@ -260,7 +261,7 @@ export class Controller implements GatewayControl {
     this.#runner.sync(id, []);
     this.#timers.get(id)?.cancel();
     for (const map of [this.#views, this.#meters, this.#timers]) map.delete(id);
-    this.#afterStep(id, false, true);
+    this.#afterStep(id, { isWaiting: false, hasChanged: true, makesRoom: false });
   }
 
   #meter(id: string): ActivityMeter {
@@ -282,4 +283,8 @@ export class Controller implements GatewayControl {
     });
     this.#timers.set(id, { at, cancel });
   }
+}
+
+function isRoomMade({ type }: Item): boolean {
+  return type === 'gone';
 }

@@ -4,7 +4,7 @@ import { deleteInChange, type OwnerRef, setAccessInChange } from '../access/owne
 import { changeOptions, demandOwner, type ServiceActor } from './actor';
 import { observedState } from './advance';
 import { serviceChange, type ServiceChange } from './change';
-import { workEvents } from './control';
+import { workEvents } from './control-events';
 import { type DeploymentRecord, readDeployment } from './deployment-views';
 import { ServiceError } from './errors';
 import { checkScale, scaleOf } from './scale';

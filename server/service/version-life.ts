@@ -4,7 +4,7 @@ import { type ErrorReason, type VersionCommand, type VersionSignal, VERSION_TRAN
 /** What is stored of a version's life. Times are UTC milliseconds. */
 export interface VersionLife {
   readonly state: VersionState;
-  /** Of the last error; null otherwise. */
+  /** Of the last error; in the queue, what it waits for; null otherwise. */
   readonly reason: ErrorReason | null;
   readonly message: string | null;
   readonly exitCode: number | null;

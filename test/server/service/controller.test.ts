@@ -192,6 +192,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(fresh.id).not.toBe(old.id);
       expect(fresh.gpuUuids).toEqual([GPU(0).uuid]);
       expect(await get(id)).toMatchObject({ state: 'updating' });
+      expect((await h.store.readDeploymentEvents(h.actor, id, 0, 1000)).filter(({ type }) => type === 'rollout.replace')).toMatchObject([{ data: { version: 2, message: expect.stringContaining('no room for both: needs 1 free GPU') } }]);
       expect(target(slug).replicas).toEqual([]);
       h.driver.tell({ type: 'ready', replicaId: fresh.id });
       await h.settle();
@@ -390,7 +391,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       const { id: first } = await start({ compute: { gpu_count: 1 } });
       const { id: second } = await create({ name: 'other', compute: { gpu_count: 1 } });
       expect(await get(second)).toMatchObject({ state: 'pending' });
-      expect(await version(second, 1)).toMatchObject({ state: 'queued', replicas: [] });
+      expect(await version(second, 1)).toMatchObject({ state: 'queued', replicas: [], reason: { code: 'insufficient_gpu', message: 'needs 1 free GPU; there are 0' } });
       await then(first, h.store.wishDeployment(h.actor, first, 'stop'));
       expect(await get(second)).toMatchObject({ state: 'running' });
       expect(await h.store.readCapacity(h.actor)).toMatchObject({ free: { gpu_count: 0, memory_mb: 64_000 - 1_024 }, gpus: [{ uuid: GPU(0).uuid, free: false }] });
