@@ -21,11 +21,15 @@ export interface ApiOptions {
   context: ApiContext;
   /** Hears of every request that has ended. */
   onEnd?: (record: RequestRecord) => void;
+  /** For tests: default 15 s. */
+  recheckMs?: number;
 }
 
 /** Everything below it is ours. */
 export const API_PREFIX = '/api/';
 const FAILED_ATTEMPTS_PER_MINUTE = 20;
+/** A stream ends this soon after the session or the token that opened it. */
+const RECHECK_MS = 15_000;
 
 /** The walk of a request to the management interface: route, caller, query, body, handler, and the one place where errors are answered. Knows no sockets. */
 export class Api {
@@ -35,12 +39,14 @@ export class Api {
   readonly #headers: Readonly<Record<string, string>>;
   readonly #trustedProxies: CidrList | undefined;
   readonly #attempts: AttemptLimiter;
+  readonly #recheckMs: number;
 
-  constructor({ routes, context, onEnd }: ApiOptions) {
+  constructor({ routes, context, onEnd, recheckMs = RECHECK_MS }: ApiOptions) {
     const { trustedProxies } = context.settings;
     this.#context = context;
     this.#router = new Router(routes);
     this.#onEnd = onEnd;
+    this.#recheckMs = recheckMs;
     this.#headers = { ...securityHeaders(context.settings), ...API_HEADERS };
     this.#trustedProxies = trustedProxies.length === 0 ? undefined : CidrList.parse('--trusted-proxy', trustedProxies);
     this.#attempts = new AttemptLimiter(FAILED_ATTEMPTS_PER_MINUTE, context.now);
@@ -59,7 +65,7 @@ export class Api {
     try {
       const match = this.#router.find(request.path);
       route = findRoute(match?.routes, request.method);
-      await send(await this.#walk(route, match!.paramsOf(route), request, requestId), answer);
+      await this.#walk(route, match!.paramsOf(route), request, answer, requestId);
     } catch (error) {
       this.#answerError(error, request, answer, requestId);
     } finally {
@@ -70,23 +76,27 @@ export class Api {
     }
   }
 
-  async #walk(route: ApiRoute, params: Record<string, string>, request: HttpRequest, requestId: string): Promise<ApiAnswer> {
+  async #walk(route: ApiRoute, params: Record<string, string>, request: HttpRequest, answer: Answer, requestId: string): Promise<void> {
     const context = this.#context;
     const address = callerAddress(request.remoteAddress, request.headers, this.#trustedProxies);
     // NOTE: before anything else of the request is looked at.
-    const { actor, session } = await authenticate(route, request, address, context, this.#attempts);
+    const { actor, session, isKnown } = await authenticate(route, request, address, context, this.#attempts);
     const query = await parseQuery(route.query, request.query);
     const ifMatch = ifMatchOf(request);
     if (route.needsIfMatch === true && header(request, 'if-match') === undefined) throw new ApiProblem('precondition_required', 'If-Match: expected the ETag of the object as you know it');
     const { value: body, text } = await readJson(route, request);
+    const ending = new AbortController();
     const call: ApiCall = {
-      context, requestId, hasActor: actor !== undefined, session, address, attempts: this.#attempts, params, query, body, ifMatch, request, signal: request.signal,
+      context, requestId, hasActor: actor !== undefined, session, address, attempts: this.#attempts, params, query, body, ifMatch, request, signal: AbortSignal.any([request.signal, ending.signal]),
       get actor() {
         if (actor === undefined) throw unauthenticated();
         return actor;
       },
     };
-    return once(context.store, route, request, actor?.userId, text, () => route.handle(call));
+    const made = await once(context.store, route, request, actor?.userId, text, () => route.handle(call));
+    if (!('stream' in made)) return send(made, answer);
+    const timer = setInterval(() => void isKnown().then((known) => { if (!known) ending.abort(); }, () => {}), this.#recheckMs).unref();
+    await made.stream(answer).finally(() => clearInterval(timer));
   }
 
   #answerError(error: unknown, request: HttpRequest, answer: Answer, requestId: string): void {
@@ -105,8 +115,7 @@ function findRoute(routes: ReadonlyMap<string, ApiRoute> | undefined, method: st
   throw new ApiProblem('method_not_allowed', `expected ${allowed.join(' or ')}`, { headers: { Allow: allowed.join(', ') } });
 }
 
-async function send(made: ApiAnswer, answer: Answer): Promise<void> {
-  if ('stream' in made) return made.stream(answer);
+function send(made: Exclude<ApiAnswer, { stream: unknown }>, answer: Answer): void {
   const { status, body, headers = {} } = made;
   if (body === undefined) answer.send(status, headers, '');
   else answer.send(status, { 'Content-Type': 'application/json', ...etagOf(body), ...headers }, JSON.stringify(body));

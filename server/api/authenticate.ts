@@ -11,9 +11,11 @@ import type { ApiCall, ApiRoute } from './route';
 export interface Caller {
   actor: ServiceActor | undefined;
   session: ApiCall['session'];
+  /** Whether the session or token is still in force; asking keeps no session from ending. */
+  isKnown: () => Promise<boolean>;
 }
 
-const NOBODY: Caller = { actor: undefined, session: undefined };
+const NOBODY: Caller = { actor: undefined, session: undefined, isKnown: () => Promise.resolve(true) };
 
 /**
  * Who calls, by a management token or else the console's cookie. An access key of deployments opens nothing here.
@@ -46,18 +48,18 @@ async function bySession(request: HttpRequest, address: string, { store, setting
   const token = sessionTokenOf(request, settings);
   const session = token === undefined ? undefined : await store.findSession(token);
   if (token === undefined || session === undefined) return NOBODY;
-  return { actor: { userId: session.userId, isAdmin: session.isAdmin, via: 'session', canWrite: true, ...from(request, address) }, session: { ...session, token } };
+  return { actor: { userId: session.userId, isAdmin: session.isAdmin, via: 'session', canWrite: true, ...from(request, address) }, session: { ...session, token }, isKnown: async () => await store.findSession(token, false) !== undefined };
 }
 
 async function byToken(request: HttpRequest, address: string, { store }: ApiContext, limiter: AttemptLimiter): Promise<Caller> {
   const token = bearerKey(request.headers);
   limiter.demand(address);
   const bearer = token === undefined ? undefined : await store.findToken(token, address);
-  if (bearer === undefined) {
+  if (token === undefined || bearer === undefined) {
     limiter.count(address);
     throw unauthenticated();
   }
-  return { actor: { userId: bearer.userId, isAdmin: bearer.isAdmin, via: 'token', canWrite: bearer.rights === 'write', ...from(request, address) }, session: undefined };
+  return { actor: { userId: bearer.userId, isAdmin: bearer.isAdmin, via: 'token', canWrite: bearer.rights === 'write', ...from(request, address) }, session: undefined, isKnown: async () => await store.findToken(token, address) !== undefined };
 }
 
 const MAX_USER_AGENT_LENGTH = 200;

@@ -45,12 +45,12 @@ export async function openSession(db: ServiceDb, userId: string, from: { ip: str
   return { token, csrfToken, expiresAt };
 }
 
-/** The session of a cookie's value, if it lives; using it keeps it from ending for idleness. */
-export async function findSession(db: ServiceDb, token: string, nowMs: number): Promise<Session | undefined> {
+/** The session of a cookie's value, if it lives. @param isUse Keeps it from ending for idleness. */
+export async function findSession(db: ServiceDb, token: string, nowMs: number, isUse = true): Promise<Session | undefined> {
   const row = await db.selectFrom('sessions').innerJoin('users', 'users.id', 'sessions.user_id').innerJoin('accounts', 'accounts.user_id', 'sessions.user_id').selectAll('sessions').select('is_admin').where('id_hash', '=', tokenHash(token)).where('revoked_at', 'is', null)
     .where('expires_at', '>', nowMs).where('idle_expires_at', '>', nowMs).where('users.status', '=', 'active').executeTakeFirst();
   if (row === undefined) return undefined;
-  if (nowMs - row.last_seen_at >= SEEN_EVERY_MS) {
+  if (isUse && nowMs - row.last_seen_at >= SEEN_EVERY_MS) {
     await db.updateTable('sessions').set({ last_seen_at: nowMs, idle_expires_at: Math.min(row.expires_at, nowMs + IDLE_MS) }).where('id_hash', '=', row.id_hash).execute();
   }
   return { idHash: row.id_hash, userId: row.user_id, isAdmin: row.is_admin === 1, csrfHash: row.csrf_hash, stepUpAt: row.step_up_at, expiresAt: row.expires_at };

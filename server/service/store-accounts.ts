@@ -37,7 +37,8 @@ export interface AccountStore {
 
   /** @param replaced The cookie that came with the sign-in: its session ends. */
   signIn(credentials: Credentials, from: From, replaced?: string): Promise<NewSession>;
-  findSession(token: string): Promise<Session | undefined>;
+  /** @param isUse Whether this keeps the session from ending for idleness; default true. */
+  findSession(token: string, isUse?: boolean): Promise<Session | undefined>;
   listSessions(actor: ServiceActor): Promise<SessionView[]>;
   revokeSession(actor: ServiceActor, idHash: string): Promise<void>;
   revokeSessions(actor: ServiceActor, exceptIdHash?: string): Promise<void>;
@@ -100,7 +101,7 @@ export function accountMethods({ db, box, now }: StoreContext): AccountStore {
       if (before !== undefined) await revokeSession(db, before.userId, before.idHash, now());
       return open(userId, from);
     },
-    findSession: (token) => findSession(db, token, now()),
+    findSession: (token, isUse) => findSession(db, token, now(), isUse),
     listSessions: (actor) => listSessions(db, actor.userId, now()),
     revokeSession: async (actor, idHash) => {
       if (!await revokeSession(db, actor.userId, idHash, now())) throw new ServiceError('not_found', 'there is no such session');

@@ -1,4 +1,7 @@
 /** Sessions, their cookies, and what other origins can do with them. */
+import { Api } from '../../../server/api/api';
+import type { ApiCall } from '../../../server/api/route';
+import type { HttpReply, HttpRequest } from '../../../server/http/transport';
 import { totpCode } from '../../../server/service/totp';
 import { expectNoSecrets, HOST, ORIGIN, PASSWORD, Person, type Reply, Service } from './support';
 
@@ -110,6 +113,23 @@ describe('a session', () => {
     await phone.signIn();
     expect((await alice.send('DELETE', '/api/v1/sessions')).status).toBe(204);
     expect([(await phone.get(ME)).status, (await alice.get(ME)).status]).toEqual([401, 200]);
+  });
+
+  test('takes its open streams with it, which are no use of it', async () => {
+    const route = { method: 'GET', path: '/stream', summary: '', tag: '', auth: 'any', answers: { 200: 'text/event-stream' }, handle: ({ signal }: ApiCall) => Promise.resolve({ stream: (reply: HttpReply) => new Promise<void>((resolve) => {
+      reply.stream(200, {}).write('open');
+      signal.addEventListener('abort', () => resolve());
+    }) }) } as const;
+    const api = new Api({ routes: [route], context: service.context, recheckMs: 5 });
+    const request: HttpRequest = { method: 'GET', path: '/stream', query: '', headers: [['host', HOST], ['cookie', alice.cookie]], remoteAddress: '192.0.2.1', signal: new AbortController().signal, readBody: () => Promise.resolve(Buffer.alloc(0)) };
+    let hasEnded = false;
+    const streaming = api.handle(request, { hasStarted: false, send: () => {}, stream: () => ({ write: () => true, drained: () => Promise.resolve(), end: () => {}, destroy: () => {} }) } as unknown as HttpReply).then(() => { hasEnded = true; });
+    service.clock.advance(11 * 3_600_000);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    expect([hasEnded, (await service.store.findSession(alice.cookie.split('=')[1], false))?.userId]).toEqual([false, alice.userId]);
+    service.clock.advance(3_600_000);
+    await streaming;
+    expect((await alice.get(ME)).status).toBe(401);
   });
 
   test('ends with a sign-out', async () => {
