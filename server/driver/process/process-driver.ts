@@ -1,4 +1,4 @@
-import { mkdir, readdir, readFile, realpath, rm, stat, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, realpath, rm, rmdir, stat, writeFile } from 'node:fs/promises';
 import { availableParallelism, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { type Driver, type DriverCapacity, DriverError, type DriverHandle, type Isolation, type ReplicaAddress, type ReplicaEvent, type ReplicaSpec, type ReplicaUsage } from '../driver';
@@ -192,6 +192,8 @@ export class ProcessDriver implements Driver {
     await Promise.all([...this.#starting.values()].map((starting) => starting.catch(() => {})));
     await Promise.all([...this.#replicas.values()].map((replica) => replica.close()));
     this.#replicas.clear();
+    // Unless some of them run on.
+    await rmdir(this.#sockets).catch(() => {});
   }
 
   /** Homes and spools of replicas that ended. */
