@@ -67,15 +67,16 @@ export interface PageList<T> {
 /** A list, page by page; a change of the path begins anew. */
 export function usePages<T>(path: string | null): PageList<T> {
   const first = useResource<{ data: T[]; next: string | null }>(path);
-  const [more, setMore] = useState<{ of: unknown; data: T[]; next: string | null } | null>(null);
+  const [more, setMore] = useState<{ from: string | null; data: T[]; next: string | null } | null>(null);
   const [state, setState] = useState<{ isLoading: boolean; problem: ApiProblem | null }>({ isLoading: false, problem: null });
-  const own = more !== null && more.of === first.data ? more : null;
+  // What was loaded beyond the first page stays while the first page ends where it did.
+  const own = more !== null && first.data !== undefined && more.from === first.data.next ? more : null;
   const next = own === null ? first.data?.next ?? null : own.next;
   const loadMore = () => {
     if (path === null || next === null || state.isLoading) return;
     setState({ isLoading: true, problem: null });
     call<{ data: T[]; next: string | null }>('GET', `${path}${path.includes('?') ? '&' : '?'}after=${encodeURIComponent(next)}`).then((page) => {
-      setMore({ of: first.data, data: [...own?.data ?? [], ...page.data], next: page.next });
+      setMore({ from: first.data?.next ?? null, data: [...own?.data ?? [], ...page.data], next: page.next });
       setState({ isLoading: false, problem: null });
     }, (error: unknown) => setState({ isLoading: false, problem: toProblem(error) }));
   };

@@ -30,6 +30,7 @@ const page = <P>(component: ComponentType<P>) => component as unknown as Compone
 
 /** For whoever comes, signed in or not. */
 export const OPEN_ROUTES: readonly PageRoute[] = [
+  { path: '/bootstrap', page: page(SetupPage) },
   { path: '/setup', page: page(SetupPage) },
   { path: '/invitation', page: page(InvitationPage) },
 ];

@@ -5,7 +5,7 @@ import { type ApiProblem, toProblem } from '../api/problem';
 import { forgetAll } from '../api/resource';
 import { onSessionEnd } from '../api/session-end';
 import { locale, setLocale } from '../i18n';
-import { applyTheme } from './theme';
+import { applyTheme, currentTheme } from './theme';
 
 /** Who is at the console. `ended`: was signed in, and the service knows the session no more; the page stays as it is until the next sign-in. */
 export interface SessionState {
@@ -57,6 +57,18 @@ export function take(account: Me): void {
   applyTheme(account.theme);
   if (account.locale !== locale()) void setLocale(account.locale);
   change({ me: account, isKnown: true, hasEnded: false, problem: null });
+}
+
+/** A new account begins in the language and the colours that its page was in. */
+export async function beginSession(): Promise<void> {
+  const chosen = { locale: locale(), theme: currentTheme() };
+  await loadSession();
+  if (state.me === null || (state.me.locale === chosen.locale && state.me.theme === chosen.theme)) return;
+  try {
+    take(await call<Me>('PATCH', '/me', { body: chosen, ifMatch: state.me.rev }));
+  } catch {
+    // It can be chosen again in the settings.
+  }
 }
 
 export async function signIn(credentials: { email: string; password: string; otp?: string }): Promise<void> {

@@ -80,7 +80,7 @@ async function changePreference(edit: { locale?: Me['locale']; theme?: Theme }):
   if (edit.locale !== undefined) await setLocale(edit.locale);
   if (edit.theme !== undefined) applyTheme(edit.theme);
   try {
-    take(await call<Me>('PATCH', '/me', { body: edit, ifMatch: me().rev }));
+    take(await call<Me>('PATCH', '/me', { body: edit }));
   } catch {
     toast(t('account.notSaved'), { isBad: true });
   }

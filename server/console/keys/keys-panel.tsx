@@ -26,7 +26,7 @@ import { UsageDialog } from './usage-dialog';
 type Open = { type: 'create' } | { type: 'edit' | 'rotate' | 'delete' | 'usage'; key: Key } | { type: 'secret'; key: MadeKey } | null;
 
 /** The keys of one place: a deployment's page, the account's or an organization's settings. */
-export function KeysPanel({ scope, note, canCreate = true }: { scope: KeyScope; note: string; canCreate?: boolean }) {
+export function KeysPanel({ scope, note, canCreate = true, onChange }: { scope: KeyScope; note: string; canCreate?: boolean; onChange?: () => void }) {
   const keys = usePages<Key>(keysPath(scope));
   const [open, setOpen] = useState<Open>(null);
   const [propagation, setPropagation] = useState<Propagation | null>(null);
@@ -34,6 +34,7 @@ export function KeysPanel({ scope, note, canCreate = true }: { scope: KeyScope; 
   const changed = (key: ChangedKey | MadeKey) => {
     setPropagation(key.propagation);
     keys.reload();
+    onChange?.();
     setOpen('secret' in key && key.secret !== null ? { type: 'secret', key } : null);
   };
   const change = useAction(async (key: Key, method: 'PATCH' | 'POST', path: string, body?: unknown) => {

@@ -59,7 +59,7 @@ export function AuditPage() {
                 label={t('nav.audit')} rows={data} keyOf={({ id }) => id} hasMore={events.hasMore} isLoading={events.isLoading} onMore={events.loadMore}
                 columns={[
                   { title: t('audit.at'), cell: ({ at }) => <At time={at} /> },
-                  { title: t('audit.action'), cell: ({ action, result }) => <div>{lookUp(`event.${action}`) ?? action}<code class="table-sub">{action}{result !== 'ok' && ` · ${t(`audit.result.${result}`)}`}</code></div> },
+                  { title: t('audit.action'), cell: ({ action, result }) => <div>{lookUp(`event.${action}`)}<code class="table-sub">{action}</code>{result !== 'ok' && <span class="badge badge-warn">{t(`audit.result.${result}`)}</span>}</div> },
                   { title: t('audit.actor'), cell: ({ actor, ip }) => <div><code>{actor.id}</code>{ip !== null && <span class="table-sub">{ip}</span>}</div> },
                   { title: t('audit.target'), cell: ({ target }) => <code>{target.id}</code> },
                   { title: t('audit.change'), cell: (event) => <Change of={event} /> },

@@ -1,11 +1,11 @@
 import { useEffect, useState } from 'preact/hooks';
 import type { InvitationView } from '../../api/objects';
-import { loadSession, signOut, useSession } from '../app/session';
+import { beginSession, loadSession, signOut, useSession } from '../app/session';
 import { call } from '../api/client';
 import { useAction } from '../api/resource';
 import { neutralise } from '../format/neutral';
 import { t } from '../i18n';
-import { navigate, useLocation } from '../router/location';
+import { navigate, takeToken } from '../router/location';
 import { Button, LinkButton } from '../ui/button';
 import { TextField } from '../ui/field';
 import { Banner, ProblemBanner, Skeleton } from '../ui/state';
@@ -15,8 +15,7 @@ import { SignInForm } from './sign-in-form';
 
 /** An invitation into an organization: joined by the account of its address, which is made here where there is none. */
 export function InvitationPage() {
-  const { query } = useLocation();
-  const [token] = useState(() => query.get('token') ?? '');
+  const [token] = useState(takeToken);
   const [view, setView] = useState<InvitationView | null>(null);
   const loading = useAction(async () => setView(await call<InvitationView>('POST', '/invitations/inspect', { body: { token }, isSigningIn: true })));
   const { me } = useSession();
@@ -54,7 +53,7 @@ function NewAccount({ token, email }: { token: string; email: string }) {
   const [isTried, setTried] = useState(false);
   const action = useAction(async () => {
     await call('POST', '/invitations/accept', { body: { token, name: name.trim(), password }, isSigningIn: true });
-    await loadSession();
+    await beginSession();
     navigate('/orgs', { replace: true });
   });
   const submit = (event: Event) => {

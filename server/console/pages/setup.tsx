@@ -1,10 +1,10 @@
 import { useState } from 'preact/hooks';
-import { loadSession, useSession } from '../app/session';
+import { beginSession, useSession } from '../app/session';
 import { call } from '../api/client';
 import { fieldMessage } from '../api/problem';
 import { useAction } from '../api/resource';
 import { t } from '../i18n';
-import { navigate, useLocation } from '../router/location';
+import { navigate, takeToken } from '../router/location';
 import { Button, LinkButton } from '../ui/button';
 import { TextField } from '../ui/field';
 import { Banner, ProblemBanner } from '../ui/state';
@@ -13,16 +13,15 @@ import { NewPassword, passwordProblem } from './new-password';
 
 /** Behind the link of the first start: makes the first administrator, and signs in. */
 export function SetupPage() {
-  const { query } = useLocation();
   const { me } = useSession();
-  const [token] = useState(() => query.get('token') ?? '');
+  const [token] = useState(takeToken);
   const [name, setName] = useState('');
   const [email, setEmail] = useState('');
   const [password, setPassword] = useState('');
   const [isTried, setTried] = useState(false);
   const action = useAction(async () => {
     await call('POST', '/bootstrap', { body: { token, email: email.trim(), name: name.trim(), password }, isSigningIn: true });
-    await loadSession();
+    await beginSession();
     navigate('/deployments', { replace: true });
   });
   if (token === '') return <Gate title={t('setup.title')}><Banner tone="warn" title={t('setup.noToken')}>{t('setup.noTokenHint')}</Banner><div><LinkButton href="/sign-in">{t('signIn.title')}</LinkButton></div></Gate>;

@@ -44,3 +44,10 @@ export function followLinks(): void {
     navigate(link.pathname + link.search);
   });
 }
+
+/** The token of a link that was opened: after `#`, which no server sees, or as `?token=`. It goes from the address, so that nobody reads it there or goes back to it. */
+export function takeToken(): string {
+  const token = location.hash.length > 1 ? location.hash.slice(1) : here().query.get('token') ?? '';
+  if (token !== '') history.replaceState(null, '', location.pathname);
+  return token;
+}

@@ -5,7 +5,7 @@ import { locale, t } from '../i18n';
 import { CopyButton } from '../ui/copy';
 import { Segments } from '../ui/field';
 import { Banner } from '../ui/state';
-import { type Piece, prettyBody, type TestAnswer } from './events';
+import { chatDelta, type Piece, prettyBody, type TestAnswer } from './events';
 
 type View = 'body' | 'pieces' | 'headers';
 
@@ -51,17 +51,25 @@ function Timing({ of: { end, firstEventMs, pieces } }: { of: TestAnswer }) {
 }
 
 const SHOWN_PIECES = 1_000;
+const SHORT = 160;
 
 function Pieces({ of }: { of: readonly Piece[] }) {
   if (of.length === 0) return <p class="hint">{t('test.emptyBody')}</p>;
   return (
     <ol class="chunks" tabIndex={0} aria-label={t('test.events')}>
       {of.slice(0, SHOWN_PIECES).map(({ atMs, gapMs, text }, i) => (
-        <li key={i}><span class="numeric">{formatMs(atMs, locale())}</span><span class="numeric faint">+{formatMs(gapMs, locale())}</span><code class="isolate">{neutralise(text)}</code></li>
+        <li key={i}><span class="numeric">{formatMs(atMs, locale())}</span><span class="numeric faint">+{formatMs(gapMs, locale())}</span><PieceText of={text} /></li>
       ))}
       {of.length > SHOWN_PIECES && <li><span /><span /><span class="faint">{t('test.morePieces', { n: of.length - SHOWN_PIECES })}</span></li>}
     </ol>
   );
+}
+
+/** Of an event of a chat what it adds, and the event on one line below it; the body has it whole. */
+function PieceText({ of }: { of: string }) {
+  const { text, reasoning } = chatDelta(of);
+  if (text + reasoning === '') return of.length > SHORT ? <div class="piece"><code class="raw" title={neutralise(of)}>{neutralise(of)}</code></div> : <code class="isolate">{neutralise(of)}</code>;
+  return <div class="piece"><code class="isolate">{JSON.stringify(neutralise(text + reasoning))}</code><code class="raw" title={neutralise(of)}>{neutralise(of)}</code></div>;
 }
 
 function toneOf(status: number): 'ok' | 'warn' | 'bad' {

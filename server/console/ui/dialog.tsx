@@ -23,6 +23,16 @@ export function Dialog({ title, onClose, children, foot, onSubmit, isWide = fals
       if (before instanceof HTMLElement && before.isConnected) before.focus();
     };
   }, []);
+  // NOTE: browsers close a dialog at the second Escape whatever becomes of the first; only the key itself can be held back.
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (event.key !== 'Escape' || event.defaultPrevented) return;
+    event.preventDefault();
+    if (!isKept) onClose();
+  };
+  const reopen = () => {
+    if (isKept && ref.current?.isConnected === true) ref.current.showModal();
+    else onClose();
+  };
   const content = (
     <>
       <div class="dialog-head">
@@ -34,7 +44,7 @@ export function Dialog({ title, onClose, children, foot, onSubmit, isWide = fals
     </>
   );
   return (
-    <dialog ref={ref} class={isWide ? 'dialog dialog-wide' : 'dialog'} aria-labelledby={id} onCancel={(event) => { event.preventDefault(); if (!isKept) onClose(); }}>
+    <dialog ref={ref} class={isWide ? 'dialog dialog-wide' : 'dialog'} aria-labelledby={id} onKeyDown={onKeyDown} onCancel={(event) => event.preventDefault()} onClose={reopen}>
       {onSubmit === undefined ? <div class="dialog-form">{content}</div> : <form class="dialog-form" noValidate onSubmit={(event) => { event.preventDefault(); onSubmit(); }}>{content}</form>}
     </dialog>
   );

@@ -2,7 +2,7 @@ import { useState } from 'preact/hooks';
 import type { ComponentChildren } from 'preact';
 import { t } from '../i18n';
 import { Button } from './button';
-import { CopyLine } from './copy';
+import { CopyButton } from './copy';
 import { Dialog } from './dialog';
 import { Checkbox } from './field';
 import { Banner } from './state';
@@ -13,8 +13,10 @@ export function SecretDialog({ title, secret, label, children, onClose }: { titl
   return (
     <Dialog title={title} onClose={onClose} isKept foot={<Button look="primary" isDisabled={!isKept} onClick={onClose}>{t('action.done')}</Button>}>
       <Banner tone="warn" title={t('secret.once')}>{t('secret.onceHint')}</Banner>
-      <CopyLine text={secret} label={label} isWrapped />
-      {children}
+      <div class="secret">
+        <div class="copy-line copy-line-wrap"><code>{secret}</code></div>
+        <div class="row"><CopyButton look="plain" isSmall={false} text={secret} label={label}>{t('action.copy')}</CopyButton>{children}</div>
+      </div>
       <Checkbox label={t('secret.kept')} isChecked={isKept} onChange={setKept} />
     </Dialog>
   );

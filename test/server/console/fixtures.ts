@@ -118,13 +118,13 @@ export const SESSIONS: Session[] = [
 export const TOKENS: Token[] = [{ id: id('tok', 1), name: 'CI', rights: 'write', display: 'mt-…4f2a', expires_at: null, last_used_at: at(250), last_used_ip: '10.1.4.20', created_at: at(30) }];
 
 export const AUDIT: AuditEvent[] = [
-  ['deployment.access_changed', id('dep', 1), { access_control: false }, { access_control: true }, 'ok'], ['key.created', id('key', 2), null, { name: 'Website', type: 'deployment-level' }, 'ok'],
+  ['deployment.access_control', id('dep', 1), { access_control: false }, { access_control: true }, 'ok'], ['key.created', id('key', 2), null, { name: 'Website', type: 'deployment-level' }, 'ok'],
   ['member.role_changed', id('usr', 3), { role: 'viewer' }, { role: 'developer' }, 'ok'], ['key.deleted', id('key', 9), { name: HOSTILE }, null, 'denied'],
 ].map(([action, target, before, after, result], i) => ({
   seq: 40 - i, id: id('aud', i), at: at(290 - i * 7), actor: { type: 'user', id: ME.id }, org_id: null, action, target: { type: 'key', id: target }, ip: '127.0.0.1', user_agent: null, before, after, result,
 } as AuditEvent));
 
-export const EVENTS: DeploymentEvent[] = ['deployment.running', 'deployment.updating', 'deployment.access_changed', 'deployment.created'].map((type, i) => ({ seq: 90 - i, at: at(280 - i * 30), type, target_id: id('dep', 1), data: {} }));
+export const EVENTS: DeploymentEvent[] = ['deployment.running', 'deployment.updating', 'deployment.access_control', 'deployment.created'].map((type, i) => ({ seq: 90 - i, at: at(280 - i * 30), type, target_id: id('dep', 1), data: {} }));
 
 export const LINES: LogLine[] = Array.from({ length: 60 }, (_, i): LogLine => ({
   seq: i + 1, at: at(12 + i / 10), stream: i === 0 ? 'system' : i % 9 === 8 ? 'stderr' : 'stdout', replica: 0,

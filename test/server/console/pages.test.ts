@@ -27,7 +27,7 @@ const PAGES: Record<string, string> = {
   'resources': '/data', 'orgs': '/orgs', 'org': `/orgs/${id('org', 1)}`, 'org-keys': `/orgs/${id('org', 1)}/keys`, 'org-settings': `/orgs/${id('org', 1)}/settings`, 'org-viewer': `/orgs/${id('org', 2)}/settings`,
   'audit': '/audit', 'account': '/account', 'account-security': '/account/security', 'account-keys': '/account/keys', 'account-tokens': '/account/tokens', 'not-found': '/nowhere',
 };
-const OPEN_PAGES: Record<string, string> = { 'sign-in': '/deployments', 'setup': '/setup?token=abc', 'invitation': '/invitation?token=abc' };
+const OPEN_PAGES: Record<string, string> = { 'sign-in': '/deployments', 'setup': '/bootstrap#abc', 'invitation': '/invitation#abc' };
 
 inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_PATH)'}`, () => {
   let site: Awaited<ReturnType<typeof startConsole>>;
@@ -152,7 +152,7 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
     const page = await openPage();
     await page.goto(`${site.url}/containers`);
     await page.getByRole('link', { name: 'Deploy', exact: true }).first().click();
-    await page.getByLabel('Memory').fill('8192');
+    await page.getByLabel('Memory', { exact: true }).fill('8192');
     await page.getByRole('button', { name: 'Deploy', exact: true }).click();
     await page.getByRole('heading', { level: 1, name: 'Starting up' }).waitFor();
     await page.getByRole('list', { name: 'Progress' }).waitFor();
@@ -239,10 +239,10 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
     await page.getByRole('button', { name: /^Events/ }).click();
     await picture(page, 'test-answer');
     expect(await axeFaults(page)).toEqual([]);
-    await page.getByRole('button', { name: 'Chat' }).click();
+    await page.getByRole('button', { name: 'Chat', exact: true }).click();
     await page.getByRole('button', { name: 'With a key' }).click();
     await page.getByLabel('API key', { exact: true }).fill(SECRET);
-    await page.getByLabel('Message').fill('Hello');
+    await page.getByRole('textbox', { name: 'Message', exact: true }).fill('Hello');
     await page.keyboard.press('Enter');
     await page.getByText('Hello there, <b>friend</b>!').waitFor();
     await page.getByText('4 tokens').waitFor();

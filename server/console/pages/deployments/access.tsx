@@ -42,7 +42,7 @@ export function AccessTab({ of, onChange, onReload }: { of: Deployment; onChange
         </div>
       </Card>
       {of.access_control
-        ? <KeysPanel scope={{ type: 'deployment', ownerId: of.owner.id, ownerType: of.owner.type, deploymentId: of.id, deploymentName: of.name }} note={t('keys.deploymentNote')} canCreate={isMine} />
+        ? <KeysPanel scope={{ type: 'deployment', ownerId: of.owner.id, ownerType: of.owner.type, deploymentId: of.id, deploymentName: of.name }} note={t('keys.deploymentNote')} canCreate={isMine} onChange={() => setAnswer(null)} />
         : <Card title={t('keys.title')}><p class="soft">{t('access.keysLater')}</p></Card>}
       {isOpening && (
         <ConfirmDialog title={t('access.openTitle')} confirm={t('access.openConfirm')} isBusy={action.isBusy} problem={action.problem} onClose={() => { setOpening(false); action.clear(); }} onConfirm={() => void action.run(false)}>

@@ -100,8 +100,8 @@ function EventsCard({ of }: { of: Deployment }) {
       <Loaded of={events}>
         {(data) => (data.length === 0 ? <p class="hint">{t('events.none')}</p> : (
           <ol class="timeline">
-            {(isAll ? data : data.slice(0, SHOWN_EVENTS)).map((event) => (
-              <li key={event.seq}><span>{lookUp(`event.${event.type}`, { n: versionOf(event) }) ?? <code>{event.type}</code>}</span><Ago time={event.at} /></li>
+            {(isAll ? withoutTwins(data) : withoutTwins(data).slice(0, SHOWN_EVENTS)).map((event) => (
+              <li key={event.seq}><span>{eventText(event) ?? <code>{event.type}</code>}</span><Ago time={event.at} /></li>
             ))}
           </ol>
         ))}
@@ -110,8 +110,15 @@ function EventsCard({ of }: { of: Deployment }) {
   );
 }
 
-function versionOf({ data }: DeploymentEvent): string | number {
-  const { version, number } = data as { version?: unknown; number?: unknown };
-  const value = version ?? number;
-  return typeof value === 'number' || typeof value === 'string' ? value : '?';
+/** `version.starting` tells of which version, and its state. */
+function eventText({ type, data }: DeploymentEvent): string | undefined {
+  const { version } = data as { version?: unknown };
+  const state = type.startsWith('version.') ? lookUp(`state.${type.slice('version.'.length)}`) : undefined;
+  if (state !== undefined && typeof version === 'number') return t('events.version', { n: version, state });
+  return lookUp(`event.${type}`);
+}
+
+/** One change may be told by two parts of the service. */
+function withoutTwins(events: readonly DeploymentEvent[]): DeploymentEvent[] {
+  return events.filter(({ type, at }, i) => i === 0 || events[i - 1].type !== type || events[i - 1].at !== at);
 }

@@ -104,7 +104,7 @@ function InvitationsCard({ org }: { org: Organization }) {
       </Loaded>
       {isInviting && <InviteDialog org={org} onClose={() => setInviting(false)} onDone={done} />}
       {made !== null && (
-        <SecretDialog title={t('invitations.linkTitle')} secret={`${location.origin}/invitation?token=${encodeURIComponent(made.token ?? '')}`} label={t('invitations.link')} onClose={() => setMade(null)}>
+        <SecretDialog title={t('invitations.linkTitle')} secret={`${location.origin}/invitation#${made.token ?? ''}`} label={t('invitations.link')} onClose={() => setMade(null)}>
           <p class="soft">{t('invitations.linkText')} <strong class="isolate">{neutralise(made.email)}</strong></p>
         </SecretDialog>
       )}
