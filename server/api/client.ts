@@ -66,7 +66,7 @@ export class Client {
     create: (body: NewDeployment) => this.request<Deployment>('POST', '/deployments', { body }),
     edit: (id: string, body: DeploymentEdit, ifMatch: number) => this.request<Deployment>('PATCH', `/deployments/${id}`, { body, ifMatch }),
     /** @param confirm Its name. */
-    remove: (id: string, confirm: string) => this.request<unknown>('DELETE', `/deployments/${id}`, { query: { confirm } }),
+    remove: (id: string, confirm: string) => this.request<Deployment>('DELETE', `/deployments/${id}`, { query: { confirm } }),
     command: (id: string, command: 'start' | 'stop' | 'restart' | 'scale-to-zero') => this.request<Deployment>('POST', `/deployments/${id}/${command}`),
     setAccess: (id: string, enabled: boolean, ifMatch: number) => this.request<Changed<Deployment>>('PUT', `/deployments/${id}/access-control`, { body: { enabled }, ifMatch }),
     events: (id: string) => this.all<DeploymentEvent>(`/deployments/${id}/events`, {}),

@@ -74,8 +74,7 @@ async function edit({ client, flags, args: [name], io }: Call<EditFlags>): Promi
 async function remove({ client, flags, args: [name], io }: Call<{ yes?: boolean }>): Promise<void> {
   const deployment = await findDeployment(client, name);
   if (flags.yes !== true) throw new UsageError(`this cannot be undone, and ${deployment.url} is never given again: --yes deletes ${plain(deployment.name)} (${deployment.id}, ${deployment.state})`);
-  await client.deployments.remove(deployment.id, deployment.name);
-  tell(io, flags, deployment, 'deletes');
+  tell(io, flags, await client.deployments.remove(deployment.id, deployment.name), 'ends');
 }
 
 /** Also `capstan access NAME on`. */

@@ -6,7 +6,7 @@ import { type Browser, chromium, type Page } from 'playwright-core';
 import type { Client } from '../../server/api/client';
 import { killAll } from '../fakes/server-process';
 import { findBrowser } from '../server/console/browser';
-import { ADMIN, clientOf, discardAll, makeDataDir, type RunningService, startService } from './service-process';
+import { ADMIN, clientOf, discardAll, makeDataDir, type RunningService, startService, until } from './service-process';
 
 jest.setTimeout(180_000);
 
@@ -82,9 +82,9 @@ inBrowser(`a new user in ${browserPath ?? 'a browser (none found: set CHROMIUM_P
     await page.getByLabel('Name', { exact: true }).fill('chat');
     await button('Deploy').click();
     await page.waitForURL(/\/deployments\/dep_/);
-    await page.getByText('Running').first().waitFor();
     deploymentPage = page.url();
-    url = (await client!.deployments.list())[0].url;
+    ({ deployment: { url } } = await until(client!, /dep_\w+/.exec(deploymentPage)![0], 'running'));
+    await page.getByText('Running').first().waitFor();
     await page.getByText(url).first().waitFor();
   });
 

@@ -45,10 +45,11 @@ export function environmentOf({ env, isProduction, secret, gpuUuids }: ReplicaSp
 }
 
 /** The start script, or `capstan serve` of this installation. Without namespaces the folders of the platform are where {@link World} says. */
-export function commandOf({ startCommand, runtimeArgs }: ReplicaSpec, { level, inputDir, home }: World): string[] {
+export function commandOf({ startCommand, runtimeArgs, healthPath }: ReplicaSpec, { level, inputDir, home }: World): string[] {
   if (startCommand !== null) return ['/bin/sh', '-c', startCommand];
   const place = (arg: string): string => (level === 'L2' ? arg : arg.replace(/^\/platform\/input(?=\/|$)/, () => inputDir).replace(/^\/platform\/home(?=\/|$)/, () => home));
-  return [realpathSync(process.execPath), runtimeMain(), 'serve', ...runtimeArgs.map(place)];
+  // What is asked every few seconds would be most of its log.
+  return [realpathSync(process.execPath), runtimeMain(), 'serve', ...runtimeArgs.map(place), '--disable-access-log-for-endpoints', healthPath.split('?')[0]];
 }
 
 export function runtimeMain(): string {

@@ -74,7 +74,7 @@ describe('deployments', () => {
     const { slug, id } = await json('deployments', 'get', 'talk');
     expect((await json('deployments', 'get', slug)).id).toBe(id);
     expect((await run('deployments', 'stop', id)).code).toBe(0);
-    expect(await run('deployments', 'delete', 'talk', '--yes')).toMatchObject({ code: 0, out: expect.stringContaining('deletes') });
+    expect(await run('deployments', 'delete', 'talk', '--yes')).toMatchObject({ code: 0, out: expect.stringContaining('ends: deleting') });
     expect((await json('deployments', 'list')).data.find(({ name }: { name: string }) => name === 'talk')).toMatchObject({ state: 'deleting' });
   });
 
