@@ -8,8 +8,8 @@ import type { Addressed } from './address';
 const HOP_BY_HOP = ['connection', 'keep-alive', 'proxy-authenticate', 'proxy-authorization', 'proxy-connection', 'te', 'trailer', 'transfer-encoding', 'upgrade'];
 /** Of a request: ours to say, or nobody's business behind us. */
 const NOT_FORWARDED = new Set([...HOP_BY_HOP, 'authorization', 'content-length', 'cookie', 'expect', 'forwarded', 'x-forwarded-for', 'x-forwarded-host', 'x-forwarded-port', 'x-forwarded-prefix', 'x-forwarded-proto', 'x-real-ip', 'x-request-id']);
-/** Of an answer; the last ones would reach beyond the deployment, which shares its origin with others. */
-const NOT_RETURNED = new Set([...HOP_BY_HOP, 'content-length', 'set-cookie', 'location', 'x-request-id', 'alt-svc', 'clear-site-data', 'service-worker-allowed', 'strict-transport-security']);
+/** Of an answer: those that our transport says itself, and at the end those that would reach beyond the deployment, which shares its origin with others. */
+const NOT_RETURNED = new Set([...HOP_BY_HOP, 'content-length', 'date', 'uwebsockets', 'set-cookie', 'location', 'x-request-id', 'alt-svc', 'clear-site-data', 'service-worker-allowed', 'strict-transport-security']);
 /** Headers between us and our replicas. */
 const OWN_PREFIX = 'x-capstan-';
 /** The console's, which a browser sends along where both are on one host name. */

@@ -279,6 +279,21 @@ describe('headers of a request', () => {
   });
 });
 
+test('what our transport says itself is said once', async () => {
+  const { port, targets } = await startGateway();
+  targets.set(target('s', [await startReplica((_request, response) => {
+    response.setHeader('uWebSockets', '20');
+    response.end('x');
+  })]));
+  const socket = connect(port, '127.0.0.1');
+  let text = '';
+  socket.on('data', (bytes) => { text += bytes.toString(); });
+  socket.write('GET /d/s/ HTTP/1.1\r\nHost: h\r\n\r\n');
+  await until(() => text.endsWith('\r\n\r\nx'));
+  for (const name of ['date', 'uwebsockets', 'content-length']) expect([name, text.match(new RegExp(`^${name}:`, 'gim'))?.length]).toEqual([name, 1]);
+  socket.destroy();
+});
+
 test('headers of an answer reach no further than the deployment', async () => {
   const { url, targets } = await startGateway();
   targets.set(target('s', [await startReplica((_request, response) => {
