@@ -13,7 +13,7 @@
 #   bench     kernels and steps beside this run's ceilings, PyTorch and transformers
 #   serve     the product itself over HTTP (needs Node and dist/): the embedded model, and random weights of the Qwen2.5-1.5B shape where PyTorch is
 #
-# Without a phase: build ops sanitize model bench soak, leaving out what has passed for this commit before, and what would begin beyond GPU_SECONDS (540) of this
+# Without a phase: build ops model bench soak sanitize, leaving out what has passed for this commit before, and what would begin beyond GPU_SECONDS (540) of this
 # call; call again for the rest. Results: one JSON file per commit in GPU_RESULTS (default $OUT where that is set, else benchmarks/results/gpu), merged with what
 # benchmarks/results/gpu holds of the commit.
 #
@@ -96,12 +96,12 @@ phase_sanitize() {
   local tool status=0
   for tool in memcheck racecheck initcheck synccheck; do
     echo "== $tool"
-    env -u CAPSTAN_TEST_FULL timeout 150 compute-sanitizer --tool "$tool" --error-exitcode 9 "$KERNELS/gpu_ops" kernel_ > "$BUILD/sanitize-$tool.log" 2>&1 || status=1
+    env -u CAPSTAN_TEST_FULL timeout 80 compute-sanitizer --tool "$tool" --error-exitcode 9 "$KERNELS/gpu_ops" kernel_ > "$BUILD/sanitize-$tool.log" 2>&1 || status=1
     grep -q 'Device not supported' "$BUILD/sanitize-$tool.log" && { echo 'compute-sanitizer cannot use the device of this machine'; return 3; }
     tail -25 "$BUILD/sanitize-$tool.log"
   done
   echo '== memcheck, the engine'
-  env -u CAPSTAN_TEST_FULL timeout 150 compute-sanitizer --tool memcheck --error-exitcode 9 "$NATIVE/gpu_tests" cuda_engine_company > "$BUILD/sanitize-engine.log" 2>&1 || status=1
+  env -u CAPSTAN_TEST_FULL timeout 80 compute-sanitizer --tool memcheck --error-exitcode 9 "$NATIVE/gpu_tests" cuda_engine_company > "$BUILD/sanitize-engine.log" 2>&1 || status=1
   tail -10 "$BUILD/sanitize-engine.log"
   return $status
 }
@@ -126,13 +126,13 @@ phase_bench() {
   fi
   "$KERNELS/gpu_kernels" "${TINY[@]}" > "$BUILD/kernels.jsonl" || status=1
   if python3 -c 'import torch' 2>/dev/null; then
-    timeout 200 python3 benchmarks/gpu/torch_figures.py "${TORCH[@]}" > "$BUILD/torch.jsonl" || echo 'PyTorch did not come to its end'
+    timeout 120 python3 benchmarks/gpu/torch_figures.py "${TORCH[@]}" > "$BUILD/torch.jsonl" || echo 'PyTorch did not come to its end'
   else
     echo 'there is no PyTorch: nothing to compare with'
   fi
   read=$(sed -nE 's/.*"name": ?"read".*"gb_per_s": ?([0-9.]+).*/\1/p' "$BUILD/kernels.jsonl")
   peak=$(sed -nE 's/.*"name": ?"peak".*"tflop_per_s": ?([0-9.]+).*/\1/p' "$BUILD/torch.jsonl" 2>/dev/null)
-  timeout 300 "$NATIVE/gpu_steps" --shape "$SHAPE" --read-gb-per-s "${read:-4300}" --tflop-per-s "${peak:-790}" > "$BUILD/steps.jsonl" || status=1
+  timeout 240 "$NATIVE/gpu_steps" --shape "$SHAPE" --read-gb-per-s "${read:-4300}" --tflop-per-s "${peak:-790}" > "$BUILD/steps.jsonl" || status=1
   if [ "$clocks" != 0 ]; then
     kill "$clocks"
     awk -F', *' '$1 > 0 { n++; sm += $1; mem += $2; watts += $3; if ($1 > top) top = $1; if ($4 > hot) hot = $4 }
@@ -158,16 +158,18 @@ phase_serve() {
 # Seconds that a phase may take; it does not begin where fewer are left of this call.
 seconds_of() {
   case $1 in
-    build) echo 300 ;; ops | model) echo 200 ;; sanitize) echo 400 ;; bench) echo 500 ;; soak) echo $((${GPU_SOAK_SECONDS:-60} + 30)) ;; *) echo 200 ;;
+    build) echo 300 ;; ops | model) echo 200 ;; sanitize) echo 400 ;; bench) echo 330 ;; soak) echo $((${GPU_SOAK_SECONDS:-60} + 30)) ;; *) echo 200 ;;
   esac
 }
 
 run_phase() {
-  local phase=$1 begun=$SECONDS status name
+  local phase=$1 begun=$SECONDS limit status name
+  limit=$(seconds_of "$phase")
+  [ $IS_GIVEN = 1 ] || limit=$((limit < SECONDS_LEFT_FOR + 30 - SECONDS ? limit : SECONDS_LEFT_FOR + 30 - SECONDS))
   mkdir -p "$BUILD/logs"
   printf '==== %s\n' "$phase"
-  # A phase of its own shell, that a time limit can end.
-  timeout --kill-after=10 "$(seconds_of "$phase")" "$0" "=$phase" > "$BUILD/logs/$phase.log" 2>&1
+  # A shell of its own, which a time limit can end: what it has found until then is kept.
+  timeout --kill-after=10 "$limit" benchmarks/gpu.sh "=$phase" > "$BUILD/logs/$phase.log" 2>&1
   status=$?
   case $status in 0) name=passed ;; 3) name=skipped ;; 124 | 137) name='timed out' ;; *) name=failed ;; esac
   tail -n "$([ $name = passed ] && echo 3 || echo 25)" "$BUILD/logs/$phase.log"
@@ -189,7 +191,7 @@ if command -v node > /dev/null && [ -d node_modules ] && [ "$(cat "$BUILD/commit
 report machine "$FILE" --commit "$COMMIT"
 report merge "$FILE" benchmarks/results/gpu/gpu-"${COMMIT:0:12}".json
 IS_GIVEN=$(($# > 0))
-[ $# -gt 0 ] || set -- build ops sanitize model bench soak
+[ $# -gt 0 ] || set -- build ops model bench soak sanitize
 FAILED=0
 for phase in "$@"; do
   # What was built elsewhere is not here.

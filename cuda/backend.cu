@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <utility>
 #include <vector>
 
+#include "cuda/graph.h"
 #include "cuda/kernels.h"
 #include "cuda/memory.h"
 #include "cuda/sampling.h"
+#include "cuda/step.h"
 #include "cuda/weights.h"
 #include "native/base/check.h"
 
@@ -15,18 +19,17 @@ namespace {
 
 constexpr int kBlockSize = 64;  // preferred, and what others are multiples of: tiles of keys lie in one block
 constexpr int kTokenPad = 64;   // activations are read in tiles of up to this many tokens
-// Attention cuts the keys into chunks while there are fewer warps than this.
-constexpr int kWantedWarps = 1024;
+constexpr int64_t kUnforeseenBytes = int64_t{512} << 20;  // of the device's memory, at most: what the driver takes for code, graphs and launches
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(const CudaBackendOptions& options, std::unique_ptr<Comm> comm) : device_(options.device), dtype_(options.weight_dtype), comm_(std::move(comm)) {
+  CudaBackend(const CudaBackendOptions& options, std::unique_ptr<Comm> comm) : device_(options.device), num_sharing_(options.num_sharing), dtype_(options.weight_dtype), comm_(std::move(comm)) {
     if (dtype_ == DType::kF32) throw Error(ErrorCode::kInvalidArgument, "dtype: expected bf16 or f16 on CUDA, got f32");
     check(cudaSetDevice(device_), "choosing the device");
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
     info_.name = "cuda";
     info_.isa = "mma";
-    info_.depth = 1;
+    info_.depth = 2;
     info_.preferred_block_size = info_.block_size_multiple = kBlockSize;
     info_.compute_dtype = dtype_;
   }
@@ -34,6 +37,7 @@ class CudaBackend final : public Backend {
     if (is_device_lost()) return;
     cudaSetDevice(device_);
     cudaStreamSynchronize(stream_);
+    graphs_.clear();
     cudaStreamDestroy(stream_);
   }
 
@@ -54,9 +58,11 @@ class CudaBackend final : public Backend {
     check(cudaMemGetInfo(&free, &total), "asking for the memory left");
     return static_cast<int64_t>(free);
   }
-  void prepare(const DeviceModel& model, const DeviceLimits& limits) override {
+  void reserve(const DeviceModel& model, const DeviceLimits& limits) override {
     guarded([&] { allocate(model, limits); });
   }
+  int64_t kv_budget_bytes(double utilization) const override;
+  void prepare(const DeviceModel& model, const DeviceLimits& limits) override;
 
   void begin_step(const StepInput& step) override;
   void embed(const Matrix& table) override;
@@ -67,6 +73,7 @@ class CudaBackend final : public Backend {
   void down_residual(const LayerWeights& weights) override { row_parallel_residual(*weights.down_proj, mlp_acts_); }
   void lm_head(const Vector& norm, const Matrix& head, std::span<const int32_t> rows) override;
   void sample(std::span<const SampleRow> rows, std::span<SampleResult> results) override;
+  void collect() override;
 
  private:
   // Activations as operands of products, cut as the weights' K. What is never written stays zero.
@@ -76,7 +83,7 @@ class CudaBackend final : public Backend {
   };
   // What a rank shows the others.
   struct Shown {
-    float* data;
+    void* data;
     cudaEvent_t shown;  // written
     cudaEvent_t read;   // this rank has read the others'
   };
@@ -91,19 +98,28 @@ class CudaBackend final : public Backend {
   void allocate(const DeviceModel& model, const DeviceLimits& limits);
   Acts make_acts(int64_t rows, const DepthSplit& split, const char* purpose);
   int world_size() const { return comm_ == nullptr ? 1 : comm_->world_size(); }
+  bool is_first_rank() const { return comm_ == nullptr || comm_->rank() == 0; }
   FloatType type() const { return dtype_ == DType::kBf16 ? FloatType::kBf16 : FloatType::kF16; }
   static const CudaMatrix& of(const Matrix& matrix) { return static_cast<const CudaMatrix&>(matrix); }
   static const float* of(const std::unique_ptr<Vector>& vector) { return vector == nullptr ? nullptr : static_cast<const CudaVector&>(*vector).device(); }
 
+  // kRecording and kReplaying: nothing has been enqueued yet, and the ops before lm_head do so only into the graph.
+  enum class StepMode : uint8_t { kEager, kRecording, kReplaying };
+
+  bool fits_a_graph(const StepInput& step) const;
+  void head_rows(const Vector& norm, const Matrix& head, const int32_t* rows, int num_rows);
+  void run_graph();
+  void run_what_is_left();
+
   void norm_rows(const float* weight, const int32_t* rows, int num_rows);
   void row_parallel_residual(const Matrix& weights, const Acts& acts);
-  std::array<Shown, 8> meet_ranks(float* data);
+  std::array<Shown, 8> meet_ranks(void* data);
   void part_ranks(const std::array<Shown, 8>& all);
   // hidden += (or =) the sum of all ranks' partials.
   void add_all_partials(const float* bias, bool replaces);
   int64_t layer_elements() const { return limits_.num_blocks * layout_.block_elements(); }
 
-  const int device_;
+  const int device_, num_sharing_;
   const DType dtype_;
   const std::unique_ptr<Comm> comm_;
   cudaStream_t stream_ = nullptr;
@@ -122,17 +138,19 @@ class CudaBackend final : public Backend {
   DeviceBuffer logits_;     // (max_num_seqs, vocab_size); rank 0's holds all columns
   DeviceBuffer scratch_;    // of attention
   Acts norm_acts_, attention_acts_, mlp_acts_;
-  Staging step_staging_{"the step"}, rows_staging_{"the rows of a step"};
+  Staging rows_staging_{"the rows of a step"};
   std::unique_ptr<DeviceSampler> sampler_;
   Shown shown_{};  // to the other ranks, until they part
   std::unique_ptr<Event> shown_event_, read_event_;
 
-  // The step, on the device.
-  int num_tokens_ = 0, num_tiles_ = 0, max_chunks_ = 1, max_blocks_per_seq_ = 0;
-  const int32_t *ids_ = nullptr, *positions_ = nullptr, *slots_ = nullptr, *cu_seqlens_ = nullptr, *context_lens_ = nullptr, *block_tables_ = nullptr;
-  const AttentionTile* tiles_ = nullptr;
-  std::vector<AttentionTile> host_tiles_;
+  std::unique_ptr<StepArrays> arrays_;
+  DeviceStep step_;
+  bool has_drawn_ids_ = false;  // ids that the step before has drawn
   int num_logit_rows_ = 0;
+
+  StepMode mode_ = StepMode::kEager;
+  DecodePlan plan_;
+  std::map<DecodePlan, Graph> graphs_;
 };
 
 CudaBackend::Acts CudaBackend::make_acts(int64_t rows, const DepthSplit& split, const char* purpose) {
@@ -157,64 +175,113 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
   qkv_ = floats(rows * qkv_stride_, "queries, keys and values");
   q_ = DeviceBuffer(static_cast<size_t>(rows * model.num_heads * layout_.k_dim) * 2, "the queries");
   logits_ = floats(seqs * model.vocab_size, "the logits");
-  sampler_ = std::make_unique<DeviceSampler>(model.vocab_size, model.num_token_ids, limits.max_num_seqs);
+  if (is_first_rank()) sampler_ = std::make_unique<DeviceSampler>(model.vocab_size, model.num_token_ids, limits.max_num_seqs, limits.max_num_tokens + limits.max_num_seqs);
   norm_acts_ = make_acts(std::max(rows, seqs), split_depth(model.hidden_size, model.hidden_size, row_parallel_parts(model.hidden_size)), "the activations");
   // The parts of a row-parallel layer are those of the whole model.
   attention_acts_ = make_acts(rows, split_depth(q_size, q_size * world_size(), row_parallel_parts(q_size * world_size())), "the activations of attention");
   mlp_acts_ = make_acts(rows, split_depth(model.intermediate_size, model.intermediate_size * world_size(), row_parallel_parts(model.intermediate_size * world_size())),
                         "the activations of the MLP");
-  rope_ = DeviceBuffer(model.rope_table.size() * sizeof(float), "the rotations");
-  check(cudaMemcpyAsync(rope_.as<void>(), model.rope_table.data(), rope_.bytes(), cudaMemcpyHostToDevice, stream_), "the rotations");
-  kv_ = DeviceBuffer(static_cast<size_t>(model.num_layers * layer_elements()) * 2, "the KV cache");
-
+  rope_ = floats(int64_t{model.max_model_len} * model.rotary_dim, "the rotations");
   shown_event_ = std::make_unique<Event>();
   read_event_ = std::make_unique<Event>();
   const int64_t chunk_items = kWantedWarps + 64;  // chunks are only cut while they are fewer
   scratch_ = floats(chunk_items * 16 * (layout_.v_dim + 2), "the scratch of attention");
+  arrays_ = std::make_unique<StepArrays>(model, limits);
   check(cudaStreamSynchronize(stream_), "the preparation");
+}
+
+// What is left of the share, evenly among the ranks that have the device. NOTE: every rank of the device has reserved its own before any asks.
+int64_t CudaBackend::kv_budget_bytes(double utilization) const {
+  size_t free = 0, total = 0;
+  check(cudaSetDevice(device_), "choosing the device");
+  check(cudaMemGetInfo(&free, &total), "asking for the memory left");
+  const auto usable = static_cast<int64_t>(static_cast<double>(total) * utilization) - static_cast<int64_t>(total - free) - std::min<int64_t>(kUnforeseenBytes, static_cast<int64_t>(total / 64));
+  return std::max<int64_t>(usable, 1) / num_sharing_ + 1;
+}
+
+void CudaBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) {
+  guarded([&] {
+    if (hidden_.bytes() == 0) allocate(model, limits);
+    CAPSTAN_CHECK(limits.max_num_tokens == limits_.max_num_tokens && limits.max_num_seqs == limits_.max_num_seqs && model.max_model_len <= model_.max_model_len);
+    const int longest = model_.max_model_len;
+    model_ = model;
+    model_.max_model_len = longest;  // that buffers are made for
+    limits_ = limits;
+    CAPSTAN_CHECK(model.rope_table.size() * sizeof(float) <= rope_.bytes());
+    check(cudaMemcpyAsync(rope_.as<void>(), model.rope_table.data(), model.rope_table.size() * sizeof(float), cudaMemcpyHostToDevice, stream_), "the rotations");
+    kv_ = DeviceBuffer(static_cast<size_t>(model.num_layers * layer_elements()) * 2, "the KV cache");
+    check(cudaStreamSynchronize(stream_), "the preparation");
+  });
 }
 
 void CudaBackend::begin_step(const StepInput& step) {
   check_step(step, model_, limits_);
   guarded([&] {
-    num_tokens_ = static_cast<int>(step.input_ids.size());
-    max_blocks_per_seq_ = step.max_blocks_per_seq;
-    const int group = model_.num_heads / model_.num_kv_heads;
-    host_tiles_.clear();
-    int longest = 0;
-    for (size_t seq = 0; seq < step.context_lens.size(); ++seq) {
-      const int count = (step.cu_seqlens_q[seq + 1] - step.cu_seqlens_q[seq]) * group;
-      for (int row = 0; row < count; row += 16) host_tiles_.push_back({static_cast<int32_t>(seq), row});
-      longest = std::max(longest, step.context_lens[seq]);
+    run_what_is_left();
+    if (sampler_ != nullptr) sampler_->begin_step();
+    has_drawn_ids_ = std::ranges::any_of(step.input_ids, [](int32_t id) { return id < 0; });
+    if (!fits_a_graph(step)) {
+      mode_ = StepMode::kEager;
+      step_ = arrays_->send(step, stream_);
+      return;
     }
-    num_tiles_ = static_cast<int>(host_tiles_.size());
-    const int chunks = (longest + kChunk - 1) / kChunk;
-    max_chunks_ = num_tiles_ * model_.num_kv_heads * chunks <= kWantedWarps ? chunks : 1;
+    plan_ = arrays_->plan(step);
+    step_ = arrays_->place(step, plan_);
+    mode_ = graphs_.contains(plan_) ? StepMode::kReplaying : StepMode::kRecording;
+    if (mode_ == StepMode::kRecording) begin_recording(stream_);
+  });
+}
 
-    const size_t num_words = step.input_ids.size() * 3 + step.cu_seqlens_q.size() + step.context_lens.size() + step.block_tables.size() + host_tiles_.size() * 2;
-    step_staging_.begin(num_words * sizeof(int32_t) + 7 * 16);
-    ids_ = step_staging_.add(step.input_ids.data(), step.input_ids.size());
-    positions_ = step_staging_.add(step.positions.data(), step.positions.size());
-    slots_ = step_staging_.add(step.slot_mapping.data(), step.slot_mapping.size());
-    cu_seqlens_ = step_staging_.add(step.cu_seqlens_q.data(), step.cu_seqlens_q.size());
-    context_lens_ = step_staging_.add(step.context_lens.data(), step.context_lens.size());
-    block_tables_ = step_staging_.add(step.block_tables.data(), step.block_tables.size());
-    tiles_ = step_staging_.add(host_tiles_.data(), host_tiles_.size());
-    step_staging_.send(stream_);
+// Ranks wait for each other's events, which no graph of one rank can hold.
+bool CudaBackend::fits_a_graph(const StepInput& step) const { return world_size() == 1 && step.input_ids.size() == step.context_lens.size(); }
+
+// The step's arrays, then what they are for.
+void CudaBackend::run_graph() {
+  const StepMode mode = std::exchange(mode_, StepMode::kEager);
+  if (mode == StepMode::kRecording) graphs_[plan_] = end_recording(stream_);
+  arrays_->send_placed(stream_);
+  graphs_[plan_].launch(stream_);
+}
+
+// A step of which no logits were wanted: its graph has come to no end.
+void CudaBackend::run_what_is_left() {
+  if (mode_ == StepMode::kEager) return;
+  if (mode_ == StepMode::kReplaying) return run_graph();  // logits that nobody reads
+  mode_ = StepMode::kEager;
+  const Graph headless = end_recording(stream_);
+  arrays_->send_placed(stream_);
+  headless.launch(stream_);
+  check(cudaStreamSynchronize(stream_), "a step without logits");
+}
+
+void CudaBackend::collect() {
+  guarded([&] {
+    run_what_is_left();
+    if (sampler_ != nullptr) sampler_->collect();
   });
 }
 
 void CudaBackend::embed(const Matrix& table) {
+  if (mode_ == StepMode::kReplaying) return;
   guarded([&] {
+    std::array<Shown, 8> all{};
+    const bool asks_first_rank = world_size() > 1 && has_drawn_ids_;
+    void* drawn_ids = sampler_ == nullptr ? nullptr : const_cast<int32_t*>(sampler_->drawn_ids());
+    if (asks_first_rank) {
+      all = meet_ranks(drawn_ids);
+      drawn_ids = all[0].data;
+    }
     EmbedArgs args;
     args.type = type();
     args.table = of(table).device;
     args.vocab_begin = model_.vocab_begin;
-    args.ids = ids_;
-    args.num_tokens = num_tokens_;
+    args.ids = step_.ids;
+    args.drawn_ids = drawn_ids == nullptr ? step_.ids : static_cast<const int32_t*>(drawn_ids);  // never read without drawn ids
+    args.num_tokens = step_.num_tokens;
     args.hidden_size = model_.hidden_size;
     args.hidden = world_size() > 1 ? partial_.as<float>() : hidden_.as<float>();
     launch_embed(args, stream_);
+    if (asks_first_rank) part_ranks(all);
     if (world_size() > 1) add_all_partials(nullptr, true);
   });
 }
@@ -234,13 +301,14 @@ void CudaBackend::norm_rows(const float* weight, const int32_t* rows, int num_ro
 }
 
 void CudaBackend::norm_qkv(int layer, const LayerWeights& weights) {
+  if (mode_ == StepMode::kReplaying) return;
   guarded([&] {
-    norm_rows(of(weights.input_norm), nullptr, num_tokens_);
+    norm_rows(of(weights.input_norm), nullptr, step_.num_tokens);
     GemmArgs gemm;
     gemm.type = type();
     gemm.weights = of(*weights.qkv_proj).device;
     gemm.acts = norm_acts_.buffer.as<uint16_t>();
-    gemm.num_tokens = num_tokens_;
+    gemm.num_tokens = step_.num_tokens;
     gemm.out = qkv_.as<float>();
     gemm.out_stride = qkv_stride_;
     launch_gemm(gemm, stream_);
@@ -249,15 +317,15 @@ void CudaBackend::norm_qkv(int layer, const LayerWeights& weights) {
     args.type = type();
     args.qkv = qkv_.as<float>();
     args.qkv_stride = qkv_stride_;
-    args.num_tokens = num_tokens_;
+    args.num_tokens = step_.num_tokens;
     args.num_heads = model_.num_heads;
     args.q_norm = of(weights.q_norm);
     args.k_norm = of(weights.k_norm);
     args.eps = model_.rms_norm_eps;
     args.rope = rope_.as<float>();
     args.rotary_dim = model_.rotary_dim;
-    args.positions = positions_;
-    args.slots = slots_;
+    args.positions = step_.positions;
+    args.slots = step_.slots;
     args.layout = layout_;
     args.cache = kv_.as<uint16_t>() + layer * layer_elements();
     args.q = q_.as<uint16_t>();
@@ -266,6 +334,7 @@ void CudaBackend::norm_qkv(int layer, const LayerWeights& weights) {
 }
 
 void CudaBackend::attention(int layer) {
+  if (mode_ == StepMode::kReplaying) return;
   guarded([&] {
     AttentionArgs args;
     args.type = type();
@@ -273,15 +342,15 @@ void CudaBackend::attention(int layer) {
     args.num_heads = model_.num_heads;
     args.layout = layout_;
     args.cache = kv_.as<uint16_t>() + layer * layer_elements();
-    args.tiles = tiles_;
-    args.num_tiles = num_tiles_;
-    args.cu_seqlens_q = cu_seqlens_;
-    args.context_lens = context_lens_;
-    args.block_tables = block_tables_;
-    args.max_blocks_per_seq = max_blocks_per_seq_;
+    args.tiles = step_.tiles;
+    args.num_tiles = step_.num_tiles;
+    args.cu_seqlens_q = step_.cu_seqlens;
+    args.context_lens = step_.context_lens;
+    args.block_tables = step_.block_tables;
+    args.max_blocks_per_seq = step_.max_blocks_per_seq;
     args.window = model_.sliding_windows.empty() ? 0 : model_.sliding_windows[static_cast<size_t>(layer)];
     args.scale = model_.attention_scale;
-    args.num_chunks = max_chunks_;
+    args.num_chunks = step_.num_chunks;
     args.scratch = scratch_.as<float>();
     args.split = attention_acts_.split;
     args.acts = attention_acts_.buffer.as<uint16_t>();
@@ -291,12 +360,13 @@ void CudaBackend::attention(int layer) {
 }
 
 void CudaBackend::row_parallel_residual(const Matrix& weights, const Acts& acts) {
+  if (mode_ == StepMode::kReplaying) return;
   guarded([&] {
     GemmArgs gemm;
     gemm.type = type();
     gemm.weights = of(weights).device;
     gemm.acts = acts.buffer.as<uint16_t>();
-    gemm.num_tokens = num_tokens_;
+    gemm.num_tokens = step_.num_tokens;
     gemm.out_stride = model_.hidden_size;
     const float* bias = gemm.weights.bias;
     if (world_size() == 1) {
@@ -312,7 +382,7 @@ void CudaBackend::row_parallel_residual(const Matrix& weights, const Acts& acts)
 }
 
 // Ranks meet twice: when all have enqueued what the others wait for, and when all have enqueued their reading of it.
-std::array<CudaBackend::Shown, 8> CudaBackend::meet_ranks(float* data) {
+std::array<CudaBackend::Shown, 8> CudaBackend::meet_ranks(void* data) {
   shown_event_->record(stream_);
   shown_ = {data, shown_event_->get(), read_event_->get()};
   void* const* published = comm_->exchange(&shown_);
@@ -337,23 +407,24 @@ void CudaBackend::add_all_partials(const float* bias, bool replaces) {
   args.hidden = hidden_.as<float>();
   args.world_size = world_size();
   args.bias = bias;
-  args.num_tokens = num_tokens_;
+  args.num_tokens = step_.num_tokens;
   args.hidden_size = model_.hidden_size;
   args.replaces = replaces;
-  for (int rank = 0; rank < world_size(); ++rank) args.partials[rank] = all[static_cast<size_t>(rank)].data;
+  for (int rank = 0; rank < world_size(); ++rank) args.partials[rank] = static_cast<const float*>(all[static_cast<size_t>(rank)].data);
   launch_add_partials(args, stream_);
   part_ranks(all);
 }
 
 void CudaBackend::norm_gate_up(const LayerWeights& weights) {
+  if (mode_ == StepMode::kReplaying) return;
   guarded([&] {
-    norm_rows(of(weights.post_attention_norm), nullptr, num_tokens_);
+    norm_rows(of(weights.post_attention_norm), nullptr, step_.num_tokens);
     GemmArgs gemm;
     gemm.type = type();
     gemm.output = GemmOutput::kGated;
     gemm.weights = of(*weights.gate_up_proj).device;
     gemm.acts = norm_acts_.buffer.as<uint16_t>();
-    gemm.num_tokens = num_tokens_;
+    gemm.num_tokens = step_.num_tokens;
     gemm.gated = mlp_acts_.buffer.as<uint16_t>();
     gemm.gated_split = mlp_acts_.split;
     gemm.activation = model_.activation;
@@ -361,34 +432,45 @@ void CudaBackend::norm_gate_up(const LayerWeights& weights) {
   });
 }
 
+// Logits of rows that the device knows.
+void CudaBackend::head_rows(const Vector& norm, const Matrix& head, const int32_t* rows, int num_rows) {
+  norm_rows(static_cast<const CudaVector&>(norm).device(), rows, num_rows);
+  // Every rank writes its columns of rank 0's array, which rank 0 reads only then.
+  std::array<Shown, 8> all{};
+  if (world_size() > 1) all = meet_ranks(logits_.as<void>());
+  float* logits = world_size() > 1 ? static_cast<float*>(all[0].data) : logits_.as<float>();
+  GemmArgs gemm;
+  gemm.type = type();
+  gemm.weights = of(head).device;
+  gemm.acts = norm_acts_.buffer.as<uint16_t>();
+  gemm.num_tokens = num_rows;
+  gemm.out = logits + model_.vocab_begin;
+  gemm.out_stride = model_.vocab_size;
+  launch_gemm(gemm, stream_);
+  if (world_size() > 1) part_ranks(all);
+}
+
 void CudaBackend::lm_head(const Vector& norm, const Matrix& head, std::span<const int32_t> rows) {
   guarded([&] {
     num_logit_rows_ = static_cast<int>(rows.size());
     CAPSTAN_CHECK(num_logit_rows_ > 0 && num_logit_rows_ <= limits_.max_num_seqs);
-    for (const int32_t row : rows) CAPSTAN_CHECK(row >= 0 && row < num_tokens_);
+    for (const int32_t row : rows) CAPSTAN_CHECK(row >= 0 && row < step_.num_tokens);
+    if (mode_ != StepMode::kEager) {
+      CAPSTAN_CHECK(num_logit_rows_ <= plan_.rows);
+      std::ranges::copy(rows, arrays_->head_rows().begin());
+      if (mode_ == StepMode::kRecording) head_rows(norm, head, arrays_->device_head_rows(), plan_.rows);
+      return run_graph();
+    }
     rows_staging_.begin(rows.size_bytes() + 16);
     const int32_t* device_rows = rows_staging_.add(rows.data(), rows.size());
     rows_staging_.send(stream_);
-    norm_rows(static_cast<const CudaVector&>(norm).device(), device_rows, num_logit_rows_);
-
-    // Every rank writes its columns of rank 0's array, which rank 0 reads only then.
-    std::array<Shown, 8> all{};
-    if (world_size() > 1) all = meet_ranks(logits_.as<float>());
-    float* logits = world_size() > 1 ? all[0].data : logits_.as<float>();
-    GemmArgs gemm;
-    gemm.type = type();
-    gemm.weights = of(head).device;
-    gemm.acts = norm_acts_.buffer.as<uint16_t>();
-    gemm.num_tokens = num_logit_rows_;
-    gemm.out = logits + model_.vocab_begin;
-    gemm.out_stride = model_.vocab_size;
-    launch_gemm(gemm, stream_);
-    if (world_size() > 1) part_ranks(all);
+    head_rows(norm, head, device_rows, num_logit_rows_);
   });
 }
 
 void CudaBackend::sample(std::span<const SampleRow> rows, std::span<SampleResult> results) {
   for (const SampleRow& row : rows) CAPSTAN_CHECK(row.logits_row >= 0 && row.logits_row < num_logit_rows_);
+  CAPSTAN_CHECK(sampler_ != nullptr && mode_ == StepMode::kEager);
   guarded([&] { sampler_->sample(logits_.as<float>(), rows, results, stream_); });
 }
 

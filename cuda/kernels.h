@@ -19,12 +19,16 @@ struct DeviceMatrix {
   DepthSplit split;
 };
 
-// hidden (num_tokens, hidden_size) = rows of the table; zeros for ids that another rank has. id < 0: the row gets zeros.
+// The id of a row that is there to fill a batch up.
+constexpr int32_t kNoToken = -2147483647 - 1;
+
+// hidden (num_tokens, hidden_size) = rows of the table; zeros for ids that another rank has. id < 0: drawn_ids[-1 - id] (StepInput), or none.
 struct EmbedArgs {
   FloatType type = FloatType::kBf16;
   DeviceMatrix table;
   int64_t vocab_begin = 0;
   const int32_t* ids = nullptr;  // (num_tokens)
+  const int32_t* drawn_ids = nullptr;
   int num_tokens = 0;
   int64_t hidden_size = 0;
   float* hidden = nullptr;
@@ -99,7 +103,7 @@ void launch_qkv(const QkvArgs& args, cudaStream_t stream);
 
 // Rows of attention: (token, query head of the group) pairs of one sequence, 16 to a tile.
 struct AttentionTile {
-  int32_t seq = 0;
+  int32_t seq = 0;        // -1: none, nothing is written
   int32_t first_row = 0;  // within the sequence: token * group + head
 };
 struct AttentionArgs {
@@ -164,6 +168,7 @@ struct SampleArgs {
   const int32_t* words = nullptr;
   float* scores = nullptr;        // (num_items, vocab_size) scratch
   SampleOutput* outputs = nullptr;
+  int32_t* drawn_ids = nullptr;   // (num_items) the ids again, for the next step's embedding; -1 where none may be drawn
 };
 void launch_sample(const SampleArgs& args, cudaStream_t stream);
 

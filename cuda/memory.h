@@ -53,7 +53,11 @@ inline void wait_for(cudaEvent_t event, std::chrono::milliseconds deadline) {
   }
 }
 
-constexpr std::chrono::milliseconds kStepDeadline{60'000};
+// How long the host waits for a step before it takes the device for hung. Tests wait less.
+inline std::chrono::milliseconds& step_deadline() {
+  static std::chrono::milliseconds deadline{60'000};
+  return deadline;
+}
 
 class Event {
  public:
@@ -64,57 +68,93 @@ class Event {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
   void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "event"); }
-  void wait() const { wait_for(event_, kStepDeadline); }
+  void wait() const { wait_for(event_, step_deadline()); }
   cudaEvent_t get() const { return event_; }
 
  private:
   cudaEvent_t event_ = nullptr;
 };
 
-// Host memory whose contents travel to a buffer of the device; it is not written again before they have arrived. Grows when a step needs more.
+// Host memory of the device's, for what travels without the host waiting for it.
+class PinnedBuffer {
+ public:
+  PinnedBuffer() = default;
+  PinnedBuffer(size_t bytes, const char* purpose) : bytes_(bytes) {
+    if (bytes > 0) check(cudaMallocHost(&data_, bytes), purpose);
+  }
+  PinnedBuffer(PinnedBuffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~PinnedBuffer() {
+    if (data_ != nullptr && !is_device_lost()) cudaFreeHost(data_);
+  }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+// Host memory whose contents travel to one buffer of the device, as many contents at a time as steps may be in flight; none is written again before it has arrived.
+// Grows when a step needs more, which moves the buffer.
 class Staging {
  public:
   explicit Staging(const char* purpose) : purpose_(purpose) {}
-  ~Staging() {
-    if (!is_device_lost()) cudaFreeHost(host_);
-  }
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  // Room for `bytes` in arrays that begin at multiples of 16; waits until the last contents have been sent.
+  // Room for `bytes` in arrays that begin at multiples of 16; waits until the last contents but one have been sent.
   void begin(size_t bytes) {
-    if (is_sent_) sent_.wait();
+    turn_ ^= 1;
+    Slot& slot = slots_[turn_];
+    if (slot.is_sent) slot.sent.wait();
     used_ = 0;
-    if (bytes <= bytes_) return;
-    bytes_ = std::max(bytes, bytes_ * 2);
-    if (host_ != nullptr) cudaFreeHost(std::exchange(host_, nullptr));
-    check(cudaMallocHost(&host_, bytes_), purpose_);
-    device_ = DeviceBuffer(bytes_, purpose_);
+    if (bytes > device_.bytes()) device_ = DeviceBuffer(std::max(bytes, device_.bytes() * 2), purpose_);
+    if (bytes > slot.host.bytes()) slot.host = PinnedBuffer(device_.bytes(), purpose_);
   }
-  // Copies an array behind what is there; returns where the device will have it.
+  // Room for an array behind what is there, to be written before `send`; `place` gets where the device will have it.
   template <class T>
-  const T* add(const T* from, size_t count) {
+  T* reserve(size_t count, const T*& place) {
     used_ = (used_ + 15) / 16 * 16;
     const size_t begin = used_;
-    if (begin + count * sizeof(T) > bytes_) throw Error(ErrorCode::kInternal, "CUDA: the data of a step are larger than announced");
-    if (count > 0) std::memcpy(static_cast<char*>(host_) + begin, from, count * sizeof(T));
+    if (begin + count * sizeof(T) > slots_[turn_].host.bytes()) throw Error(ErrorCode::kInternal, "CUDA: the data of a step are larger than announced");
     used_ += count * sizeof(T);
-    return reinterpret_cast<const T*>(device_.as<char>() + begin);
+    place = reinterpret_cast<const T*>(device_.as<char>() + begin);
+    return reinterpret_cast<T*>(slots_[turn_].host.as<char>() + begin);
+  }
+  // Copies an array there; returns where the device will have it.
+  template <class T>
+  const T* add(const T* from, size_t count) {
+    const T* place = nullptr;
+    T* to = reserve(count, place);
+    if (count > 0) std::memcpy(to, from, count * sizeof(T));
+    return place;
   }
   void send(cudaStream_t stream) {
-    check(cudaMemcpyAsync(device_.as<void>(), host_, used_, cudaMemcpyHostToDevice, stream), "copying to the device");
-    sent_.record(stream);
-    is_sent_ = true;
+    Slot& slot = slots_[turn_];
+    check(cudaMemcpyAsync(device_.as<void>(), slot.host.as<void>(), used_, cudaMemcpyHostToDevice, stream), "copying to the device");
+    slot.sent.record(stream);
+    slot.is_sent = true;
   }
 
  private:
+  struct Slot {
+    PinnedBuffer host;
+    Event sent;
+    bool is_sent = false;
+  };
   const char* purpose_;
   DeviceBuffer device_;
-  size_t bytes_ = 0;
-  void* host_ = nullptr;
+  Slot slots_[2];
+  int turn_ = 0;
   size_t used_ = 0;
-  Event sent_;
-  bool is_sent_ = false;
 };
 
 }  // namespace capstan::cuda

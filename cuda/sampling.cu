@@ -7,16 +7,88 @@
 
 namespace capstan::cuda {
 
-DeviceSampler::DeviceSampler(int64_t vocab_size, int64_t num_token_ids, int max_rows)
+DeviceSampler::DeviceSampler(int64_t vocab_size, int64_t num_token_ids, int max_rows, int max_results)
     : vocab_size_(vocab_size),
       num_token_ids_(num_token_ids),
+      max_results_(max_results),
       scores_(static_cast<size_t>(max_rows * vocab_size) * sizeof(float), "the scores"),
       outputs_(static_cast<size_t>(max_rows) * sizeof(SampleOutput), "the samples"),
-      staging_("what sampling needs"),
-      read_outputs_(static_cast<size_t>(max_rows)) {}
+      drawn_ids_(static_cast<size_t>(max_results) * sizeof(int32_t), "the ids drawn"),
+      staging_("what sampling needs") {
+  for (Slot& slot : slots_) slot.outputs = PinnedBuffer(static_cast<size_t>(max_results) * sizeof(SampleOutput), "the samples");
+}
+
+DeviceSampler::Step& DeviceSampler::open_step() {
+  if (steps_.empty() || steps_.back().number != num_begun_) {
+    CAPSTAN_CHECK(steps_.empty() || num_begun_ - steps_.front().number < 2);  // its slot is free
+    steps_.push_back({num_begun_, {}});
+  }
+  return steps_.back();
+}
 
 void DeviceSampler::sample(const float* logits, std::span<const SampleRow> rows, std::span<SampleResult> results, cudaStream_t stream) {
-  CAPSTAN_CHECK(rows.size() == results.size() && rows.size() <= read_outputs_.size());
+  CAPSTAN_CHECK(rows.size() == results.size() && rows.size() * sizeof(SampleOutput) <= outputs_.bytes());
+  Step& step = open_step();
+  Call call;
+  call.results = results;
+  call.first = step.calls.empty() ? 0 : step.calls.back().first + static_cast<int>(step.calls.back().results.size());
+  CAPSTAN_CHECK(call.first + static_cast<int>(rows.size()) <= max_results_);
+  pack(rows);
+  staging_.begin(host_items_.size() * sizeof(SampleItem) + host_words_.size() * sizeof(int32_t) + 64);
+  SampleArgs args;
+  args.logits = logits;
+  args.vocab_size = vocab_size_;
+  args.num_token_ids = num_token_ids_;
+  args.items = staging_.add(host_items_.data(), host_items_.size());
+  args.num_items = static_cast<int>(rows.size());
+  args.words = staging_.add(host_words_.data(), host_words_.size());
+  args.scores = scores_.as<float>();
+  args.outputs = outputs_.as<SampleOutput>();
+  args.drawn_ids = drawn_ids_.as<int32_t>() + call.first;
+  staging_.send(stream);
+  launch_sample(args, stream);
+  Slot& slot = slots_[step.number % 2];
+  check(cudaMemcpyAsync(slot.outputs.as<SampleOutput>() + call.first, outputs_.as<void>(), rows.size() * sizeof(SampleOutput), cudaMemcpyDeviceToHost, stream), "reading the samples");
+  for (size_t i = 0; i < rows.size(); ++i) {
+    call.num_logprobs.push_back(rows[i].num_logprobs);
+    if (rows[i].num_logprobs <= kMaxTopLogprobs) continue;
+    PinnedBuffer& row = call.logits.emplace_back(static_cast<int>(i), PinnedBuffer(static_cast<size_t>(vocab_size_) * sizeof(float), "a row of logits")).second;
+    check(cudaMemcpyAsync(row.as<void>(), logits + rows[i].logits_row * vocab_size_, row.bytes(), cudaMemcpyDeviceToHost, stream), "reading logits");
+  }
+  slot.done.record(stream);
+  step.calls.push_back(std::move(call));
+}
+
+void DeviceSampler::collect() {
+  ++num_collected_;
+  if (steps_.empty() || steps_.front().number != num_collected_) return;
+  const Slot& slot = slots_[num_collected_ % 2];
+  slot.done.wait();
+  for (const Call& call : steps_.front().calls) fill(call, slot.outputs.as<SampleOutput>() + call.first);
+  steps_.pop_front();
+}
+
+void DeviceSampler::fill(const Call& call, const SampleOutput* outputs) const {
+  for (size_t i = 0; i < call.results.size(); ++i) {
+    const SampleOutput& output = outputs[i];
+    SampleResult& result = call.results[i];
+    result.has_numeric_error = output.num_top < 0;
+    result.top.clear();
+    if (result.has_numeric_error) continue;
+    result.token_id = output.token_id;
+    if (call.num_logprobs[i] < 0) continue;
+    result.logprob = output.logprob;
+    result.rank = output.rank;
+    for (int top = 0; top < output.num_top; ++top) result.top.push_back({output.top_ids[top], output.top_logprobs[top]});
+  }
+  for (const auto& [i, logits] : call.logits) {
+    SampleResult& result = call.results[static_cast<size_t>(i)];
+    if (!result.has_numeric_error) read_top_logprobs(logits.as<float>(), call.num_logprobs[static_cast<size_t>(i)], result);
+  }
+}
+
+// The rows as the kernel reads them: host_items_ and host_words_.
+void DeviceSampler::pack(std::span<const SampleRow> rows) {
   host_items_.clear();
   host_words_.clear();
   const auto range = [&](auto&& write) {
@@ -64,51 +136,17 @@ void DeviceSampler::sample(const float* logits, std::span<const SampleRow> rows,
     });
     host_items_.push_back(item);
   }
-  staging_.begin(host_items_.size() * sizeof(SampleItem) + host_words_.size() * sizeof(int32_t) + 64);
-  SampleArgs args;
-  args.logits = logits;
-  args.vocab_size = vocab_size_;
-  args.num_token_ids = num_token_ids_;
-  args.items = staging_.add(host_items_.data(), host_items_.size());
-  args.num_items = static_cast<int>(rows.size());
-  args.words = staging_.add(host_words_.data(), host_words_.size());
-  args.scores = scores_.as<float>();
-  args.outputs = outputs_.as<SampleOutput>();
-  staging_.send(stream);
-  launch_sample(args, stream);
-  check(cudaMemcpyAsync(read_outputs_.data(), outputs_.as<void>(), rows.size() * sizeof(SampleOutput), cudaMemcpyDeviceToHost, stream), "reading the samples");
-  sampled_.record(stream);
-  sampled_.wait();
-
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const SampleOutput& output = read_outputs_[i];
-    SampleResult& result = results[i];
-    result.has_numeric_error = output.num_top < 0;
-    result.top.clear();
-    if (result.has_numeric_error) continue;
-    result.token_id = output.token_id;
-    if (rows[i].num_logprobs < 0) continue;
-    result.logprob = output.logprob;
-    result.rank = output.rank;
-    for (int top = 0; top < output.num_top; ++top) result.top.push_back({output.top_ids[top], output.top_logprobs[top]});
-    if (rows[i].num_logprobs > kMaxTopLogprobs) read_top_logprobs(logits, rows[i], result, stream);
-  }
 }
 
-// More alternatives than the device sorts: the whole row comes to the host.
-void DeviceSampler::read_top_logprobs(const float* all, const SampleRow& row, SampleResult& result, cudaStream_t stream) {
-  std::vector<float> logits(static_cast<size_t>(vocab_size_));
-  check(cudaMemcpyAsync(logits.data(), all + row.logits_row * vocab_size_, logits.size() * sizeof(float), cudaMemcpyDeviceToHost, stream), "reading logits");
-  check(cudaStreamSynchronize(stream), "reading logits");
-  const float normalizer = logits[static_cast<size_t>(result.token_id)] - result.logprob;
-  std::vector<int32_t> order(logits.size());
+// More alternatives than the device sorts: the whole row has come to the host.
+void DeviceSampler::read_top_logprobs(const float* logits, int num_logprobs, SampleResult& result) const {
+  const float normalizer = logits[result.token_id] - result.logprob;
+  std::vector<int32_t> order(static_cast<size_t>(vocab_size_));
   for (size_t id = 0; id < order.size(); ++id) order[id] = static_cast<int32_t>(id);
-  const size_t count = std::min(order.size(), static_cast<size_t>(row.num_logprobs));
-  std::partial_sort(order.begin(), order.begin() + static_cast<ptrdiff_t>(count), order.end(), [&](int32_t a, int32_t b) {
-    const float first = logits[static_cast<size_t>(a)], second = logits[static_cast<size_t>(b)];
-    return first > second || (first == second && a < b);
-  });
-  for (size_t i = 0; i < count; ++i) result.top.push_back({order[i], logits[static_cast<size_t>(order[i])] - normalizer});
+  const size_t count = std::min(order.size(), static_cast<size_t>(num_logprobs));
+  std::partial_sort(order.begin(), order.begin() + static_cast<ptrdiff_t>(count), order.end(),
+                    [&](int32_t a, int32_t b) { return logits[a] > logits[b] || (logits[a] == logits[b] && a < b); });
+  for (size_t i = 0; i < count; ++i) result.top.push_back({order[i], logits[order[i]] - normalizer});
 }
 
 }  // namespace capstan::cuda

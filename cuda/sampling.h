@@ -1,5 +1,6 @@
 #pragma once
-// Rows to sample go to the device in one copy, and come back in one.
+// Rows to sample go to the device in one copy, and come back in one, when they are collected.
+#include <deque>
 #include <span>
 #include <vector>
 
@@ -11,21 +12,52 @@ namespace capstan::cuda {
 
 class DeviceSampler {
  public:
-  DeviceSampler(int64_t vocab_size, int64_t num_token_ids, int max_rows);
-  // Waits for the results. `logits` (…, vocab_size) on the device.
+  // `max_rows` in a call, `max_results` in a step.
+  DeviceSampler(int64_t vocab_size, int64_t num_token_ids, int max_rows, int max_results);
+
+  // Calls of `sample` that follow belong to this step.
+  void begin_step() { ++num_begun_; }
+  // Enqueues; `results` are filled by `collect`, `rows` are not needed any longer. `logits` (…, vocab_size) on the device.
   void sample(const float* logits, std::span<const SampleRow> rows, std::span<SampleResult> results, cudaStream_t stream);
+  // Waits for the results of the oldest step that was not collected, if it has any.
+  void collect();
+  // (max_results) the ids that the newest step's samples drew, in the order of the step's rows; on the device.
+  const int32_t* drawn_ids() const { return drawn_ids_.as<int32_t>(); }
 
  private:
-  void read_top_logprobs(const float* all, const SampleRow& row, SampleResult& result, cudaStream_t stream);
+  // What a call has enqueued.
+  struct Call {
+    std::span<SampleResult> results;
+    std::vector<int> num_logprobs;                     // per row
+    std::vector<std::pair<int, PinnedBuffer>> logits;  // of rows that want more alternatives than the device sorts
+    int first = 0;                                     // of its results in the step
+  };
+  struct Step {
+    int64_t number = 0;
+    std::vector<Call> calls;
+  };
+  // Where results arrive; a step takes the one that its number's parity names.
+  struct Slot {
+    PinnedBuffer outputs;  // (max_results)
+    Event done;
+  };
+
+  void pack(std::span<const SampleRow> rows);
+  Step& open_step();
+  void fill(const Call& call, const SampleOutput* outputs) const;
+  void read_top_logprobs(const float* logits, int num_logprobs, SampleResult& result) const;
 
   int64_t vocab_size_, num_token_ids_;
-  DeviceBuffer scores_;   // (max_rows, vocab_size) scratch
-  DeviceBuffer outputs_;  // (max_rows)
+  int max_results_;
+  DeviceBuffer scores_;     // (max_rows, vocab_size) scratch
+  DeviceBuffer outputs_;    // (max_rows)
+  DeviceBuffer drawn_ids_;  // (max_results)
   Staging staging_;
-  Event sampled_;
+  Slot slots_[2];
+  std::deque<Step> steps_;  // that have samples and were not collected
+  int64_t num_begun_ = 0, num_collected_ = 0;
   std::vector<SampleItem> host_items_;
   std::vector<int32_t> host_words_;
-  std::vector<SampleOutput> read_outputs_;
 };
 
 }  // namespace capstan::cuda

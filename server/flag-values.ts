@@ -52,6 +52,13 @@ export function parseBytes(value: string, source: string): number {
   return bytes;
 }
 
+/** A part of a whole, above 0 and at most 1. */
+export function parseShare(value: string, source: string): number {
+  const share = /^\d*\.?\d+$/.test(value) ? Number(value) : NaN;
+  if (!(share > 0 && share <= 1)) throw new UsageError(`${source}: expected a share above 0 and up to 1, such as 0.9, got '${value}'`);
+  return share;
+}
+
 export function parseBoolean(value: string, source: string): boolean {
   if (/^(1|true|yes|on)$/i.test(value)) return true;
   if (/^(0|false|no|off)$/i.test(value)) return false;

@@ -1,5 +1,5 @@
 import {
-  parseBoolean, parseBytes, parseChoice, parseCount, parseDtype, parseInteger, parseJsonObject, parseNames, parsePort, parseSeconds, readTextFile, UsageError,
+  parseBoolean, parseBytes, parseChoice, parseCount, parseDtype, parseInteger, parseJsonObject, parseNames, parsePort, parseSeconds, parseShare, readTextFile, UsageError,
 } from './flag-values';
 import { readGenerationConfig, toSamplingDefaults } from './generation-config';
 import { LOG_LEVELS } from './log-levels';
@@ -59,9 +59,10 @@ const ENGINE: readonly Definition[] = [
   { name: 'isa', value: '<name>', help: 'instruction set: auto, portable, avx2, avx512 or avx512bf16 (default: auto)', apply: (o, value, source) => { o.engine.isa = parseChoice(value, source, ['auto', 'portable', 'avx2', 'avx512', 'avx512bf16']); } },
   { name: 'kv-cache-dtype', value: '<type>', help: 'number type of the KV cache (default: auto, the type computed in)', apply: (o, value, source) => { o.engine.kvCacheDtype = parseDtype(value, source); } },
   { name: 'kv-cache-memory', value: '<bytes>', aliases: ['--kv-cache-memory-bytes'], help: 'size of the KV cache, also as 512M or 2G (default: what the sequences need, at most a quarter of the free memory)', apply: (o, value, source) => { o.engine.kvCacheBytes = parseBytes(value, source); } },
-  { name: 'block-size', value: '<tokens>', help: 'tokens per KV cache block (default: 16)', apply: (o, value, source) => { o.engine.blockSize = parseCount(value, source); } },
-  { name: 'max-num-seqs', value: '<number>', help: 'most sequences running at once (default: 64)', apply: (o, value, source) => { o.engine.maxNumSeqs = parseCount(value, source); } },
-  { name: 'max-num-batched-tokens', value: '<tokens>', help: 'most tokens per step (default: 512)', apply: (o, value, source) => { o.engine.maxNumBatchedTokens = parseCount(value, source); } },
+  { name: 'gpu-memory-utilization', value: '<share>', aliases: ['--device-memory-utilization'], help: 'share of a GPU\'s memory to use, weights included (default: 0.9)', apply: (o, value, source) => { o.engine.gpuMemoryUtilization = parseShare(value, source); } },
+  { name: 'block-size', value: '<tokens>', help: 'tokens per KV cache block (default: 16, on CUDA 64)', apply: (o, value, source) => { o.engine.blockSize = parseCount(value, source); } },
+  { name: 'max-num-seqs', value: '<number>', help: 'most sequences running at once (default: 64, on CUDA 256)', apply: (o, value, source) => { o.engine.maxNumSeqs = parseCount(value, source); } },
+  { name: 'max-num-batched-tokens', value: '<tokens>', help: 'most tokens per step (default: 512, on CUDA 8192)', apply: (o, value, source) => { o.engine.maxNumBatchedTokens = parseCount(value, source); } },
   { name: 'enable-prefix-caching', help: 'reuse the KV cache of equal prompt prefixes (default: on)', set: (o, on) => { o.engine.prefixCache = on; } },
   { name: 'prefix-cache-scope', value: '<scope>', help: 'owner: callers share cached prefixes with keys of the same owner alone; server: with all (default: owner)', apply: (o, value, source) => { o.prefixCacheScope = parseChoice(value, source, ['owner', 'server']); } },
 ];

@@ -39,7 +39,7 @@ const SWITCHES_WITHOUT_EFFECT = `
 
 const VALUES_WITHOUT_EFFECT = `
   api-server-count max-log-len log-config-file fingerprint-mode fingerprint-value cohere-format h11-max-incomplete-event-size h11-max-header-count
-  gpu-memory-utilization swap-space cpu-offload-gb offload-backend offload-group-size offload-num-in-group offload-prefetch-step seed revision code-revision tokenizer-revision download-dir hf-config-path hf-token
+  swap-space cpu-offload-gb offload-backend offload-group-size offload-num-in-group offload-prefetch-step seed revision code-revision tokenizer-revision download-dir hf-config-path hf-token
   safetensors-load-strategy safetensors-prefetch-block-size safetensors-prefetch-num-threads model-loader-extra-config pt-load-map-location config-format model-impl max-seq-len-to-capture
   allowed-local-media-path structured-outputs-config guided-decoding-backend
   distributed-executor-backend master-addr master-port data-parallel-rank data-parallel-start-rank data-parallel-size-local data-parallel-address
@@ -65,7 +65,7 @@ const LISTS_WITHOUT_EFFECT = `
 `;
 
 const ALIASES: Readonly<Record<string, readonly string[]>> = {
-  'gpu-memory-utilization': ['--device-memory-utilization'], 'data-parallel-multi-port-external-lb': ['-dpm'], 'diffusion-config': ['-dc'],
+  'data-parallel-multi-port-external-lb': ['-dpm'], 'diffusion-config': ['-dc'],
   'api-server-count': ['-asc'], 'compilation-config': ['-cc'], 'optimization-level': ['-O'], 'attention-config': ['-ac'], quantization: ['-q'], 'pipeline-parallel-size': ['-pp'],
   'data-parallel-size': ['-dp'], 'data-parallel-rank': ['-dpn'], 'data-parallel-start-rank': ['-dpr'], 'data-parallel-size-local': ['-dpl'], 'data-parallel-address': ['-dpa'],
   'data-parallel-rpc-port': ['-dpp'], 'data-parallel-backend': ['-dpb'], 'data-parallel-hybrid-lb': ['-dph'], 'data-parallel-external-lb': ['-dpe'], 'enable-expert-parallel': ['-ep'],

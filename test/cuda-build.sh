@@ -3,8 +3,20 @@
 # memory within the limit, and no kernel with more registers than there.
 #
 #     test/cuda-build.sh [--update]      --update writes the table anew
+#     test/cuda-build.sh --list FILE     only what a finished library (or an object of the default targets) holds: machine code for every target, PTX for later cards
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+# Cards between two targets run what the older PTX becomes; cards after the newest, the newest PTX.
+check_list() {
+  local wanted='sm_80 sm_86 sm_89 sm_90 ptx_80'
+  if nvcc --list-gpu-arch | grep -q compute_120; then wanted+=' sm_120 ptx_120'; fi
+  python3 test/cuda-targets.py "$1" $wanted
+}
+if [ "${1:-}" = --list ]; then
+  check_list "$2"
+  exit
+fi
 
 TABLE=test/cuda-registers.txt
 OUT=build/cuda-lane
@@ -33,3 +45,9 @@ awk 'NR == FNR { allowed[$1 " " $2] = $3; next }
      $3 > allowed[$1 " " $2] { print $1 " on " $2 " uses " $3 " registers, more than the " allowed[$1 " " $2] " of the table"; bad = 1 }
      END { exit bad }' "$TABLE" "$OUT/report.txt"
 echo "$(wc -l < "$OUT/report.txt") kernels: no spills, registers as in $TABLE"
+
+# One object of the default targets shows the list of the whole library.
+FAT=build/cuda-targets
+env -u CAPSTAN_CUDA_ARCHS cmake -S cuda -B "$FAT" -DCMAKE_BUILD_TYPE=Release > "$OUT/configure-targets.log"
+make -C "$FAT" -s kernels/rows.cu.o > "$OUT/targets.log" 2>&1 || { tail -20 "$OUT/targets.log"; exit 1; }
+check_list "$FAT/CMakeFiles/capstan_cuda_objects.dir/kernels/rows.cu.o"

@@ -83,8 +83,10 @@ export interface NativeEngineOptions {
   isa: 'auto' | 'portable' | 'avx2' | 'avx512' | 'avx512bf16';
   /** 0 = what the backend prefers. */
   blockSize: number;
-  /** 0 = default: min(maxNumSeqs × maxModelLen, 25 % of the memory left). */
+  /** 0 = default: min(maxNumSeqs × maxModelLen, 25 % of the memory left); on a GPU what gpuMemoryUtilization leaves. */
   kvCacheBytes: number;
+  /** Share of a GPU's memory that the engine may use, weights included; without meaning on the CPU. */
+  gpuMemoryUtilization: number;
   /** 0 = default (the trained length, lowered to fit the KV cache); otherwise asked for and must fit. */
   maxModelLen: number;
   maxNumSeqs: number;

@@ -23,15 +23,17 @@ export interface EngineOptions {
   kvCacheDtype?: 'auto' | NativeDType;
   /** Instruction set of the kernels; 'auto' (default) = the best of this machine. */
   isa?: NativeEngineOptions['isa'];
-  /** Tokens per KV cache block; default: what the backend prefers (16). */
+  /** Tokens per KV cache block; default: what the backend prefers (16, on CUDA 64). */
   blockSize?: number;
-  /** Size of the KV cache; default: room for `maxNumSeqs` full sequences, at most a quarter of the free memory. */
+  /** Size of the KV cache; default: room for `maxNumSeqs` full sequences, at most a quarter of the free memory; on CUDA see `gpuMemoryUtilization`. */
   kvCacheBytes?: number;
+  /** Share of a GPU's memory that the engine may use, weights included: what is left of it becomes the KV cache, unless `kvCacheBytes` says otherwise; default 0.9. */
+  gpuMemoryUtilization?: number;
   /** Context length; default: the trained length, lowered to fit the KV cache. */
   maxModelLen?: number;
-  /** Most sequences running at once; default 64. */
+  /** Most sequences running at once; default 64, on CUDA 256. */
   maxNumSeqs?: number;
-  /** Most tokens per step; default 512. */
+  /** Most tokens per step; default 512, on CUDA 8,192. */
   maxNumBatchedTokens?: number;
   /** Most sequences waiting; default 1,024. Beyond it requests are refused with `queue_full`. */
   maxQueuedRequests?: number;
@@ -72,7 +74,7 @@ export interface LibraryOptions {
 const DTYPES = ['f32', 'f16', 'bf16'] as const;
 const ISAS = ['auto', 'portable', 'avx2', 'avx512', 'avx512bf16'] as const;
 const ENGINE_KEYS = [
-  'device', 'tensorParallelSize', 'threads', 'pinThreads', 'dtype', 'computeDtype', 'kvCacheDtype', 'isa', 'blockSize', 'kvCacheBytes', 'maxModelLen',
+  'device', 'tensorParallelSize', 'threads', 'pinThreads', 'dtype', 'computeDtype', 'kvCacheDtype', 'isa', 'blockSize', 'kvCacheBytes', 'gpuMemoryUtilization', 'maxModelLen',
   'maxNumSeqs', 'maxNumBatchedTokens', 'maxQueuedRequests', 'prefixCache', 'maxQueuedTokens', 'generationConfig', 'generationConfigOverrides', 'chatTemplate',
   'toolCallFormat', 'reasoningFormat', 'signal',
 ] as const satisfies readonly (keyof EngineOptions)[];
@@ -82,6 +84,7 @@ export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOpti
   checkKnownKeys('options', checkObject('options', options), ENGINE_KEYS);
   if (options.signal !== undefined && !(options.signal instanceof AbortSignal)) throw CapstanError.argument('signal', 'an AbortSignal', options.signal);
   const device = checkDevice(options.device ?? 'auto');
+  const isCuda = device.startsWith('cuda');
   const count = (name: keyof EngineOptions, fallback: number, min = 1) =>
     options[name] === undefined ? fallback : checkNumber(name, options[name], { min, max: 2 ** 31 - 1, isInteger: true });
   return {
@@ -95,9 +98,10 @@ export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOpti
     isa: checkOneOf('isa', options.isa ?? 'auto', ISAS),
     blockSize: count('blockSize', 0),
     kvCacheBytes: options.kvCacheBytes === undefined ? 0 : checkNumber('kvCacheBytes', options.kvCacheBytes, { min: 1, isInteger: true }),
+    gpuMemoryUtilization: options.gpuMemoryUtilization === undefined ? 0.9 : checkNumber('gpuMemoryUtilization', options.gpuMemoryUtilization, { min: 0, max: 1 }),
     maxModelLen: count('maxModelLen', 0),
-    maxNumSeqs: count('maxNumSeqs', 64),
-    maxNumBatchedTokens: count('maxNumBatchedTokens', 512),
+    maxNumSeqs: count('maxNumSeqs', isCuda ? 256 : 64),
+    maxNumBatchedTokens: count('maxNumBatchedTokens', isCuda ? 8192 : 512),
     maxQueuedRequests: count('maxQueuedRequests', 1024),
     prefixCache: checkBoolean('prefixCache', options.prefixCache ?? true),
   };

@@ -233,6 +233,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, (kMinBlocks<D, kIsCut>)) at
   if (item >= args.num_tiles) return;
   const int kv_head = static_cast<int>(blockIdx.y);
   const AttentionTile tile = args.tiles[item];
+  if (tile.seq < 0) return;
   const Rows rows = find_rows(args, tile, kv_head);
   const int context = args.context_lens[tile.seq];
   const int32_t* blocks = args.block_tables + int64_t{tile.seq} * args.max_blocks_per_seq;
@@ -285,6 +286,7 @@ template <class T>
 __global__ void __launch_bounds__(16 * kWarpSize) merge_kernel(AttentionArgs args) {
   const int item = static_cast<int>(blockIdx.x), kv_head = static_cast<int>(blockIdx.y);
   const AttentionTile tile = args.tiles[item];
+  if (tile.seq < 0) return;
   const int group = args.num_heads / args.layout.num_kv_heads;
   const int begin = args.cu_seqlens_q[tile.seq], count = args.cu_seqlens_q[tile.seq + 1] - begin;
   const int context = args.context_lens[tile.seq];

@@ -22,7 +22,9 @@ __device__ __forceinline__ float block_sum(float value, float* shared) {
 template <class T>
 __global__ void __launch_bounds__(kThreads) embed_kernel(EmbedArgs args) {
   const int64_t token = blockIdx.x;
-  const int64_t row = args.ids[token] - args.vocab_begin;
+  const int32_t given = args.ids[token];
+  const int32_t id = given >= 0 || given == kNoToken ? given : args.drawn_ids[-1 - given];
+  const int64_t row = int64_t{id} - args.vocab_begin;
   const bool is_mine = row >= 0 && row < args.table.rows;
   for (int64_t k = threadIdx.x; k < args.hidden_size; k += kThreads) {
     const float value = is_mine ? to_float<T>(args.table.data[weight_index(row, args.table.split.place(k), args.table.split.padded())]) : 0.0f;
@@ -94,7 +96,7 @@ __global__ void __launch_bounds__(kThreads) qkv_kernel(QkvArgs args) {
 }  // namespace
 
 void launch_embed(const EmbedArgs& args, cudaStream_t stream) {
-  CAPSTAN_CHECK(args.num_tokens > 0 && args.hidden_size > 0);
+  CAPSTAN_CHECK(args.num_tokens > 0 && args.hidden_size > 0 && args.drawn_ids != nullptr);
   launch(args.type == FloatType::kBf16 ? embed_kernel<Bf16> : embed_kernel<F16>, dim3(static_cast<unsigned>(args.num_tokens)), dim3(kThreads), 0, stream, args);
 }
 

@@ -280,6 +280,7 @@ __global__ void __launch_bounds__(kThreads, 1) sample_kernel(SampleArgs args) {
   best = block_max(best, shared);
   const int32_t token_id = block_count(num_bad, shared) > 0 ? -1 : item.wants_sample != 0 ? choose(args, item, logits, scores, shared) : item.target_id;
   if (threadIdx.x == 0) {
+    args.drawn_ids[blockIdx.x] = token_id;
     output.token_id = token_id;
     output.num_top = token_id < 0 ? -1 : 0;
   }
@@ -319,7 +320,7 @@ __global__ void __launch_bounds__(kThreads, 1) sample_kernel(SampleArgs args) {
 }  // namespace
 
 void launch_sample(const SampleArgs& args, cudaStream_t stream) {
-  CAPSTAN_CHECK(args.num_items > 0 && args.num_token_ids > 0 && args.num_token_ids <= args.vocab_size && args.vocab_size <= (int64_t{1} << 18));
+  CAPSTAN_CHECK(args.num_items > 0 && args.drawn_ids != nullptr && args.num_token_ids > 0 && args.num_token_ids <= args.vocab_size && args.vocab_size <= (int64_t{1} << 18));
   launch(sample_kernel, dim3(static_cast<unsigned>(args.num_items)), dim3(kThreads), sizeof(Shared), stream, args);
 }
 

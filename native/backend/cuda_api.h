@@ -10,12 +10,13 @@
 
 namespace capstan {
 
-constexpr uint32_t kCudaApiVersion = 1;
+constexpr uint32_t kCudaApiVersion = 2;
 constexpr const char* kCudaEntryName = "capstan_cuda_api";
 
 struct CudaBackendOptions {
   int device = 0;  // as CUDA counts them
   DType weight_dtype = DType::kBf16;
+  int num_sharing = 1;  // ranks on the device, this one included
 };
 
 struct CudaApi {
@@ -33,7 +34,7 @@ using CudaEntry = const CudaApi* (*)();
 inline std::string cuda_build_id() {
   std::string id = __VERSION__;
   for (const size_t size : {sizeof(DeviceModel), sizeof(DeviceLimits), sizeof(LayerWeights), sizeof(StepInput), sizeof(SampleRow), sizeof(SampleResult), sizeof(BackendInfo),
-                            sizeof(MatrixSource), sizeof(FileTensor)})
+                            sizeof(MatrixSource), sizeof(FileTensor), sizeof(CudaBackendOptions)})
     id += " " + std::to_string(size);
   return id;
 }

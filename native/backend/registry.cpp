@@ -85,6 +85,7 @@ DeviceGroup make_cuda_group(const DeviceOptions& options, const CudaLibrary& lib
     CudaBackendOptions cuda;
     cuda.device = device;
     cuda.weight_dtype = options.weight_dtype;
+    cuda.num_sharing = static_cast<int>(std::ranges::count(devices, device));
     int code = 0;
     char message[512] = "";
     Backend* backend = library.api->make_backend(&cuda, comms ? make_thread_comm(comms, rank).release() : nullptr, &code, message, sizeof message);

@@ -191,6 +191,8 @@ void read_options(const Napi::Object& object, LoadRequest& request) {
   request.block_size = int32(object, "blockSize");
   request.kv_cache_bytes = integer(object, "kvCacheBytes");
   if (request.kv_cache_bytes < 0) refuse(object, "kvCacheBytes", "0 (default) or more");
+  request.gpu_memory_utilization = number(object, "gpuMemoryUtilization");
+  if (!(request.gpu_memory_utilization > 0 && request.gpu_memory_utilization <= 1)) refuse(object, "gpuMemoryUtilization", "a share of 1, above 0");
   request.max_model_len = int32(object, "maxModelLen");
   if (request.max_model_len < 0) refuse(object, "maxModelLen", "0 (default) or more");
   request.max_num_seqs = int32(object, "maxNumSeqs");

@@ -143,6 +143,24 @@ int default_context_length(const ModelSpec& spec) {
   return spec.rope.type == RopeType::kDynamic ? spec.rope.original_max_positions : spec.max_position_embeddings;
 }
 
+// What devices with memory of their own need beside the KV cache.
+void reserve_all(const LoadRequest& request, const std::vector<ShardPlan>& plans, std::vector<Rank>& ranks, const DeviceLimits& limits) {
+  const int max_model_len = request.max_model_len > 0 ? request.max_model_len : default_context_length(request.spec);
+  for_each_rank(ranks.size(), [&](size_t rank) { ranks[rank].backend->reserve(make_device_model(request.spec, plans[rank], request.vocabulary->num_ids(), max_model_len), limits); });
+}
+
+// The blocks that every rank's device has room for, or -1 where no rank has a device of its own.
+int64_t fewest_blocks(const LoadRequest& request, const std::vector<Rank>& ranks, const std::vector<int64_t>& block_bytes) {
+  int64_t fewest = -1;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const int64_t budget = ranks[rank].backend->kv_budget_bytes(request.gpu_memory_utilization);
+    if (budget == 0) return -1;
+    const int64_t num_blocks = std::max<int64_t>(budget, 0) / block_bytes[rank];
+    if (fewest < 0 || num_blocks < fewest) fewest = num_blocks;
+  }
+  return fewest;
+}
+
 }  // namespace
 
 LoadedEngine load_engine(const LoadRequest& request, const LoadObserver& observer, EventSink sink) {
@@ -173,12 +191,18 @@ LoadedEngine load_engine(const LoadRequest& request, const LoadObserver& observe
   });
 
   MemoryRequest memory;
+  std::vector<int64_t> block_bytes;  // by rank
   for (size_t rank = 0; rank < world_size; ++rank) {
     const DeviceModel model = make_device_model(request.spec, plans[rank], request.vocabulary->num_ids(), 0);
-    memory.block_bytes += ranks[rank].backend->kv_block_bytes(model, block_size, kv_cache_dtype);
+    memory.block_bytes += block_bytes.emplace_back(ranks[rank].backend->kv_block_bytes(model, block_size, kv_cache_dtype));
   }
   memory.block_size = block_size;
   memory.available_bytes = ranks[0].backend->available_bytes();
+  reserve_all(request, plans, ranks, {request.max_num_batched_tokens, request.max_num_seqs, block_size, 0, kv_cache_dtype});
+  if (const int64_t num_blocks = fewest_blocks(request, ranks, block_bytes); num_blocks >= 0) {
+    memory.available_bytes = num_blocks * memory.block_bytes;
+    memory.is_budget = true;
+  }
   memory.kv_cache_bytes = request.kv_cache_bytes;
   memory.max_model_len = request.max_model_len;
   memory.trained_length = default_context_length(request.spec);
@@ -193,6 +217,9 @@ LoadedEngine load_engine(const LoadRequest& request, const LoadObserver& observe
     ranks[rank].backend->prepare(model, limits);
   });
 
+  auto runner = std::make_unique<ModelRunner>(std::move(ranks), std::move(group.control), request.max_num_seqs);
+  runner->warm_up(limits, plan.max_model_len);
+
   LoadedEngine loaded;
   EngineInfo& info = loaded.info;
   info.backend = backend_info.name;
@@ -205,7 +232,7 @@ LoadedEngine load_engine(const LoadRequest& request, const LoadObserver& observe
   info.block_size = block_size;
   info.num_blocks = plan.num_blocks;
   info.kv_cache_bytes = plan.num_blocks * memory.block_bytes;
-  for (const Rank& rank : ranks) info.weight_bytes += rank.weights.bytes;
+  for (const Rank& rank : runner->ranks()) info.weight_bytes += rank.weights.bytes;
   info.max_model_len = plan.max_model_len;
   info.notes = group.notes;
   info.notes.insert(info.notes.end(), plan.notes.begin(), plan.notes.end());
@@ -217,7 +244,7 @@ LoadedEngine load_engine(const LoadRequest& request, const LoadObserver& observe
   options.vocab_size = request.spec.vocab_size;
   loaded.engine = std::make_unique<Engine>(
       std::move(options), BlockManager(plan.num_blocks, block_size, request.has_prefix_cache),
-      std::make_unique<ModelRunner>(std::move(ranks), std::move(group.control), request.max_num_seqs), request.vocabulary, std::move(sink));
+      std::move(runner), request.vocabulary, std::move(sink));
   return loaded;
 }
 

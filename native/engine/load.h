@@ -35,6 +35,7 @@ struct LoadRequest {
   DType kv_cache_dtype = DType::kBf16;
   int block_size = 0;              // 0 = the backend's choice
   int64_t kv_cache_bytes = 0;      // 0 = default
+  double gpu_memory_utilization = 0.9;  // of a device with memory of its own: the share of it that this process uses
   int max_model_len = 0;           // 0 = default
   int max_num_seqs = 64;
   int max_num_batched_tokens = 512;

@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kMaxSlots = int64_t{1} << 30;
 constexpr int kDefaultShareOfMemory = 4;  // a quarter
 
-std::string mebibytes(int64_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
+std::string mebibytes(int64_t bytes) { return std::to_string((std::max<int64_t>(bytes, 0) + (1 << 20) - 1) >> 20) + " MiB"; }
 
 }  // namespace
 
@@ -22,20 +22,23 @@ MemoryPlan plan_memory(const MemoryRequest& request) {
   plan.max_model_len = is_length_given ? request.max_model_len : request.trained_length;
 
   int64_t bytes = request.kv_cache_bytes;
-  if (!is_size_given) {
+  if (!is_size_given && request.is_budget) {
+    bytes = request.available_bytes;
+  } else if (!is_size_given) {
     const int64_t wanted_blocks = std::min(blocks_for(plan.max_model_len) * request.max_num_seqs, kMaxSlots / request.block_size);
     bytes = std::min(wanted_blocks * request.block_bytes, request.available_bytes / kDefaultShareOfMemory);
   } else if (bytes > request.available_bytes) {
     throw Error(ErrorCode::kOutOfMemory, "kvCacheBytes: " + mebibytes(bytes) + " were asked for and " + mebibytes(request.available_bytes) +
                                              " of memory are left");
   }
-  const int64_t num_blocks = std::min(bytes / request.block_bytes, kMaxSlots / request.block_size);
+  const int64_t num_blocks = std::min(std::max<int64_t>(bytes, 0) / request.block_bytes, kMaxSlots / request.block_size);
   const int64_t num_needed = blocks_for(plan.max_model_len);
   if (num_blocks < 1 || (num_blocks < num_needed && is_length_given))
     throw Error(ErrorCode::kOutOfMemory, "a context of " + std::to_string(plan.max_model_len) + " tokens needs " +
                                              mebibytes(num_needed * request.block_bytes) + " of KV cache, and " + mebibytes(bytes) +
-                                             (is_size_given ? " were given: raise kvCacheBytes or lower maxModelLen"
-                                                            : " are a quarter of the memory left: set kvCacheBytes or lower maxModelLen"));
+                                             (is_size_given       ? " were given: raise kvCacheBytes or lower maxModelLen"
+                                              : request.is_budget ? " are left within gpuMemoryUtilization: raise it, or lower maxModelLen or maxNumBatchedTokens"
+                                                                  : " are a quarter of the memory left: set kvCacheBytes or lower maxModelLen"));
   if (num_blocks < num_needed) {
     const int lowered = static_cast<int>(num_blocks * request.block_size);
     plan.notes.push_back("context length lowered from " + std::to_string(plan.max_model_len) + " to " + std::to_string(lowered) +

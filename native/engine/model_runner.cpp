@@ -1,13 +1,14 @@
 #include "native/engine/model_runner.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "native/model/decoder.h"
 
 namespace capstan {
 
 ModelRunner::ModelRunner(std::vector<Rank> ranks, std::unique_ptr<Comm> control, int max_rows)
-    : ranks_(std::move(ranks)), control_(std::move(control)), max_rows_(max_rows) {
+    : ranks_(std::move(ranks)), control_(std::move(control)), depth_(ranks_[0].backend->info().depth), max_rows_(max_rows) {
   for (size_t rank = 1; rank < ranks_.size(); ++rank) threads_.emplace_back([this, rank] { rank_main(rank); });
 }
 
@@ -18,15 +19,59 @@ ModelRunner::~ModelRunner() {
   for (std::thread& thread : threads_) thread.join();
 }
 
+namespace {
+
+// Tokens of id 0 at the beginning of sequences that all lie in the first blocks.
+Batch make_warm_up_batch(int num_seqs, int tokens_per_seq, int block_size) {
+  Batch batch;
+  batch.cu_seqlens_q.push_back(0);
+  batch.max_blocks_per_seq = (tokens_per_seq + block_size - 1) / block_size;
+  for (int seq = 0; seq < num_seqs; ++seq) {
+    for (int position = 0; position < tokens_per_seq; ++position) {
+      batch.input_ids.push_back(0);
+      batch.positions.push_back(position);
+      batch.slot_mapping.push_back(position);
+    }
+    batch.cu_seqlens_q.push_back(static_cast<int32_t>(batch.input_ids.size()));
+    batch.context_lens.push_back(tokens_per_seq);
+    for (int block = 0; block < batch.max_blocks_per_seq; ++block) batch.block_tables.push_back(block);
+    batch.logits_rows.push_back(batch.cu_seqlens_q.back() - 1);
+    batch.sample_rows.emplace_back();
+  }
+  batch.results.resize(batch.sample_rows.size());
+  return batch;
+}
+
+}  // namespace
+
+void ModelRunner::warm_up(const DeviceLimits& limits, int max_model_len) {
+  if (depth_ == 1) return;
+  const int longest = std::min({limits.max_num_tokens, max_model_len, limits.num_blocks * limits.block_size});
+  for (const auto& [num_seqs, tokens_per_seq] : {std::pair{1, longest}, std::pair{limits.max_num_seqs, 1}}) {
+    Batch batch = make_warm_up_batch(num_seqs, tokens_per_seq, limits.block_size);
+    launch(batch);
+    collect(batch);
+  }
+}
+
 void ModelRunner::launch(Batch& batch) {
   batch_ = &batch;
-  if (threads_.empty()) return;
-  num_running_.store(static_cast<int>(threads_.size()));
-  step_.fetch_add(1);
-  step_.notify_all();
+  if (!threads_.empty()) {
+    num_running_.store(static_cast<int>(threads_.size()));
+    step_.fetch_add(1);
+    step_.notify_all();
+  }
+  if (depth_ > 1) run_first_rank();
 }
 
 void ModelRunner::collect(Batch&) {
+  if (depth_ > 1)
+    ranks_[0].backend->collect();
+  else
+    run_first_rank();
+}
+
+void ModelRunner::run_first_rank() {
   run_rank(0);
   for (int left = num_running_.load(); left != 0; left = num_running_.load()) num_running_.wait(left);
   if (error_) std::rethrow_exception(error_);

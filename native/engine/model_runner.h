@@ -19,18 +19,24 @@ struct Rank {
   Weights weights;
 };
 
-// Runs a step on all ranks in lockstep: rank 0 on the thread that collects, the others on threads of their own.
+// Runs a step on all ranks in lockstep: rank 0 on the caller's thread, the others on threads of their own. With depth 1 rank 0 computes when the step is
+// collected; with depth 2 all ranks enqueue at launch, and collecting waits for the device.
 class ModelRunner final : public StepRunner {
  public:
   // `control` (one more end of the ranks' communicator) wakes them all when one fails. `max_rows`: rows per lm_head.
   ModelRunner(std::vector<Rank> ranks, std::unique_ptr<Comm> control, int max_rows);
   ~ModelRunner() override;
 
-  int depth() const override { return 1; }
+  const std::vector<Rank>& ranks() const { return ranks_; }
+  // On a device that is asynchronous: the largest step of each kind, so that what it allocates or records on first use is there, or fails, before a request comes.
+  // The KV cache must not be in use yet.
+  void warm_up(const DeviceLimits& limits, int max_model_len);
+  int depth() const override { return depth_; }
   void launch(Batch& batch) override;
   void collect(Batch& batch) override;
 
  private:
+  void run_first_rank();
   void run_rank(size_t rank);
   void rank_main(size_t rank);
   void forward(Rank& rank, bool is_first);
@@ -38,6 +44,7 @@ class ModelRunner final : public StepRunner {
 
   std::vector<Rank> ranks_;
   std::unique_ptr<Comm> control_;
+  int depth_;
   int max_rows_;
   Batch* batch_ = nullptr;
   std::atomic<uint32_t> step_{0};      // grows by one per launch, and at the end

@@ -220,6 +220,7 @@ void DecoderFixture::run_rank(const RunOptions& options, const std::vector<std::
       samples[i].temperature = 0;
     }
     backend->sample(samples, results);
+    backend->collect();
     for (size_t i = 0; i < rows.size(); ++i) {
       std::vector<float>& row = logprobs[origin[i].first][origin[i].second];
       // A broken backend may answer anything: then nothing of the row is right.

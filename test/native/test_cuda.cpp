@@ -110,6 +110,82 @@ TEST(cuda_out_of_memory_is_told) {
   cuda_host::set_device_memory(size_t{1} << 30);
 }
 
+LoadRequest small_on_cuda(const TinyModel& model) {
+  LoadRequest request = model.request();
+  request.compute = ComputeChoice::kAuto;
+  request.device.device = "cuda";
+  request.max_num_batched_tokens = 96, request.max_num_seqs = 8;
+  return request;
+}
+
+TEST(cuda_memory_is_used_up_to_the_share_asked_for) {
+  const TinyModel model(TinyShape{}, DType::kBf16);
+  LoadRequest request = small_on_cuda(model);
+  request.kv_cache_bytes = 0;
+  const size_t before = cuda_host::device_memory_in_use();
+  for (const size_t megabytes : {16, 32}) {
+    const size_t total = megabytes << 20;
+    cuda_host::set_device_memory(total);
+    for (const double share : {0.5, 0.9}) {
+      request.gpu_memory_utilization = share;
+      Session session(request);
+      const auto used = static_cast<double>(cuda_host::device_memory_in_use());
+      // A 64th is left to the driver, and what does not fill a block.
+      EXPECT(used <= share * static_cast<double>(total) && used > (share - 0.02) * static_cast<double>(total) - 32768);
+      EXPECT_EQ(session.wait(session.submit({1, 2, 3}, 2)).token_ids.size(), size_t{2});
+    }
+  }
+  // With two ranks on the device, too.
+  request.device.device = "cuda:0,0";
+  request.device.world_size = 2;
+  {
+    Session session(request);
+    EXPECT(static_cast<double>(cuda_host::device_memory_in_use()) <= 0.9 * static_cast<double>(32 << 20));
+  }
+  request.device.device = "cuda";
+  request.device.world_size = 1;
+  request.gpu_memory_utilization = 0.02;
+  try {
+    Session session(request);
+    EXPECT(false && "too little memory is told");
+  } catch (const Error& error) {
+    EXPECT(error.code() == ErrorCode::kOutOfMemory && std::string(error.what()).find("gpuMemoryUtilization") != std::string::npos);
+  }
+  cuda_host::set_device_memory(size_t{1} << 30);
+  EXPECT_EQ(cuda_host::device_memory_in_use(), before);
+}
+
+TEST(cuda_decodes_of_like_size_share_a_graph) {
+  const TinyModel model(TinyShape{}, DType::kBf16);
+  Session session(small_on_cuda(model));
+  const size_t warmed_up = cuda_host::num_graphs();
+  session.wait(session.submit(random_ids(1, 5, 300), 8));
+  const size_t before = cuda_host::num_graphs();
+  EXPECT_EQ(before, warmed_up + 1);
+  session.wait(session.submit(random_ids(2, 30, 300), 8));
+  EXPECT_EQ(cuda_host::num_graphs(), before);
+}
+
+// A kernel that never ends: the step's deadline passes, open requests end, and nothing waits for the device any more.
+TEST(cuda_hung_step_loses_the_device) {
+  const TinyModel model(TinyShape{}, DType::kBf16);
+  step_deadline() = std::chrono::milliseconds(50);
+  {
+    Session session(small_on_cuda(model));
+    session.wait(session.submit({1, 2, 3}, 2));
+    cuda_host::hang_device();
+    const Answer answer = session.wait(session.submit({1, 2, 3}, 2));
+    EXPECT(answer.finish->reason == FinishReason::kError && answer.finish->error_code == ErrorCode::kDeviceLost);
+    EXPECT(!session.engine().stats().failure.empty());
+    EXPECT_ERROR("device_lost", session.submit({1, 2, 3}, 2));
+    session.engine().close();
+  }
+  cuda_host::repair_device();
+  EXPECT_ERROR("device_lost", Session(small_on_cuda(model)));
+  is_device_lost() = false;
+  step_deadline() = std::chrono::milliseconds(60'000);
+}
+
 TEST(cuda_library_says_why_it_is_not_used) {
   EXPECT(open_cuda_library("/nowhere/capstan_cuda.so").reason.find("cannot be opened") != std::string::npos);
   EXPECT(open_cuda_library("libm.so.6").reason.find("is no CUDA backend") != std::string::npos);

@@ -152,8 +152,8 @@ describe('values', () => {
 
 describe('vLLM\'s other flags', () => {
   test('those without effect are named and passed over', () => {
-    expect(resolve('--trust-remote-code', '--gpu-memory-utilization=0.98', '--swap-space=4', '-O3', '--no-enable-chunked-prefill').ignored.sort())
-      .toEqual(['--gpu-memory-utilization', '--no-enable-chunked-prefill', '--optimization-level', '--swap-space', '--trust-remote-code']);
+    expect(resolve('--trust-remote-code', '--cpu-offload-gb=0', '--swap-space=4', '-O3', '--no-enable-chunked-prefill').ignored.sort())
+      .toEqual(['--cpu-offload-gb', '--no-enable-chunked-prefill', '--optimization-level', '--swap-space', '--trust-remote-code']);
   });
 
   test.each(VLLM_FLAGS.filter(({ refusal }) => refusal !== undefined).map((flag) => [flag.name, flag] as const))('--%s is refused by name, unless its value changes nothing', (name, { takes, refusal, harmless = [] }) => {

@@ -13,6 +13,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -320,6 +321,21 @@ void run_grid(dim3 grid, dim3 block_size, size_t shared_bytes, const std::functi
 // All streams of all threads run under one lock, when somebody waits.
 struct Stream {
   std::deque<std::function<void()>> work;
+  bool is_recording = false;
+  std::vector<std::function<void()>> recorded;
+
+  void push(std::function<void()> item) {
+    if (is_recording)
+      recorded.push_back(std::move(item));
+    else
+      work.push_back(std::move(item));
+  }
+};
+struct Graph {
+  std::vector<std::function<void()>> work;
+};
+struct GraphExec {
+  std::vector<std::function<void()>> work;
 };
 struct Event {
   Stream* stream = nullptr;
@@ -335,6 +351,8 @@ std::vector<Stream*> streams;
 size_t memory_in_use = 0, memory_size = size_t{1} << 30;
 int device_count = 1;
 cudaError_t sticky = cudaSuccess;
+bool is_hung = false;
+size_t graph_count = 0;
 
 void run_one(Stream* stream) {
   const std::function<void()> work = std::move(stream->work.front());
@@ -353,7 +371,7 @@ void run_until(Event* event, uint64_t number) {
 
 void enqueue(Stream* stream, std::function<void()> work) {
   const std::lock_guard lock(runtime_mutex);
-  stream->work.push_back(std::move(work));
+  stream->push(std::move(work));
 }
 
 void set_device_memory(size_t bytes) { memory_size = bytes; }
@@ -361,7 +379,12 @@ size_t device_memory_in_use() { return memory_in_use; }
 int num_devices() { return device_count; }
 void set_num_devices(int count) { device_count = count; }
 void break_device(int error) { sticky = static_cast<cudaError_t>(error); }
-void repair_device() { sticky = cudaSuccess; }
+void repair_device() {
+  sticky = cudaSuccess;
+  is_hung = false;
+}
+void hang_device() { is_hung = true; }
+size_t num_graphs() { return graph_count; }
 
 }  // namespace capstan::cuda_host
 
@@ -460,7 +483,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const std::lock_guard lock(runtime_mutex);
   event->stream = stream;
   const uint64_t number = ++event->recorded;
-  stream->work.push_back([=] {
+  stream->push([=] {
     event->done = number;
     event->time = std::chrono::steady_clock::now();
   });
@@ -469,7 +492,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   const std::lock_guard lock(runtime_mutex);
   const uint64_t number = event->recorded;
-  stream->work.push_back([=] { run_until(event, number); });
+  stream->push([=] { run_until(event, number); });
   return sticky;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
@@ -480,11 +503,44 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const std::lock_guard lock(runtime_mutex);
   if (sticky != cudaSuccess) return sticky;
+  if (is_hung) return cudaErrorNotReady;
   if (event->done < event->recorded && !event->stream->work.empty()) run_one(event->stream);
   return event->done < event->recorded ? cudaErrorNotReady : cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   const std::lock_guard lock(runtime_mutex);
   *milliseconds = std::chrono::duration<float, std::milli>(end->time - begin->time).count();
+  return sticky;
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  const std::lock_guard lock(runtime_mutex);
+  if (stream->is_recording) return cudaErrorInvalidValue;
+  stream->is_recording = true;
+  return sticky;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const std::lock_guard lock(runtime_mutex);
+  if (!stream->is_recording) return cudaErrorInvalidValue;
+  stream->is_recording = false;
+  *graph = new Graph{std::exchange(stream->recorded, {})};
+  return sticky;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  *exec = new GraphExec{graph->work};
+  ++graph_count;
+  return sticky;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+// As the runtime does: what was launched still runs.
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  delete exec;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  const std::lock_guard lock(runtime_mutex);
+  for (const std::function<void()>& work : exec->work) stream->push(work);
   return sticky;
 }

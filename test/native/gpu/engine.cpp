@@ -41,6 +41,8 @@ LoadRequest on_device(const TinyModel& model, int world_size = 1) {
   request.compute = ComputeChoice::kAuto;
   request.device.device = cuda_device(world_size);
   request.device.world_size = world_size;
+  // An emulated device takes seconds to warm up for more.
+  if (!is_full_run()) request.max_num_batched_tokens = 96, request.max_num_seqs = 8;
   return request;
 }
 

@@ -13,7 +13,6 @@
 #include "cuda/sampling.h"
 #include "native/backend/cpu/sample.h"
 #include "native/base/number.h"
-#include "test/native/checkpoint.h"
 #include "test/native/testing.h"
 
 namespace capstan::testing {
@@ -68,6 +67,19 @@ std::vector<float> rounded(FloatType type, std::vector<float> values) {
   for (float& value : values) value = value_of(type, bits_of(type, value));
   return values;
 }
+// Deterministic values, about normal with the given deviation, a draw each: the large shapes take millions of them.
+std::vector<float> noise(uint64_t seed, int64_t count, float deviation) {
+  std::vector<float> values(static_cast<size_t>(count));
+  for (size_t i = 0; i < values.size(); ++i) {
+    uint64_t x = (seed * 0x9e3779b97f4a7c15ull) ^ (i + 1) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+    x ^= x >> 31;
+    const int64_t sum = static_cast<int64_t>(x & 0xffff) + static_cast<int64_t>(x >> 16 & 0xffff) + static_cast<int64_t>(x >> 32 & 0xffff) + static_cast<int64_t>(x >> 48);
+    values[i] = static_cast<float>(sum - 2 * 0xffff) * (deviation * 1.7320508f / 0xffff);
+  }
+  return values;
+}
 constexpr uint16_t kUnwritten = 0xffff;
 bool is_unwritten(float value) {
   uint32_t bits;
@@ -100,7 +112,7 @@ __global__ void mma_test_kernel(MmaArgs args) {
 TEST(kernel_mma_follows_the_manual) {
   for (const FloatType type : kTypes)
     for (uint64_t seed = 0; seed < 10; ++seed) {
-      const std::vector<float> a = rounded(type, random_values(seed * 3 + 1, 16 * 16, 1)), b = rounded(type, random_values(seed * 3 + 2, 16 * 8, 1)), c = random_values(seed * 3 + 3, 16 * 8, 1);
+      const std::vector<float> a = rounded(type, noise(seed * 3 + 1, 16 * 16, 1)), b = rounded(type, noise(seed * 3 + 2, 16 * 8, 1)), c = noise(seed * 3 + 3, 16 * 8, 1);
       std::vector<uint32_t> a_bits(128), b_bits(64);
       std::vector<float> c_values(128);
       for (int lane = 0; lane < 32; ++lane) {
@@ -186,7 +198,7 @@ __global__ void warp_sum_test_kernel(const float* values, float* sums) {
 }
 
 TEST(kernel_warp_sums_have_one_order) {
-  const std::vector<float> values = random_values(9, 64, 1);
+  const std::vector<float> values = noise(9, 64, 1);
   const OnDevice<float> device_values(values), sums(128);
   launch(warp_sum_test_kernel, dim3(1), dim3(64), 0, stream(), device_values.get(), sums.get());
   const std::vector<float> got = sums.read();
@@ -236,13 +248,13 @@ void check_gemm(FloatType type, const GemmCase& shape, GemmOutput output, bool h
   const bool is_gated = output == GemmOutput::kGated;
   const int64_t rows = is_gated ? round_up(shape.rows, 16) : shape.rows, cols = shape.cols;
   const DepthSplit split = split_depth(cols, cols, row_parallel_parts(cols));
-  const std::vector<float> weights = rounded(type, random_values(1, rows * cols, 1 / std::sqrt(static_cast<float>(cols)))), acts = rounded(type, random_values(2, shape.tokens * cols, 1));
-  const std::vector<float> bias = random_values(3, round_up(rows, 16), 1);
+  const std::vector<float> weights = rounded(type, noise(1, rows * cols, 1 / std::sqrt(static_cast<float>(cols)))), acts = rounded(type, noise(2, shape.tokens * cols, 1));
+  const std::vector<float> bias = noise(3, round_up(rows, 16), 1);
   const OnDevice<uint16_t> device_weights(packed_weights(type, weights, rows, split)), device_acts(packed_acts(type, acts, shape.tokens, split));
   const OnDevice<float> device_bias(bias);
   const int64_t stride = shape.rows + 3;
   const int padded_tokens = shape.tokens + 2;
-  const std::vector<float> before = random_values(4, padded_tokens * stride, 1);
+  const std::vector<float> before = noise(4, padded_tokens * stride, 1);
   const OnDevice<float> out = output == GemmOutput::kResidual ? OnDevice<float>(before) : OnDevice<float>(static_cast<size_t>(padded_tokens * stride));
   const DepthSplit gated_split = split_depth(shape.rows / 2, shape.rows / 2, row_parallel_parts(shape.rows / 2));
   const OnDevice<uint16_t> gated(static_cast<size_t>(round_up(shape.tokens, 8) * gated_split.padded()));
@@ -316,13 +328,13 @@ TEST(kernel_partials_add_in_a_tree) {
   constexpr int kTokens = 3, kHidden = 130;
   for (const int world_size : {2, 4, 8})
     for (const bool replaces : {false, true}) {
-      const std::vector<float> before = random_values(1, kTokens * kHidden, 1), bias = random_values(2, kHidden, 1);
+      const std::vector<float> before = noise(1, kTokens * kHidden, 1), bias = noise(2, kHidden, 1);
       const OnDevice<float> hidden(before), device_bias(bias);
       std::vector<std::vector<float>> partials;
       std::vector<OnDevice<float>> device_partials;
       AddPartialsArgs args;
       for (int rank = 0; rank < world_size; ++rank) {
-        partials.push_back(random_values(static_cast<uint64_t>(rank + 5), kTokens * kHidden, 1));
+        partials.push_back(noise(static_cast<uint64_t>(rank + 5), kTokens * kHidden, 1));
         device_partials.emplace_back(partials.back());
         args.partials[rank] = device_partials.back().get();
       }
@@ -353,16 +365,18 @@ TEST(kernel_embedding_gathers_rows_of_its_rank) {
   constexpr int64_t kRows = 37, kHidden = 72, kBegin = 100;
   const DepthSplit split = split_depth(kHidden, kHidden, row_parallel_parts(kHidden));
   for (const FloatType type : kTypes) {
-    const std::vector<float> table = rounded(type, random_values(1, kRows * kHidden, 1));
-    const std::vector<int32_t> ids = {100, 136, 99, 137, 0, 120};
+    const std::vector<float> table = rounded(type, noise(1, kRows * kHidden, 1));
+    // Given, of another rank, drawn in the step before (one of them nothing at all), and there to fill the batch up.
+    const std::vector<int32_t> ids = {100, 136, 99, 137, 0, 120, -1, -2, -3, kNoToken}, drawn = {120, 99, -1};
     const OnDevice<uint16_t> device_table(packed_weights(type, table, kRows, split));
-    const OnDevice<int32_t> device_ids(ids);
+    const OnDevice<int32_t> device_ids(ids), device_drawn(drawn);
     const OnDevice<float> hidden(ids.size() * kHidden);
     EmbedArgs args;
     args.type = type;
     args.table = {device_table.get(), nullptr, kRows, split};
     args.vocab_begin = kBegin;
     args.ids = device_ids.get();
+    args.drawn_ids = device_drawn.get();
     args.num_tokens = static_cast<int>(ids.size());
     args.hidden_size = kHidden;
     args.hidden = hidden.get();
@@ -370,7 +384,8 @@ TEST(kernel_embedding_gathers_rows_of_its_rank) {
     const std::vector<float> got = hidden.read();
     for (size_t token = 0; token < ids.size(); ++token)
       for (size_t k = 0; k < kHidden; ++k) {
-        const int64_t row = ids[token] - kBegin;
+        const int32_t id = ids[token] >= 0 || ids[token] == kNoToken ? ids[token] : drawn[static_cast<size_t>(-1 - ids[token])];
+        const int64_t row = int64_t{id} - kBegin;
         EXPECT_EQ(got[token * kHidden + k], row >= 0 && row < kRows ? table[static_cast<size_t>(row * kHidden) + k] : 0.0f);
       }
   }
@@ -381,9 +396,9 @@ TEST(kernel_norm_over_the_shapes) {
     for (const int64_t hidden_size : {2, 45, 64, 896, 1536, 4096}) {
       constexpr int kTokens = 5;
       const DepthSplit split = split_depth(hidden_size, hidden_size, row_parallel_parts(hidden_size));
-      std::vector<float> hidden = random_values(1, kTokens * hidden_size, 1);
+      std::vector<float> hidden = noise(1, kTokens * hidden_size, 1);
       for (int64_t k = 0; k < hidden_size; ++k) hidden[static_cast<size_t>(k)] *= 1000, hidden[static_cast<size_t>(hidden_size + k)] *= 1e-4f;
-      const std::vector<float> weight = random_values(2, hidden_size, 1);
+      const std::vector<float> weight = noise(2, hidden_size, 1);
       const std::vector<int32_t> rows = {4, 0, 1};
       const OnDevice<float> device_hidden(hidden), device_weight(weight);
       const OnDevice<int32_t> device_rows(rows);
@@ -418,7 +433,7 @@ void check_qkv(FloatType type, int num_heads, int num_kv_heads, int head_dim, in
   constexpr int kTokens = 5, kBlocks = 3, kBlockSize = 64;
   const KvLayout layout = make_kv_layout(kBlockSize, num_kv_heads, head_dim);
   const int64_t stride = int64_t{num_heads + 2 * num_kv_heads} * head_dim;
-  const std::vector<float> qkv = random_values(1, kTokens * stride, 1), q_norm = random_values(2, head_dim, 1), k_norm = random_values(3, head_dim, 1);
+  const std::vector<float> qkv = noise(1, kTokens * stride, 1), q_norm = noise(2, head_dim, 1), k_norm = noise(3, head_dim, 1);
   std::vector<float> rope;
   for (int position = 0; position < 200; ++position)
     for (const bool is_sine : {false, true})
@@ -520,9 +535,9 @@ void check_attention(FloatType type, int num_heads, int num_kv_heads, int head_d
     const auto [context, count] = seqs[s];
     const size_t first_entry = tables.size();
     for (int b = 0; b < max_blocks; ++b) tables.push_back(b < (context + block_size - 1) / block_size ? free_blocks[next_block++] : -1);
-    keys.push_back(rounded(type, random_values(s * 3 + 1, int64_t{context} * num_kv_heads * head_dim, 1)));
-    values.push_back(rounded(type, random_values(s * 3 + 2, int64_t{context} * num_kv_heads * head_dim, 1)));
-    queries.push_back(rounded(type, random_values(s * 3 + 3, int64_t{count} * num_heads * head_dim, 1)));
+    keys.push_back(rounded(type, noise(s * 3 + 1, int64_t{context} * num_kv_heads * head_dim, 1)));
+    values.push_back(rounded(type, noise(s * 3 + 2, int64_t{context} * num_kv_heads * head_dim, 1)));
+    queries.push_back(rounded(type, noise(s * 3 + 3, int64_t{count} * num_heads * head_dim, 1)));
     for (int position = 0; position < context; ++position)
       for (int head = 0; head < num_kv_heads; ++head) {
         const int64_t slot = int64_t{tables[first_entry + static_cast<size_t>(position / block_size)]} * block_size + position % block_size;
@@ -538,6 +553,7 @@ void check_attention(FloatType type, int num_heads, int num_kv_heads, int head_d
     cu_seqlens.push_back(cu_seqlens.back() + count);
     context_lens.push_back(context);
   }
+  tiles.push_back({-1, 0});  // as where a batch is filled up
 
   const OnDevice<uint16_t> device_cache(cache), device_q(q);
   const OnDevice<int32_t> device_tables(tables), device_seqlens(cu_seqlens), device_contexts(context_lens);
@@ -571,6 +587,8 @@ void check_attention(FloatType type, int num_heads, int num_kv_heads, int head_d
   }
   const std::string what = "attention, head_dim " + std::to_string(head_dim) + ", group " + std::to_string(group) + ", window " + std::to_string(window);
   EXPECT(results[0] == results[1] && results[0] == results[2]);
+  for (int64_t token = num_tokens; token < round_up(num_tokens, 8); ++token)
+    for (int64_t k = 0; k < q_size; ++k) EXPECT_EQ(results[0][static_cast<size_t>(operand_index(token, args.split.place(k), args.split.padded()))], kUnwritten);
 
   for (size_t s = 0; s < seqs.size(); ++s)
     for (int token = 0; token < seqs[s].count; ++token)
@@ -621,7 +639,7 @@ TEST(kernel_attention_over_the_shapes) {
 TEST(kernel_samples_like_the_cpu) {
   const int64_t vocab_size = is_full() ? 151936 : 1000, num_token_ids = vocab_size - 7;
   // The second row is full of ties, which go to the lowest ids.
-  std::vector<float> logits = random_values(5, 2 * vocab_size, 4.0f);
+  std::vector<float> logits = noise(5, 2 * vocab_size, 4.0f);
   for (int64_t id = 0; id < vocab_size; ++id) logits[static_cast<size_t>(vocab_size + id)] = std::min(std::round(logits[static_cast<size_t>(vocab_size + id)] / 4), 2.0f);
   const std::vector<int32_t> prompt_ids = {3, 17, 500}, banned = {9, 10};
   const std::vector<std::pair<int32_t, int32_t>> counts = {{17, 2}, {40, 1}, {990, 5}};
@@ -650,8 +668,10 @@ TEST(kernel_samples_like_the_cpu) {
   std::vector<SampleResult> got(rows.size());
   {
     const OnDevice<float> device_logits(logits);
-    DeviceSampler sampler(vocab_size, num_token_ids, static_cast<int>(rows.size()));
+    DeviceSampler sampler(vocab_size, num_token_ids, static_cast<int>(rows.size()), static_cast<int>(rows.size()));
+    sampler.begin_step();
     sampler.sample(device_logits.get(), rows, got, stream());
+    sampler.collect();
   }
   for (size_t i = 0; i < rows.size(); ++i) {
     SampleResult wanted;
@@ -667,12 +687,14 @@ TEST(kernel_samples_like_the_cpu) {
 
 TEST(kernel_sampling_tells_of_broken_logits) {
   for (const float broken : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
-    std::vector<float> logits = random_values(5, 500, 1);
+    std::vector<float> logits = noise(5, 500, 1);
     logits[499] = broken;
     const OnDevice<float> device_logits(logits);
-    DeviceSampler sampler(500, 400, 1);
+    DeviceSampler sampler(500, 400, 1, 1);
     std::vector<SampleResult> results(1);
+    sampler.begin_step();
     sampler.sample(device_logits.get(), std::vector<SampleRow>(1), results, stream());
+    sampler.collect();
     EXPECT(results[0].has_numeric_error);
   }
 }

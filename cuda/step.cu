@@ -1,0 +1,105 @@
+#include "cuda/step.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "native/base/check.h"
+
+namespace capstan::cuda {
+namespace {
+
+constexpr int kRowStep = 8;  // decodes are padded to multiples of this, many to multiples of four times this
+constexpr size_t kArrayWords = 4 * 8;  // between eight arrays that begin at multiples of 16 bytes
+
+int chunks_of(int num_tokens) { return (num_tokens + kChunk - 1) / kChunk; }
+int power_of_two(int count) { return static_cast<int>(std::bit_ceil(static_cast<unsigned>(count))); }
+int blocks_of(int chunks, int block_size) { return (chunks * kChunk + block_size - 1) / block_size; }
+
+size_t most_words(const DeviceModel& model, const DeviceLimits& limits) {
+  const auto tokens = static_cast<size_t>(limits.max_num_tokens), seqs = static_cast<size_t>(limits.max_num_seqs), group = static_cast<size_t>(model.num_heads / model.num_kv_heads);
+  const auto blocks = static_cast<size_t>(blocks_of(power_of_two(chunks_of(model.max_model_len)), limits.block_size)) + 1;
+  const size_t tiles = tokens * group / 16 + seqs;
+  return tokens * 3 + seqs * (3 + blocks) + 1 + tiles * 2 + kArrayWords;
+}
+
+}  // namespace
+
+StepArrays::StepArrays(const DeviceModel& model, const DeviceLimits& limits)
+    : num_kv_heads_(model.num_kv_heads),
+      group_(model.num_heads / model.num_kv_heads),
+      block_size_(limits.block_size),
+      max_num_seqs_(limits.max_num_seqs),
+      max_words_(most_words(model, limits)) {
+  for (int slot = 0; slot < 2; ++slot) begin(max_words_);
+}
+
+void StepArrays::begin(size_t num_words) {
+  CAPSTAN_CHECK(num_words <= max_words_);
+  staging_.begin(max_words_ * sizeof(int32_t));
+}
+
+int StepArrays::num_chunks(int num_tiles, int chunks) const { return num_tiles * num_kv_heads_ * chunks <= kWantedWarps ? chunks : 1; }
+
+DeviceStep StepArrays::send(const StepInput& step, cudaStream_t stream) {
+  DeviceStep device;
+  device.num_tokens = static_cast<int>(step.input_ids.size());
+  device.max_blocks_per_seq = step.max_blocks_per_seq;
+  tiles_.clear();
+  for (size_t seq = 0; seq < step.context_lens.size(); ++seq) {
+    const int count = (step.cu_seqlens_q[seq + 1] - step.cu_seqlens_q[seq]) * group_;
+    for (int row = 0; row < count; row += 16) tiles_.push_back({static_cast<int32_t>(seq), row});
+  }
+  device.num_tiles = static_cast<int>(tiles_.size());
+  device.num_chunks = num_chunks(device.num_tiles, chunks_of(*std::ranges::max_element(step.context_lens)));
+
+  begin(step.input_ids.size() * 3 + step.cu_seqlens_q.size() + step.context_lens.size() + step.block_tables.size() + tiles_.size() * 2 + kArrayWords);
+  device.ids = staging_.add(step.input_ids.data(), step.input_ids.size());
+  device.positions = staging_.add(step.positions.data(), step.positions.size());
+  device.slots = staging_.add(step.slot_mapping.data(), step.slot_mapping.size());
+  device.cu_seqlens = staging_.add(step.cu_seqlens_q.data(), step.cu_seqlens_q.size());
+  device.context_lens = staging_.add(step.context_lens.data(), step.context_lens.size());
+  device.block_tables = staging_.add(step.block_tables.data(), step.block_tables.size());
+  device.tiles = staging_.add(tiles_.data(), tiles_.size());
+  staging_.send(stream);
+  return device;
+}
+
+DecodePlan StepArrays::plan(const StepInput& step) const {
+  const int count = static_cast<int>(step.input_ids.size());
+  const int padded = count <= 2 ? count : static_cast<int>(round_up(count, count <= 4 ? 4 : count <= 64 ? kRowStep : 4 * kRowStep));
+  return {std::max(count, std::min(padded, max_num_seqs_)), power_of_two(chunks_of(*std::ranges::max_element(step.context_lens)))};
+}
+
+DeviceStep StepArrays::place(const StepInput& step, const DecodePlan& plan) {
+  const int count = static_cast<int>(step.input_ids.size()), tiles_per_seq = (group_ + 15) / 16;
+  const auto rows = static_cast<size_t>(plan.rows), blocks = static_cast<size_t>(blocks_of(plan.chunks, block_size_));
+  DeviceStep device;
+  device.num_tokens = plan.rows;
+  device.num_tiles = plan.rows * tiles_per_seq;
+  device.num_chunks = num_chunks(device.num_tiles, plan.chunks);
+  device.max_blocks_per_seq = static_cast<int>(blocks);
+
+  begin(rows * (6 + blocks + 2 * static_cast<size_t>(tiles_per_seq)) + 1 + kArrayWords);
+  const auto padded = [&](std::span<const int32_t> from, int32_t filler, const int32_t*& place) {
+    int32_t* to = staging_.reserve(rows, place);
+    std::fill(std::ranges::copy(from, to).out, to + rows, filler);
+  };
+  padded(step.input_ids, kNoToken, device.ids);
+  padded(step.positions, 0, device.positions);
+  padded(step.slot_mapping, -1, device.slots);
+  padded(step.context_lens, 0, device.context_lens);
+  int32_t* cu_seqlens = staging_.reserve(rows + 1, device.cu_seqlens);
+  for (size_t row = 0; row <= rows; ++row) cu_seqlens[row] = static_cast<int32_t>(row);
+  AttentionTile* tiles = staging_.reserve(rows * static_cast<size_t>(tiles_per_seq), device.tiles);
+  for (int row = 0; row < plan.rows; ++row)
+    for (int tile = 0; tile < tiles_per_seq; ++tile) tiles[row * tiles_per_seq + tile] = {row < count ? row : -1, tile * 16};
+  int32_t* tables = staging_.reserve(rows * blocks, device.block_tables);
+  std::fill(tables, tables + rows * blocks, -1);
+  const auto given = static_cast<size_t>(step.max_blocks_per_seq);
+  for (size_t row = 0; row < static_cast<size_t>(count); ++row) std::ranges::copy(step.block_tables.subspan(row * given, std::min(given, blocks)), tables + row * blocks);
+  head_rows_ = {staging_.reserve(rows, device_head_rows_), rows};
+  std::ranges::fill(head_rows_, 0);
+  return device;
+}
+
+}  // namespace capstan::cuda
