@@ -6,7 +6,7 @@ import { type Browser, chromium, type Page } from 'playwright-core';
 import type { Client } from '../../server/api/client';
 import { killAll } from '../fakes/server-process';
 import { findBrowser } from '../server/console/browser';
-import { ADMIN, clientOf, discardAll, makeDataDir, type RunningService, startService, until } from './service-process';
+import { ADMIN, clientOf, discardAll, eventually, makeDataDir, type RunningService, startService, until } from './service-process';
 
 jest.setTimeout(180_000);
 
@@ -126,6 +126,8 @@ inBrowser(`a new user in ${browserPath ?? 'a browser (none found: set CHROMIUM_P
     await dialog.waitFor({ state: 'detached' });
     expect([await statusOf(bound), await statusOf(own)]).toEqual([403, 200]);
     await client!.deployments.remove(other.id, 'other');
+    // Its end takes the binding with it, and what the page knows of the key would be stale.
+    await eventually(async () => (await client!.deployments.list()).every(({ id }) => id !== other.id));
   });
 
   test('a deleted key is refused', async () => {
