@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -347,6 +348,9 @@ namespace {
 
 std::recursive_mutex runtime_mutex;
 std::map<void*, size_t> allocations;
+// What a lost device leaves behind on purpose is no leak: it is known here.
+std::set<void*> pinned;
+std::set<GraphExec*> graph_execs;
 std::vector<Stream*> streams;
 size_t memory_in_use = 0, memory_size = size_t{1} << 30;
 int device_count = 1;
@@ -435,10 +439,13 @@ cudaError_t cudaFree(void* memory) {
   return cudaSuccess;
 }
 cudaError_t cudaMallocHost(void** out, size_t bytes) {
-  *out = std::malloc(bytes);
+  const std::lock_guard lock(runtime_mutex);
+  pinned.insert(*out = std::malloc(bytes));
   return *out == nullptr ? cudaErrorMemoryAllocation : sticky;
 }
 cudaError_t cudaFreeHost(void* memory) {
+  const std::lock_guard lock(runtime_mutex);
+  pinned.erase(memory);
   std::free(memory);
   return cudaSuccess;
 }
@@ -526,7 +533,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   return sticky;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
-  *exec = new GraphExec{graph->work};
+  const std::lock_guard lock(runtime_mutex);
+  graph_execs.insert(*exec = new GraphExec{graph->work});
   ++graph_count;
   return sticky;
 }
@@ -536,6 +544,8 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 }
 // As the runtime does: what was launched still runs.
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  const std::lock_guard lock(runtime_mutex);
+  graph_execs.erase(exec);
   delete exec;
   return cudaSuccess;
 }
