@@ -1,6 +1,7 @@
 /** Every page in a real browser: both languages, both themes, wide and narrow, held against axe. Skipped by name where there is no Chromium. */
 import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import { type Browser, chromium, type Page } from 'playwright-core';
 import { findBrowser, startConsole } from './browser';
 import { DEPLOYMENTS, id, ME } from './fixtures';
@@ -57,9 +58,16 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
     return page;
   }
 
+  /** By evaluations from here: the browser's own waiting makes code of a string in the page, which its policy refuses. */
+  async function until(page: Page, expression: string): Promise<void> {
+    for (const end = Date.now() + 20_000; !await page.evaluate<boolean>(expression); await delay(50)) {
+      if (Date.now() > end) throw new Error(`never true: ${expression}`);
+    }
+  }
+
   async function settle(page: Page): Promise<void> {
     await page.waitForSelector('h1');
-    await page.waitForFunction(`document.querySelector('.skeleton') === null && !/…$/.test(document.querySelector('[role="status"] > .visually-hidden')?.textContent ?? '')`);
+    await until(page, `document.querySelector('.skeleton') === null && !/…$/.test(document.querySelector('[role="status"] > .visually-hidden')?.textContent ?? '')`);
   }
 
   async function axeFaults(page: Page): Promise<unknown[]> {
@@ -259,7 +267,7 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
     expect(await page.locator('.log').innerText()).toContain('<U+202E>evil');
     await page.getByRole('searchbox', { name: 'Search the log' }).fill('context LENGTH');
     await page.locator('.log mark').first().waitFor();
-    await page.waitForFunction("[...document.querySelectorAll('.log-line')].every((line) => line.textContent.includes('context length'))");
+    await until(page, "[...document.querySelectorAll('.log-line')].every((line) => line.textContent.includes('context length'))");
     await page.context().close();
   });
 
