@@ -45,8 +45,9 @@ async function runTransport(transport: string): Promise<Check[]> {
   const checks: Check[] = [];
   for (const client of CLIENTS) {
     const keys = {
-      CAPSTAN_KEY: createKey(keysDb, '--name', 'good'), CAPSTAN_FOREIGN_KEY: createKey(keysDb, '--name', 'foreign', '--deployment', 'other'), CAPSTAN_SPENT_KEY: createKey(keysDb, '--name', 'spent', '--rpm', '1'),
-      CAPSTAN_UNKNOWN_KEY: 'csk_unknown',
+      CAPSTAN_FOREIGN_KEY: createKey(keysDb, '--name', 'foreign', '--deployment', 'other'), CAPSTAN_SPENT_KEY: createKey(keysDb, '--name', 'spent', '--rpm', '1'), CAPSTAN_UNKNOWN_KEY: 'csk_unknown',
+      // The last to be made: where it is taken, the others are.
+      CAPSTAN_KEY: createKey(keysDb, '--name', 'good'),
     };
     await heardOf(server.url, keys.CAPSTAN_KEY);
     checks.push(...await runClient(client, { CAPSTAN_URL: server.url, ...keys }));
