@@ -63,7 +63,13 @@ struct Warp {
 struct Stacks {
   std::vector<char*> all;
   ~Stacks() {
-    for (char* stack : all) munmap(stack, kStackBytes);
+    for (char* stack : all) {
+#if CAPSTAN_ASAN
+      // Whoever is given these addresses next must not meet the guards of frames that never returned.
+      ASAN_UNPOISON_MEMORY_REGION(stack, kStackBytes);
+#endif
+      munmap(stack, kStackBytes);
+    }
   }
   char* get(size_t i) {
     while (all.size() <= i) {
@@ -132,6 +138,14 @@ struct Block {
       start(fibers[i], i);
     }
   }
+
+#if CAPSTAN_ASAN
+  // Threads that an error left in the middle of a kernel leave the guards of their frames behind, on stacks that are used again.
+  ~Block() {
+    for (const Fiber& fiber : fibers)
+      if (fiber.state != State::kDone) ASAN_UNPOISON_MEMORY_REGION(fiber.stack, kStackBytes);
+  }
+#endif
 
   unsigned draw(unsigned count) {
     random ^= random << 13;
