@@ -10,20 +10,22 @@
 
 namespace capstan::cuda {
 
-class DeviceBuffer {
+// Bytes of a kind of memory.
+template <class Memory>
+class Buffer {
  public:
-  DeviceBuffer() = default;
-  DeviceBuffer(size_t bytes, const char* purpose) : bytes_(bytes) {
-    if (bytes > 0) check(cudaMalloc(&data_, bytes), purpose);
+  Buffer() = default;
+  Buffer(size_t bytes, const char* purpose) : bytes_(bytes) {
+    if (bytes > 0) check(Memory::allocate(&data_, bytes), purpose);
   }
-  DeviceBuffer(DeviceBuffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
+  Buffer(Buffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  Buffer& operator=(Buffer&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
     return *this;
   }
-  ~DeviceBuffer() {
-    if (data_ != nullptr && !is_device_lost()) cudaFree(data_);
+  ~Buffer() {
+    if (data_ != nullptr && !is_device_lost()) Memory::release(data_);
   }
   template <class T>
   T* as() const {
@@ -35,6 +37,18 @@ class DeviceBuffer {
   void* data_ = nullptr;
   size_t bytes_ = 0;
 };
+
+struct DeviceMemory {
+  static cudaError_t allocate(void** data, size_t bytes) { return cudaMalloc(data, bytes); }
+  static void release(void* data) { cudaFree(data); }
+};
+// Of the host, for what travels without the host waiting for it.
+struct PinnedMemory {
+  static cudaError_t allocate(void** data, size_t bytes) { return cudaMallocHost(data, bytes); }
+  static void release(void* data) { cudaFreeHost(data); }
+};
+using DeviceBuffer = Buffer<DeviceMemory>;
+using PinnedBuffer = Buffer<PinnedMemory>;
 
 // Waits for what was recorded, but no longer than a hung kernel deserves.
 inline void wait_for(cudaEvent_t event, std::chrono::milliseconds deadline) {
@@ -73,33 +87,6 @@ class Event {
 
  private:
   cudaEvent_t event_ = nullptr;
-};
-
-// Host memory of the device's, for what travels without the host waiting for it.
-class PinnedBuffer {
- public:
-  PinnedBuffer() = default;
-  PinnedBuffer(size_t bytes, const char* purpose) : bytes_(bytes) {
-    if (bytes > 0) check(cudaMallocHost(&data_, bytes), purpose);
-  }
-  PinnedBuffer(PinnedBuffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(bytes_, other.bytes_);
-    return *this;
-  }
-  ~PinnedBuffer() {
-    if (data_ != nullptr && !is_device_lost()) cudaFreeHost(data_);
-  }
-  template <class T>
-  T* as() const {
-    return static_cast<T*>(data_);
-  }
-  size_t bytes() const { return bytes_; }
-
- private:
-  void* data_ = nullptr;
-  size_t bytes_ = 0;
 };
 
 // Host memory whose contents travel to one buffer of the device, as many contents at a time as steps may be in flight; none is written again before it has arrived.

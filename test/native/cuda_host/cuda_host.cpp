@@ -361,11 +361,11 @@ struct Event {
 namespace {
 
 std::recursive_mutex runtime_mutex;
-std::map<void*, size_t> allocations;
-// What a lost device leaves behind on purpose is no leak: it is known here.
-std::set<void*> pinned;
-std::set<GraphExec*> graph_execs;
-std::vector<Stream*> streams;
+// What a lost device leaves behind on purpose is no leak: it is known here, in what is never destroyed, as leaks are looked for last of all.
+auto& allocations = *new std::map<void*, size_t>;
+auto& pinned = *new std::set<void*>;
+auto& graph_execs = *new std::set<GraphExec*>;
+auto& streams = *new std::vector<Stream*>;
 size_t memory_in_use = 0, memory_size = size_t{1} << 30;
 int device_count = 1;
 cudaError_t sticky = cudaSuccess;
