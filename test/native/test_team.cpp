@@ -20,6 +20,17 @@ TEST(team_runs_every_part_once) {
   }
 }
 
+TEST(team_that_ends_right_after_a_call_runs_no_part_again) {
+  for (int round = 0; round < 10000; ++round) {
+    std::atomic<int> parts{0};
+    {
+      Team team(kUnpinned3, false);
+      team.run([&](int) { ++parts; });
+    }
+    EXPECT_EQ(parts.load(), 3);
+  }
+}
+
 TEST(team_pieces_cover_the_range_once) {
   Team team(kUnpinned3, false);
   for (const int64_t count : {0, 1, 2, 5, 6, 7, 100, 1001}) {

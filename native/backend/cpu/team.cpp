@@ -139,8 +139,9 @@ void Team::work(int thread) {
   if (cpus_[thread] >= 0) pin_this_thread(cpus_[thread]);
   for (uint32_t seen = 0;;) {
     wait_while(generation_, seen);
-    if (is_stopping_.load(std::memory_order_acquire)) return;
     seen = generation_.load(std::memory_order_acquire);
+    // NOTE: looked at after the generation: that of the stop is no call, and must not be claimed as one.
+    if (is_stopping_.load(std::memory_order_acquire)) return;
     // From a successful claim on, the caller waits for this part: call_ stays.
     if (!claim(thread, seen)) continue;
     invoke(call_, thread);
