@@ -1,15 +1,33 @@
+#include <unistd.h>
+
+#include <csignal>
 #include <cstring>
 
 #include "test/native/testing.h"
 
-// Runs all tests, or those whose names contain the first argument. Exits 1 when one fails or none matches.
+namespace {
+
+constexpr unsigned kHungAfterSeconds = 600;  // far beyond the slowest test under a sanitizer
+const char* running = "";
+
+void end_as_hung(int) {
+  for (const char* part : {"HUNG   ", running, "\n"}) static_cast<void>(!write(STDOUT_FILENO, part, std::strlen(part)));
+  _exit(1);
+}
+
+}  // namespace
+
+// Runs all tests, or those whose names contain the first argument. Exits 1 when one fails or hangs, or none matches.
 int main(int argc, char** argv) {
   using namespace capstan::testing;
   const char* filter = argc > 1 ? argv[1] : "";
+  std::signal(SIGALRM, end_as_hung);
   int num_passed = 0, num_failed = 0;
   for (const Test& test : tests()) {
     if (std::strstr(test.name, filter) == nullptr) continue;
     num_failures() = 0;
+    running = test.name;
+    alarm(kHungAfterSeconds);
     try {
       test.run();
     } catch (const std::exception& error) {
