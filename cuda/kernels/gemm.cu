@@ -1,6 +1,6 @@
 // Products with weights as the side of 16 rows. A warp streams one part of K of 16 features; the parts of a feature meet in shared memory, where a tree
 // adds them. The number of tokens changes no bit: each token is a column of its own.
-#include "cuda/kernels.h"
+#include "cuda/kernels/epilogue.h"
 #include "cuda/launch.h"
 #include "native/base/check.h"
 
@@ -10,24 +10,6 @@ namespace {
 constexpr int kWarps = 8;
 // Floats between tokens in shared memory: 16 features, and no two lanes of a warp in one bank.
 constexpr int kTokenStride = 20;
-
-// parts is a power of two up to 8.
-__device__ __forceinline__ float tree_sum(const float* at, int64_t stride, int parts) {
-  if (parts == 1) return at[0];
-  if (parts == 2) return at[0] + at[stride];
-  const float low = (at[0] + at[stride]) + (at[2 * stride] + at[3 * stride]);
-  if (parts == 4) return low;
-  return low + ((at[4 * stride] + at[5 * stride]) + (at[6 * stride] + at[7 * stride]));
-}
-
-__device__ __forceinline__ float activate(Activation kind, float x) {
-  switch (kind) {
-    case Activation::kSilu: return x / (1.0f + expf(-x));
-    case Activation::kGelu: return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
-    case Activation::kGeluTanh: return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
-  }
-  return x;
-}
 
 // Left to itself (0) ptxas spills where it would have more blocks than these.
 template <int N>
@@ -79,30 +61,14 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, kMinBlocks<N>) gemm_kernel(
       shared[warp_id() * kWarpFloats + (n * kTileTokens + 2 * t + r % 2) * kTokenStride + g + r / 2 * 8] = sums[n][r];
   __syncthreads();
 
-  const bool is_gated = args.output == GemmOutput::kGated;
-  const int rows_out = is_gated ? kTileRows / 2 : kTileRows;
+  const int rows_out = outputs_of_tile(args);
   const int count = tiles_per_block * N * kTileTokens * rows_out;
   for (int i = static_cast<int>(threadIdx.x); i < count; i += kWarps * kWarpSize) {
     const int row_in_tile = i % rows_out;
     const int token_in_block = i / rows_out % (N * kTileTokens);
     const int tile_in_block = i / rows_out / (N * kTileTokens);
-    const int64_t row = (first_tile + tile_in_block) * kTileRows + row_in_tile;
-    const int token = first_token + token_in_block;
-    if (row >= args.weights.rows || token >= args.num_tokens) continue;
     const float* at = shared + tile_in_block * split.parts * kWarpFloats + token_in_block * kTokenStride + row_in_tile;
-    const float* bias = args.weights.bias;
-    float value = tree_sum(at, kWarpFloats, split.parts);
-    if (bias != nullptr) value += bias[row];
-    if (is_gated) {
-      const int64_t feature = (first_tile + tile_in_block) * (kTileRows / 2) + row_in_tile;
-      if (feature >= args.gated_split.parts * args.gated_split.part_cols) continue;
-      float up = tree_sum(at + kTileRows / 2, kWarpFloats, split.parts);
-      if (bias != nullptr) up += bias[row + kTileRows / 2];
-      args.gated[operand_index(token, args.gated_split.place(feature), args.gated_split.padded())] = to_bits<T>(activate(args.activation, value) * up);
-    } else {
-      float* out = args.out + token * args.out_stride + row;
-      *out = args.output == GemmOutput::kResidual ? *out + value : value;
-    }
+    finish_output<T>(args, first_tile + tile_in_block, row_in_tile, first_token + token_in_block, at, kWarpFloats, kTileRows / 2);
   }
 }
 

@@ -1,23 +1,13 @@
 // What is done to one token at a time: the embedding, norms, and the rows of q, k and v.
-#include "cuda/kernels.h"
+#include "cuda/kernels/rows.h"
 #include "cuda/launch.h"
 #include "native/base/check.h"
 
 namespace capstan::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / kWarpSize;
-
-// Sum over the block, the same bits in all threads. `shared` holds kWarps floats.
-__device__ __forceinline__ float block_sum(float value, float* shared) {
-  value = warp_sum(value);
-  if (lane_id() == 0) shared[warp_id()] = value;
-  __syncthreads();
-  float sum = 0;
-  for (int w = 0; w < kWarps; ++w) sum += shared[w];
-  return sum;
-}
+constexpr int kThreads = kNormThreads;
+constexpr int kWarps = kNormWarps;
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) embed_kernel(EmbedArgs args) {
@@ -36,10 +26,11 @@ template <class T>
 __global__ void __launch_bounds__(kThreads) norm_kernel(NormArgs args) {
   const int64_t row = blockIdx.x;
   const float* from = args.hidden + (args.rows == nullptr ? row : args.rows[row]) * args.hidden_size;
-  float square = 0;
-  for (int64_t k = threadIdx.x; k < args.hidden_size; k += kThreads) square += from[k] * from[k];
-  const float sum = block_sum(square, reinterpret_cast<float*>(shared_memory()));
-  const float scale = 1.0f / sqrtf(sum / static_cast<float>(args.hidden_size) + args.eps);
+  float* squares = reinterpret_cast<float*>(shared_memory());
+  const float square = warp_sum(square_share(from, args.hidden_size));
+  if (lane_id() == 0) squares[warp_id()] = square;
+  __syncthreads();
+  const float scale = norm_scale(squares, args.hidden_size, args.eps);
   for (int64_t k = threadIdx.x; k < args.hidden_size; k += kThreads)
     args.acts[operand_index(row, args.split.place(k), args.split.padded())] = to_bits<T>(from[k] * scale * args.weight[k]);
 }
@@ -53,44 +44,11 @@ __global__ void __launch_bounds__(kThreads) qkv_kernel(QkvArgs args) {
   if (item >= int64_t{args.num_tokens} * num_all) return;
   const int64_t token = item / num_all;
   const int head = static_cast<int>(item % num_all);
-  const int lane = lane_id();
-  const bool is_q = head < args.num_heads, is_v = head >= args.num_heads + num_kv_heads;
   const float* from = args.qkv + token * args.qkv_stride + int64_t{head} * head_dim;
   float* row = reinterpret_cast<float*>(shared_memory()) + warp_id() * head_dim;
-
-  const float* norm = is_v ? nullptr : is_q ? args.q_norm : args.k_norm;
-  float scale = 1.0f;
-  if (norm != nullptr) {
-    float square = 0;
-    for (int d = lane; d < head_dim; d += kWarpSize) square += from[d] * from[d];
-    scale = 1.0f / sqrtf(warp_sum(square) / static_cast<float>(head_dim) + args.eps);
-  }
-  for (int d = lane; d < head_dim; d += kWarpSize) row[d] = norm == nullptr ? from[d] : from[d] * scale * norm[d];
+  for (int d = lane_id(); d < head_dim; d += kWarpSize) row[d] = from[d];
   __syncwarp();
-  if (!is_v) {
-    const int half = args.rotary_dim / 2;
-    const float* rope = args.rope + int64_t{args.positions[token]} * args.rotary_dim;
-    for (int d = lane; d < half; d += kWarpSize) {
-      const float first = row[d], second = row[d + half], c = rope[d], s = rope[d + half];
-      row[d] = first * c - second * s;
-      row[d + half] = second * c + first * s;
-    }
-    __syncwarp();
-  }
-
-  if (is_q) {
-    uint16_t* to = args.q + (token * args.num_heads + head) * args.layout.k_dim;
-    for (int d = lane; d < args.layout.k_dim; d += kWarpSize) to[d] = d < head_dim ? to_bits<T>(row[d]) : 0;
-    return;
-  }
-  const int64_t slot = args.slots[token];
-  if (slot < 0) return;
-  const int kv_head = (head - args.num_heads) % num_kv_heads;
-  if (is_v) {
-    for (int d = lane; d < head_dim; d += kWarpSize) args.cache[args.layout.value(slot, kv_head, d)] = to_bits<T>(row[d]);
-  } else {
-    for (int d = lane; d < args.layout.k_dim; d += kWarpSize) args.cache[args.layout.key(slot, kv_head, d)] = d < head_dim ? to_bits<T>(row[d]) : 0;
-  }
+  finish_head<T>(args, token, head, row);
 }
 
 }  // namespace

@@ -20,9 +20,9 @@ MUTATIONS=(
   'a key too many|cuda/kernels/attention.cu|s/key <= position/key <= position + 1/|kernel_attention'
   'a window too wide|cuda/kernels/attention.cu|s/key > position - args.window/key >= position - args.window/|kernel_attention'
   'unwritten values that count|cuda/kernels/attention.cu|s/if (first >= context) words\[w\] = 0;/if (false) words[w] = 0;/|kernel_attention'
-  'a padded row that writes|cuda/kernels/rows.cu|s/if (slot < 0) return;/if (slot < -1) return;/|kernel_qkv'
+  'a padded row that writes|cuda/kernels/rows.h|s/if (slot < 0) return;/if (slot < -1) return;/|kernel_qkv'
   'chunks that forget their maximum|cuda/kernels/attention.cu|s/max = top;/max = max;/|kernel_attention'
-  'parts added in another order|cuda/kernels/gemm.cu|s/if (parts == 4) return low;/if (parts == 4) return at[0] + at[stride] + at[2 * stride];/|kernel_partials'
+  'parts added in another order|cuda/kernels/epilogue.h|s/if (parts == 4) return low;/if (parts == 4) return at[0] + at[stride] + at[2 * stride];/|kernel_partials'
   'a digit too few|cuda/kernels/sample.cu|s/shift >= 0; shift -= 8/shift >= 8; shift -= 8/|kernel_samples'
 )
 

@@ -1,0 +1,63 @@
+#pragma once
+// What is done to one row at a time, alone or fused with a product; the same bits either way.
+#include "cuda/kernels.h"
+
+namespace capstan::cuda {
+
+constexpr int kNormThreads = 256;
+constexpr int kNormWarps = kNormThreads / kWarpSize;
+
+// A thread's share of a row's sum of squares; a block of kNormThreads.
+__device__ __forceinline__ float square_share(const float* row, int64_t size) {
+  float square = 0;
+  for (int64_t k = threadIdx.x; k < size; k += kNormThreads) square = fmaf(row[k], row[k], square);
+  return square;
+}
+
+// What a row is multiplied with, from the warps' sums of squares.
+__device__ __forceinline__ float norm_scale(const float* warp_squares, int64_t size, float eps) {
+  float sum = 0;
+  for (int w = 0; w < kNormWarps; ++w) sum += warp_squares[w];
+  return 1.0f / sqrtf(sum / static_cast<float>(size) + eps);
+}
+
+// A head of q, k or v by one warp, which has left its values in `row` (head_dim floats of shared memory): QK norm and rotation in place, then to q or to the cache.
+template <class T>
+__device__ __forceinline__ void finish_head(const QkvArgs& args, int64_t token, int head, float* row) {
+  const int num_kv_heads = args.layout.num_kv_heads, head_dim = args.layout.head_dim, lane = lane_id();
+  const bool is_q = head < args.num_heads, is_v = head >= args.num_heads + num_kv_heads;
+  const float* norm = is_v ? nullptr : is_q ? args.q_norm : args.k_norm;
+  if (norm != nullptr) {
+    float square = 0;
+    for (int d = lane; d < head_dim; d += kWarpSize) square = fmaf(row[d], row[d], square);
+    const float scale = 1.0f / sqrtf(warp_sum(square) / static_cast<float>(head_dim) + args.eps);
+    for (int d = lane; d < head_dim; d += kWarpSize) row[d] = row[d] * scale * norm[d];
+    __syncwarp();
+  }
+  if (!is_v) {
+    const int half = args.rotary_dim / 2;
+    const float* rope = args.rope + int64_t{args.positions[token]} * args.rotary_dim;
+    for (int d = lane; d < half; d += kWarpSize) {
+      const float first = row[d], second = row[d + half], c = rope[d], s = rope[d + half];
+      row[d] = fmaf(first, c, -(second * s));
+      row[d + half] = fmaf(second, c, first * s);
+    }
+    __syncwarp();
+  }
+
+  if (is_q) {
+    uint16_t* to = args.q + (token * args.num_heads + head) * args.layout.k_dim;
+    for (int d = lane; d < args.layout.k_dim; d += kWarpSize) to[d] = d < head_dim ? to_bits<T>(row[d]) : 0;
+    return;
+  }
+  const int64_t slot = args.slots[token];
+  if (slot < 0) return;
+  const int kv_head = (head - args.num_heads) % num_kv_heads;
+  if (is_v) {
+    for (int d = lane; d < head_dim; d += kWarpSize) args.cache[args.layout.value(slot, kv_head, d)] = to_bits<T>(row[d]);
+  } else {
+    for (int d = lane; d < args.layout.k_dim; d += kWarpSize) args.cache[args.layout.key(slot, kv_head, d)] = d < head_dim ? to_bits<T>(row[d]) : 0;
+  }
+}
+
+}  // namespace capstan::cuda
