@@ -48,13 +48,24 @@ export const BACKENDS: readonly Backend[] = [
   postgresBackend(),
 ];
 
+/** A suite over each of {@link BACKENDS}: `make` gives it empty databases, which end with it. */
+export function overBackends(suite: (make: Backend['make']) => void): void {
+  for (const { name, isHere, make, dispose } of BACKENDS) {
+    (isHere ? describe : describe.skip)(`over ${name}`, () => {
+      suite(make);
+      afterAll(dispose);
+    });
+  }
+}
+
 function postgresBackend(): Backend {
   const names: string[] = [];
-  const admin = async (sql: string) => {
+  const admin = async (statements: readonly string[]) => {
     const client = new pg.Client({ connectionString: POSTGRES_URL });
     await client.connect();
     try {
-      await client.query(sql);
+      // One by one: the locks of all of them together are more than a server takes.
+      for (const statement of statements) await client.query(statement);
     } finally {
       await client.end();
     }
@@ -64,14 +75,14 @@ function postgresBackend(): Backend {
     isHere: POSTGRES_URL !== '',
     make: async () => {
       const name = `capstan_test_${process.pid}_${Date.now()}_${names.length}`;
-      await admin(`create schema ${name}`);
+      await admin([`create schema ${name}`]);
       names.push(name);
       const url = new URL(POSTGRES_URL);
       url.searchParams.set('options', `-c search_path=${name}`);
       return { kind: 'postgres', url: url.href };
     },
     dispose: async () => {
-      if (names.length > 0) await admin(names.splice(0).map((name) => `drop schema ${name} cascade`).join(';'));
+      if (names.length > 0) await admin(names.splice(0).map((name) => `drop schema ${name} cascade`));
     },
   };
 }

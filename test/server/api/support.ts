@@ -152,6 +152,12 @@ export class Person {
     this.csrfToken = (await this.get('/api/v1/me')).body.csrf_token;
   }
 
+  /** An organization, by an invitation of somebody who may invite. */
+  async join(orgId: string, inviter: Person, role: string): Promise<Reply> {
+    const { body: { token } } = await inviter.post(`/api/v1/orgs/${orgId}/invitations`, { email: this.email, role });
+    return this.post('/api/v1/invitations/accept', { token });
+  }
+
   get(target: string): Promise<Reply> {
     return this.send('GET', target);
   }

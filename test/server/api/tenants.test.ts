@@ -5,6 +5,7 @@ import type { MemberRole } from '../../../server/access/schema';
 import type { ApiRoute } from '../../../server/api/route';
 import { apiRoutes } from '../../../server/api/routes';
 import type { Schema } from '../../../server/api/schema';
+import { overBackends } from '../access/support';
 import { expectNoSecrets, type Person, type Reply, Service } from './support';
 
 const ROLES = ['owner', 'admin', 'developer', 'viewer'] as const satisfies readonly MemberRole[];
@@ -83,103 +84,104 @@ test('every route has an entry here, and every entry a route', () => {
   expect([...Object.keys(ELSEWHERE), ...FOR_ADMINISTRATORS].filter((name) => !names.includes(name))).toEqual([]);
 });
 
-describe('two organizations', () => {
-  let service: Service;
-  let root: Person;
-  let ours: Tenant;
-  let theirs: Tenant;
+overBackends((make) => {
+  describe('two organizations', () => {
+    let service: Service;
+    let root: Person;
+    let ours: Tenant;
+    let theirs: Tenant;
 
-  beforeAll(async () => {
-    service = await Service.open();
-    root = await service.admin();
-    ours = await makeTenant('ours');
-    theirs = await makeTenant('theirs');
-  });
-  afterAll(async () => {
-    expectNoSecrets(service.replies);
-    await service.close();
-  });
-
-  async function makeTenant(slug: string): Promise<Tenant> {
-    const owner = await service.person(`owner@${slug}.example`);
-    const { body: { id: org } } = await owner.post('/api/v1/orgs', { name: slug, slug });
-    const members = { owner } as Record<MemberRole, Person>;
-    for (const role of ROLES.slice(1)) {
-      members[role] = await service.person(`${role}@${slug}.example`);
-      const { body: { token } } = await owner.post(`/api/v1/orgs/${org}/invitations`, { email: members[role].email, role });
-      expect((await members[role].post('/api/v1/invitations/accept', { token })).status).toBe(204);
-    }
-    const made = async (path: string, body: object): Promise<string> => {
-      const reply = await owner.post(path, body);
-      expect([path, reply.status < 300, reply.body.detail]).toEqual([path, true, undefined]);
-      return reply.body.id;
-    };
-    const invitation = await made(`/api/v1/orgs/${org}/invitations`, { email: `somebody@${slug}.example`, role: 'viewer' });
-    const key = await made(`/api/v1/keys?scope=org&org=${org}`, { name: 'key' });
-    const token = await made('/api/v1/tokens', { name: 'token', rights: 'write' });
-    const session = (await owner.get('/api/v1/sessions')).body.data[0].id;
-    const ofOrg = { owner: { type: 'org', id: org } };
-    const deployment = await made('/api/v1/deployments', { name: 'deployment', ...ofOrg });
-    const container = await made('/api/v1/containers', { name: 'container', ...ofOrg });
-    const { body: { id: source } } = await root.post('/api/v1/data-sources', { name: 'source', type: 'model', path: service.dataRoot, visibility: 'org', ...ofOrg });
-    return { org, members, invitation, key, deployment, container, source, session, token };
-  }
-
-  function send(person: Person, route: ApiRoute, params: Record<string, string>, { query, body }: { query?: string; body?: object } = {}): Promise<Reply> {
-    const path = route.path.replace(/\{(\w+)\}/g, (_match, name: string) => params[name]);
-    const asked = query ?? Object.entries(route.query?.properties ?? {}).filter(([name]) => route.query?.required?.includes(name)).map(([name, schema]) => `${name}=${encodeURIComponent(String(sample(schema)))}`).join('&');
-    return person.send(route.method, asked === '' ? path : `${path}?${asked}`, route.body === undefined ? undefined : body ?? sample(route.body), route.needsIfMatch === true ? { 'if-match': '"1"' } : {});
-  }
-
-  describe.each(ROLES)('the %s of one', (role) => {
-    test.each(routes.filter((route) => objectOf(route) !== undefined).map((route) => [nameOf(route), route] as const))('does not find the other\'s: %s', async (_name, route) => {
-      const reply = await send(ours.members[role], route, objectOf(route)!(theirs));
-      expect([reply.status, reply.body.code]).toEqual([404, 'not_found']);
+    beforeAll(async () => {
+      service = await Service.open({}, await make());
+      root = await service.admin();
+      ours = await makeTenant('ours');
+      theirs = await makeTenant('theirs');
+    });
+    afterAll(async () => {
+      expectNoSecrets(service.replies);
+      await service.close();
     });
 
-    test.each(routes.flatMap((route) => (ELSEWHERE[nameOf(route)] ?? []).map((foreign, i) => [`${nameOf(route)} (${i + 1})`, route, foreign] as const)))('cannot name the other\'s: %s', async (_name, route, foreign) => {
-      const reply = await send(ours.members[role], route, {}, foreign(theirs));
-      expect([reply.status, reply.body.code]).toEqual([404, 'not_found']);
-    });
-
-    test.each(routes.filter((route) => route.method === 'GET' && route.answers[200] !== undefined && route.answers[200] !== 'text/event-stream' && !route.path.includes('{') && route.auth !== 'none').map((route) => [nameOf(route), route] as const))('sees nothing of the other in %s', async (_name, route) => {
-      const { text } = await send(ours.members[role], route, {});
-      for (const id of [theirs.org, theirs.key, theirs.deployment, theirs.container, theirs.source, theirs.token, theirs.session, 'theirs.example']) expect(text).not.toContain(id);
-    });
-  });
-
-  test.each([...FOR_ADMINISTRATORS])('is for administrators alone, whatever it names: %s', async (name) => {
-    const route = routes.find((candidate) => nameOf(candidate) === name)!;
-    for (const role of ROLES) {
-      for (const id of [theirs.source, ours.source, 'none']) expect(await send(ours.members[role], route, { id })).toMatchObject({ status: 403, body: { code: 'forbidden' } });
-    }
-  });
-
-  test('the data of the other cannot be bound, as if there were none', async () => {
-    const bind = (source: string) => ours.members.owner.post('/api/v1/deployments', { name: 'd', bindings: [{ mount: 'input0', source_id: source }] });
-    const [foreign, unknown] = [await bind(theirs.source), await bind(`src_${'0'.repeat(26)}`)];
-    expect([foreign.status, foreign.body.detail.replace(theirs.source, 'ID')]).toEqual([422, unknown.body.detail.replace(/src_0+/, 'ID')]);
-    expect((await bind(ours.source)).status).toBe(202);
-  });
-
-  test('somebody without a session is told nothing but that', async () => {
-    let numCallers = 0;
-    for (const route of routes.filter(({ auth }) => auth !== 'none')) {
-      const path = route.path.replace(/\{(\w+)\}/g, (_match, name: string) => objectOf(route)?.(theirs)[name] ?? '1');
-      for (const headers of [{} as Record<string, string>, { authorization: 'Bearer sk-cap1_0123456789AB_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa1GlQkh' }]) {
-        const reply = await service.send(route.method, path, { headers: { 'content-type': 'application/json', ...headers }, body: route.body === undefined ? undefined : '{}', remoteAddress: `2001:db8:${(++numCallers).toString(16)}::1` });
-        expect([nameOf(route), reply.status, reply.body.code]).toEqual([nameOf(route), 401, 'unauthenticated']);
+    async function makeTenant(slug: string): Promise<Tenant> {
+      const owner = await service.person(`owner@${slug}.example`);
+      const { body: { id: org } } = await owner.post('/api/v1/orgs', { name: slug, slug });
+      const members = { owner } as Record<MemberRole, Person>;
+      for (const role of ROLES.slice(1)) {
+        members[role] = await service.person(`${role}@${slug}.example`);
+        expect((await members[role].join(org, owner, role)).status).toBe(204);
       }
+      const made = async (path: string, body: object): Promise<string> => {
+        const reply = await owner.post(path, body);
+        expect([path, reply.status < 300, reply.body.detail]).toEqual([path, true, undefined]);
+        return reply.body.id;
+      };
+      const invitation = await made(`/api/v1/orgs/${org}/invitations`, { email: `somebody@${slug}.example`, role: 'viewer' });
+      const key = await made(`/api/v1/keys?scope=org&org=${org}`, { name: 'key' });
+      const token = await made('/api/v1/tokens', { name: 'token', rights: 'write' });
+      const session = (await owner.get('/api/v1/sessions')).body.data[0].id;
+      const ofOrg = { owner: { type: 'org', id: org } };
+      const deployment = await made('/api/v1/deployments', { name: 'deployment', ...ofOrg });
+      const container = await made('/api/v1/containers', { name: 'container', ...ofOrg });
+      const { body: { id: source } } = await root.post('/api/v1/data-sources', { name: 'source', type: 'model', path: service.dataRoot, visibility: 'org', ...ofOrg });
+      return { org, members, invitation, key, deployment, container, source, session, token };
     }
-  });
 
-  // The same ids lead somewhere for those whose they are: the matrix looks in the right place.
-  test('the owner of the other finds each of them', async () => {
-    const mine = routes.filter((route) => objectOf(route) !== undefined && route.answers[200] !== 'text/event-stream');
-    for (const route of mine.filter(({ method }) => method === 'GET')) {
-      const reply = await send(theirs.members.owner, route, objectOf(route)!(theirs));
-      expect([nameOf(route), reply.status === 404 ? reply.text : '']).toEqual([nameOf(route), '']);
+    function send(person: Person, route: ApiRoute, params: Record<string, string>, { query, body }: { query?: string; body?: object } = {}): Promise<Reply> {
+      const path = route.path.replace(/\{(\w+)\}/g, (_match, name: string) => params[name]);
+      const asked = query ?? Object.entries(route.query?.properties ?? {}).filter(([name]) => route.query?.required?.includes(name)).map(([name, schema]) => `${name}=${encodeURIComponent(String(sample(schema)))}`).join('&');
+      return person.send(route.method, asked === '' ? path : `${path}?${asked}`, route.body === undefined ? undefined : body ?? sample(route.body), route.needsIfMatch === true ? { 'if-match': '"1"' } : {});
     }
+
+    describe.each(ROLES)('the %s of one', (role) => {
+      test.each(routes.filter((route) => objectOf(route) !== undefined).map((route) => [nameOf(route), route] as const))('does not find the other\'s: %s', async (_name, route) => {
+        const reply = await send(ours.members[role], route, objectOf(route)!(theirs));
+        expect([reply.status, reply.body.code]).toEqual([404, 'not_found']);
+      });
+
+      test.each(routes.flatMap((route) => (ELSEWHERE[nameOf(route)] ?? []).map((foreign, i) => [`${nameOf(route)} (${i + 1})`, route, foreign] as const)))('cannot name the other\'s: %s', async (_name, route, foreign) => {
+        const reply = await send(ours.members[role], route, {}, foreign(theirs));
+        expect([reply.status, reply.body.code]).toEqual([404, 'not_found']);
+      });
+
+      test.each(routes.filter((route) => route.method === 'GET' && route.answers[200] !== undefined && route.answers[200] !== 'text/event-stream' && !route.path.includes('{') && route.auth !== 'none').map((route) => [nameOf(route), route] as const))('sees nothing of the other in %s', async (_name, route) => {
+        const { text } = await send(ours.members[role], route, {});
+        for (const id of [theirs.org, theirs.key, theirs.deployment, theirs.container, theirs.source, theirs.token, theirs.session, 'theirs.example']) expect(text).not.toContain(id);
+      });
+    });
+
+    test.each([...FOR_ADMINISTRATORS])('is for administrators alone, whatever it names: %s', async (name) => {
+      const route = routes.find((candidate) => nameOf(candidate) === name)!;
+      for (const role of ROLES) {
+        for (const id of [theirs.source, ours.source, 'none']) expect(await send(ours.members[role], route, { id })).toMatchObject({ status: 403, body: { code: 'forbidden' } });
+      }
+    });
+
+    test('the data of the other cannot be bound, as if there were none', async () => {
+      const bind = (source: string) => ours.members.owner.post('/api/v1/deployments', { name: 'd', bindings: [{ mount: 'input0', source_id: source }] });
+      const [foreign, unknown] = [await bind(theirs.source), await bind(`src_${'0'.repeat(26)}`)];
+      expect([foreign.status, foreign.body.detail.replace(theirs.source, 'ID')]).toEqual([422, unknown.body.detail.replace(/src_0+/, 'ID')]);
+      expect((await bind(ours.source)).status).toBe(202);
+    });
+
+    test('somebody without a session is told nothing but that', async () => {
+      let numCallers = 0;
+      for (const route of routes.filter(({ auth }) => auth !== 'none')) {
+        const path = route.path.replace(/\{(\w+)\}/g, (_match, name: string) => objectOf(route)?.(theirs)[name] ?? '1');
+        for (const headers of [{} as Record<string, string>, { authorization: 'Bearer sk-cap1_0123456789AB_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa1GlQkh' }]) {
+          const reply = await service.send(route.method, path, { headers: { 'content-type': 'application/json', ...headers }, body: route.body === undefined ? undefined : '{}', remoteAddress: `2001:db8:${(++numCallers).toString(16)}::1` });
+          expect([nameOf(route), reply.status, reply.body.code]).toEqual([nameOf(route), 401, 'unauthenticated']);
+        }
+      }
+    });
+
+    // The same ids lead somewhere for those whose they are: the matrix looks in the right place.
+    test('the owner of the other finds each of them', async () => {
+      const mine = routes.filter((route) => objectOf(route) !== undefined && route.answers[200] !== 'text/event-stream');
+      for (const route of mine.filter(({ method }) => method === 'GET')) {
+        const reply = await send(theirs.members.owner, route, objectOf(route)!(theirs));
+        expect([nameOf(route), reply.status === 404 ? reply.text : '']).toEqual([nameOf(route), '']);
+      }
+    });
   });
 });
 
