@@ -46,9 +46,9 @@ function firstRunLines(firstRun: FirstRun, addresses: Addresses): string[] {
   return ['', 'There is no administrator yet. Whoever opens this link becomes it; it works once, for a day:', '', `  ${bootstrapLink(addresses, firstRun.token)}`, ''];
 }
 
-/** Where the console makes the first account. */
+/** Where the console makes the first account. The token comes after `#`: no server, log or `Referer` ever sees it. */
 export function bootstrapLink(addresses: Addresses, token: string): string {
-  return `${addresses.console}/setup?token=${token}`;
+  return `${addresses.console}/setup#${token}`;
 }
 
 function tryLines(firstRun: FirstRun, dataDir: string, { console: url }: Addresses): string[] {

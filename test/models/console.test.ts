@@ -58,7 +58,7 @@ inBrowser(`a new user in ${browserPath ?? 'a browser (none found: set CHROMIUM_P
   };
 
   test('opens the printed link and becomes the administrator', async () => {
-    const [, link] = /(http\S+\/setup\?token=\S+)/.exec(await service.until('/setup?token='))!;
+    const [, link] = /(http\S+\/setup#\S+)/.exec(await service.until('/setup#'))!;
     await page.goto(link);
     await page.getByLabel('Name').fill('Ada');
     await page.getByLabel('Email').fill(ADMIN.email);

@@ -27,8 +27,8 @@ test('a first start prints a link by which somebody becomes the administrator, a
   const other = makeDataDir();
   try {
     const first = await startService(other.dataDir);
-    const text = await first.until('/setup?token=');
-    const token = /\/setup\?token=(\S+)/.exec(text)![1];
+    const text = await first.until('/setup#');
+    const token = /\/setup#(\S+)/.exec(text)![1];
     expect(first.output().stderr).not.toContain(token);
     const become = () => fetch(`${first.url}/api/v1/bootstrap`, { method: 'POST', headers: { 'Content-Type': 'application/json', 'Origin': first.url }, body: JSON.stringify({ token, email: ADMIN.email, name: 'Ada', password: ADMIN.password }) });
     expect((await become()).ok).toBe(true);
@@ -36,7 +36,7 @@ test('a first start prints a link by which somebody becomes the administrator, a
     first.process.kill('SIGTERM');
     expect(await first.exited).toEqual([0, null]);
     const second = await startService(other.dataDir);
-    expect(second.output().stdout).not.toContain('/setup?token=');
+    expect(second.output().stdout).not.toContain('/setup#');
     second.process.kill('SIGTERM');
     await second.exited;
   } finally {

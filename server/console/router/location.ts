@@ -45,9 +45,9 @@ export function followLinks(): void {
   });
 }
 
-/** The token of a link that was opened: after `#`, which no server sees, or as `?token=`. It goes from the address, so that nobody reads it there or goes back to it. */
+/** The token of a link that was opened: after `#`, which no server sees. It goes from the address, so that nobody reads it there or goes back to it. */
 export function takeToken(): string {
-  const token = location.hash.length > 1 ? location.hash.slice(1) : here().query.get('token') ?? '';
+  const token = location.hash.slice(1);
   if (token !== '') history.replaceState(null, '', location.pathname);
   return token;
 }
