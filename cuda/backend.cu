@@ -27,6 +27,8 @@ class CudaBackend final : public Backend {
     if (dtype_ == DType::kF32) throw Error(ErrorCode::kInvalidArgument, "dtype: expected bf16 or f16 on CUDA, got f32");
     check(cudaSetDevice(device_), "choosing the device");
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
+    max_blocks_ = 2 * attribute(cudaDevAttrMultiProcessorCount);
+    max_shared_bytes_ = static_cast<size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
     info_.name = "cuda";
     info_.isa = "mma";
     info_.depth = 2;
@@ -95,6 +97,11 @@ class CudaBackend final : public Backend {
     return work();
   }
 
+  int attribute(cudaDeviceAttr which) const {
+    int value = 0;
+    check(cudaDeviceGetAttribute(&value, which, device_), "asking what the device is");
+    return value;
+  }
   void allocate(const DeviceModel& model, const DeviceLimits& limits);
   Acts make_acts(int64_t rows, const DepthSplit& split, const char* purpose);
   int world_size() const { return comm_ == nullptr ? 1 : comm_->world_size(); }
@@ -111,7 +118,9 @@ class CudaBackend final : public Backend {
   void run_graph();
   void run_what_is_left();
 
-  void norm_rows(const float* weight, const int32_t* rows, int num_rows);
+  NormArgs norm_of(const float* weight, const int32_t* rows, int num_rows) const;
+  GemmArgs product_of(const Matrix& weights, const Acts& acts, int num_tokens) const;
+  void project(const GemmArgs& product, const NormArgs* norm = nullptr, const QkvArgs* heads = nullptr);
   void row_parallel_residual(const Matrix& weights, const Acts& acts);
   std::array<Shown, 8> meet_ranks(void* data);
   void part_ranks(const std::array<Shown, 8>& all);
@@ -123,6 +132,8 @@ class CudaBackend final : public Backend {
   const DType dtype_;
   const std::unique_ptr<Comm> comm_;
   cudaStream_t stream_ = nullptr;
+  int max_blocks_ = 0;           // of a kernel whose blocks stay
+  size_t max_shared_bytes_ = 0;  // of a block
   BackendInfo info_;
   DeviceModel model_;
   DeviceLimits limits_;
@@ -137,6 +148,7 @@ class CudaBackend final : public Backend {
   DeviceBuffer rope_;       // (max_model_len, 2, rotary_dim / 2)
   DeviceBuffer logits_;     // (max_num_seqs, vocab_size); rank 0's holds all columns
   DeviceBuffer scratch_;    // of attention
+  DeviceBuffer rows_done_;  // (heads of q, k and v) zeros between products
   Acts norm_acts_, attention_acts_, mlp_acts_;
   Staging rows_staging_{"the rows of a step"};
   std::unique_ptr<DeviceSampler> sampler_;
@@ -186,6 +198,8 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
   read_event_ = std::make_unique<Event>();
   const int64_t chunk_items = kWantedWarps + 64;  // chunks are only cut while they are fewer
   scratch_ = floats(chunk_items * 16 * (layout_.v_dim + 2), "the scratch of attention");
+  rows_done_ = DeviceBuffer(static_cast<size_t>(model.num_heads + 2 * model.num_kv_heads) * sizeof(int32_t), "the heads of a product");
+  check(cudaMemsetAsync(rows_done_.as<void>(), 0, rows_done_.bytes(), stream_), "the heads of a product");
   arrays_ = std::make_unique<StepArrays>(model, limits);
   check(cudaStreamSynchronize(stream_), "the preparation");
 }
@@ -286,7 +300,7 @@ void CudaBackend::embed(const Matrix& table) {
   });
 }
 
-void CudaBackend::norm_rows(const float* weight, const int32_t* rows, int num_rows) {
+NormArgs CudaBackend::norm_of(const float* weight, const int32_t* rows, int num_rows) const {
   NormArgs args;
   args.type = type();
   args.hidden = hidden_.as<float>();
@@ -297,39 +311,58 @@ void CudaBackend::norm_rows(const float* weight, const int32_t* rows, int num_ro
   args.eps = model_.rms_norm_eps;
   args.split = norm_acts_.split;
   args.acts = norm_acts_.buffer.as<uint16_t>();
-  launch_norm(args, stream_);
+  return args;
+}
+
+GemmArgs CudaBackend::product_of(const Matrix& weights, const Acts& acts, int num_tokens) const {
+  GemmArgs args;
+  args.type = type();
+  args.weights = of(weights).device;
+  args.acts = acts.buffer.as<uint16_t>();
+  args.num_tokens = num_tokens;
+  return args;
+}
+
+// A product, with the norm before it and what follows for q, k and v: in one kernel where the tokens are few. It gives the same bits.
+void CudaBackend::project(const GemmArgs& product, const NormArgs* norm, const QkvArgs* heads) {
+  if (product.num_tokens <= kGemvTokens) {
+    GemvArgs fused;
+    fused.product = product;
+    if (norm != nullptr) fused.is_normed = true, fused.norm = *norm;
+    if (heads != nullptr) fused.has_heads = true, fused.heads = *heads;
+    fused.rows_done = rows_done_.as<int32_t>();
+    fused.max_blocks = max_blocks_;
+    if (gemv_shared_bytes(fused) <= max_shared_bytes_) return launch_gemv(fused, stream_);
+  }
+  if (norm != nullptr) launch_norm(*norm, stream_);
+  launch_gemm(product, stream_);
+  if (heads != nullptr) launch_qkv(*heads, stream_);
 }
 
 void CudaBackend::norm_qkv(int layer, const LayerWeights& weights) {
   if (mode_ == StepMode::kReplaying) return;
   guarded([&] {
-    norm_rows(of(weights.input_norm), nullptr, step_.num_tokens);
-    GemmArgs gemm;
-    gemm.type = type();
-    gemm.weights = of(*weights.qkv_proj).device;
-    gemm.acts = norm_acts_.buffer.as<uint16_t>();
-    gemm.num_tokens = step_.num_tokens;
-    gemm.out = qkv_.as<float>();
-    gemm.out_stride = qkv_stride_;
-    launch_gemm(gemm, stream_);
-
-    QkvArgs args;
-    args.type = type();
-    args.qkv = qkv_.as<float>();
-    args.qkv_stride = qkv_stride_;
-    args.num_tokens = step_.num_tokens;
-    args.num_heads = model_.num_heads;
-    args.q_norm = of(weights.q_norm);
-    args.k_norm = of(weights.k_norm);
-    args.eps = model_.rms_norm_eps;
-    args.rope = rope_.as<float>();
-    args.rotary_dim = model_.rotary_dim;
-    args.positions = step_.positions;
-    args.slots = step_.slots;
-    args.layout = layout_;
-    args.cache = kv_.as<uint16_t>() + layer * layer_elements();
-    args.q = q_.as<uint16_t>();
-    launch_qkv(args, stream_);
+    const NormArgs norm = norm_of(of(weights.input_norm), nullptr, step_.num_tokens);
+    GemmArgs product = product_of(*weights.qkv_proj, norm_acts_, step_.num_tokens);
+    product.out = qkv_.as<float>();
+    product.out_stride = qkv_stride_;
+    QkvArgs heads;
+    heads.type = type();
+    heads.qkv = qkv_.as<float>();
+    heads.qkv_stride = qkv_stride_;
+    heads.num_tokens = step_.num_tokens;
+    heads.num_heads = model_.num_heads;
+    heads.q_norm = of(weights.q_norm);
+    heads.k_norm = of(weights.k_norm);
+    heads.eps = model_.rms_norm_eps;
+    heads.rope = rope_.as<float>();
+    heads.rotary_dim = model_.rotary_dim;
+    heads.positions = step_.positions;
+    heads.slots = step_.slots;
+    heads.layout = layout_;
+    heads.cache = kv_.as<uint16_t>() + layer * layer_elements();
+    heads.q = q_.as<uint16_t>();
+    project(product, &norm, &heads);
   });
 }
 
@@ -362,21 +395,17 @@ void CudaBackend::attention(int layer) {
 void CudaBackend::row_parallel_residual(const Matrix& weights, const Acts& acts) {
   if (mode_ == StepMode::kReplaying) return;
   guarded([&] {
-    GemmArgs gemm;
-    gemm.type = type();
-    gemm.weights = of(weights).device;
-    gemm.acts = acts.buffer.as<uint16_t>();
-    gemm.num_tokens = step_.num_tokens;
-    gemm.out_stride = model_.hidden_size;
-    const float* bias = gemm.weights.bias;
+    GemmArgs product = product_of(weights, acts, step_.num_tokens);
+    product.out_stride = model_.hidden_size;
+    const float* bias = product.weights.bias;
     if (world_size() == 1) {
-      gemm.output = GemmOutput::kResidual;
-      gemm.out = hidden_.as<float>();
-      return launch_gemm(gemm, stream_);
+      product.output = GemmOutput::kResidual;
+      product.out = hidden_.as<float>();
+      return project(product);
     }
-    gemm.weights.bias = nullptr;
-    gemm.out = partial_.as<float>();
-    launch_gemm(gemm, stream_);
+    product.weights.bias = nullptr;
+    product.out = partial_.as<float>();
+    project(product);
     add_all_partials(bias, false);
   });
 }
@@ -418,35 +447,27 @@ void CudaBackend::add_all_partials(const float* bias, bool replaces) {
 void CudaBackend::norm_gate_up(const LayerWeights& weights) {
   if (mode_ == StepMode::kReplaying) return;
   guarded([&] {
-    norm_rows(of(weights.post_attention_norm), nullptr, step_.num_tokens);
-    GemmArgs gemm;
-    gemm.type = type();
-    gemm.output = GemmOutput::kGated;
-    gemm.weights = of(*weights.gate_up_proj).device;
-    gemm.acts = norm_acts_.buffer.as<uint16_t>();
-    gemm.num_tokens = step_.num_tokens;
-    gemm.gated = mlp_acts_.buffer.as<uint16_t>();
-    gemm.gated_split = mlp_acts_.split;
-    gemm.activation = model_.activation;
-    launch_gemm(gemm, stream_);
+    const NormArgs norm = norm_of(of(weights.post_attention_norm), nullptr, step_.num_tokens);
+    GemmArgs product = product_of(*weights.gate_up_proj, norm_acts_, step_.num_tokens);
+    product.output = GemmOutput::kGated;
+    product.gated = mlp_acts_.buffer.as<uint16_t>();
+    product.gated_split = mlp_acts_.split;
+    product.activation = model_.activation;
+    project(product, &norm);
   });
 }
 
 // Logits of rows that the device knows.
-void CudaBackend::head_rows(const Vector& norm, const Matrix& head, const int32_t* rows, int num_rows) {
-  norm_rows(static_cast<const CudaVector&>(norm).device(), rows, num_rows);
+void CudaBackend::head_rows(const Vector& norm_weight, const Matrix& head, const int32_t* rows, int num_rows) {
+  const NormArgs norm = norm_of(static_cast<const CudaVector&>(norm_weight).device(), rows, num_rows);
   // Every rank writes its columns of rank 0's array, which rank 0 reads only then.
   std::array<Shown, 8> all{};
   if (world_size() > 1) all = meet_ranks(logits_.as<void>());
   float* logits = world_size() > 1 ? static_cast<float*>(all[0].data) : logits_.as<float>();
-  GemmArgs gemm;
-  gemm.type = type();
-  gemm.weights = of(head).device;
-  gemm.acts = norm_acts_.buffer.as<uint16_t>();
-  gemm.num_tokens = num_rows;
-  gemm.out = logits + model_.vocab_begin;
-  gemm.out_stride = model_.vocab_size;
-  launch_gemm(gemm, stream_);
+  GemmArgs product = product_of(head, norm_acts_, num_rows);
+  product.out = logits + model_.vocab_begin;
+  product.out_stride = model_.vocab_size;
+  project(product, &norm);
   if (world_size() > 1) part_ranks(all);
 }
 

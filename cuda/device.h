@@ -87,6 +87,17 @@ __device__ __forceinline__ uint4 load_streaming(const uint4* from) {
 #endif
 }
 
+// What another block has written and fenced, past the first-level cache.
+__device__ __forceinline__ float load_coherent(const float* from) {
+#if defined(__CUDACC__)
+  float value;
+  asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(value) : "l"(from) : "memory");
+  return value;
+#else
+  return *from;
+#endif
+}
+
 // ---- warps ------------------------------------------------------------------------------------------------------------------------------
 
 // The same bits in all lanes, in a fixed order.

@@ -101,6 +101,20 @@ struct QkvArgs {
 };
 void launch_qkv(const QkvArgs& args, cudaStream_t stream);
 
+// launch_norm, launch_gemm and launch_qkv in one kernel that gives the same bits, for few tokens.
+constexpr int kGemvTokens = 4;
+struct GemvArgs {
+  GemmArgs product;
+  bool is_normed = false;  // the activations are the norm's; it writes none itself
+  NormArgs norm;
+  bool has_heads = false;  // what the product stores are q, k and v
+  QkvArgs heads;
+  int32_t* rows_done = nullptr;  // (heads of q, k and v) zeros, and zeros again afterwards
+  int max_blocks = 0;
+};
+void launch_gemv(const GemvArgs& args, cudaStream_t stream);
+size_t gemv_shared_bytes(const GemvArgs& args);  // of a block; a device may not have as many
+
 // Rows of attention: (token, query head of the group) pairs of one sequence, 16 to a tile.
 struct AttentionTile {
   int32_t seq = 0;        // -1: none, nothing is written

@@ -125,7 +125,14 @@ struct Layer {
 // Copies of the weights, together larger than any cache.
 constexpr int64_t kRotated = int64_t{400} << 20;
 
-void measure_gemm(Timer& timer, const Layer& layer, int tokens) {
+int max_blocks() {
+  int count = 0;
+  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0), "the device");
+  return 2 * count;
+}
+
+// `is_fused`: as decodes do it, with the norm where the layer has one before it.
+void measure_gemm(Timer& timer, const Layer& layer, int tokens, bool is_fused = false) {
   const int64_t rows = is_tiny ? 64 : layer.rows, cols = is_tiny ? 64 : layer.cols;
   const DepthSplit split = split_depth(cols, cols, row_parallel_parts(cols));
   const int64_t elements = round_up(rows, kTileRows) * split.padded();
@@ -134,8 +141,11 @@ void measure_gemm(Timer& timer, const Layer& layer, int tokens) {
   const DeviceBuffer out = random_floats(tokens * rows);
   const DepthSplit gated_split = split_depth(rows / 2, rows / 2, row_parallel_parts(rows / 2));
   const DeviceBuffer gated = random_bf16(round_up(tokens, 64) * gated_split.padded(), 1.0f);
+  const bool is_normed = layer.output != GemmOutput::kResidual;
+  const DeviceBuffer hidden = random_floats(tokens * cols), norm = random_floats(cols);
   const double seconds = timer.measure([&](int i) {
-    GemmArgs args;
+    GemvArgs fused;
+    GemmArgs& args = fused.product;
     args.output = layer.output;
     args.weights = {weights.as<uint16_t>() + i % copies * elements, nullptr, rows, split};
     args.acts = acts.as<uint16_t>();
@@ -144,9 +154,18 @@ void measure_gemm(Timer& timer, const Layer& layer, int tokens) {
     args.out_stride = rows;
     args.gated = gated.as<uint16_t>();
     args.gated_split = gated_split;
-    launch_gemm(args, stream);
+    if (!is_fused) return launch_gemm(args, stream);
+    fused.is_normed = is_normed;
+    fused.norm.hidden = hidden.as<float>();
+    fused.norm.num_rows = tokens;
+    fused.norm.hidden_size = cols;
+    fused.norm.weight = norm.as<float>();
+    fused.norm.eps = 1e-6f;
+    fused.norm.split = split;
+    fused.max_blocks = max_blocks();
+    launch_gemv(fused, stream);
   });
-  print(std::string("gemm ") + layer.name + " x" + std::to_string(tokens), seconds, static_cast<double>(rows * cols * 2), 2.0 * static_cast<double>(rows * cols) * tokens);
+  print(std::string(is_fused ? "gemv " : "gemm ") + layer.name + " x" + std::to_string(tokens), seconds, static_cast<double>(rows * cols * 2), 2.0 * static_cast<double>(rows * cols) * tokens);
 }
 
 // `count` queries at the end of each of `num_seqs` sequences; 12 heads, 2 KV heads of 128, as the engine cuts it.
@@ -218,6 +237,8 @@ void run() {
   for (const Layer& layer : layers)
     for (const int count : tokens)
       if (layer.rows < 100000 || count <= 256) measure_gemm(timer, layer, count);
+  for (const Layer& layer : layers)
+    for (const int count : is_tiny ? std::vector<int>{1} : std::vector<int>{1, 2, 4}) measure_gemm(timer, layer, count, true);
   using Batch = std::pair<int, int>;
   for (const auto& [num_seqs, context] : is_tiny ? std::vector<Batch>{{2, 70}} : std::vector<Batch>{{1, 1024}, {8, 1024}, {64, 1024}, {256, 1024}, {1, 8192}, {8, 8192}, {64, 8192}})
     measure_attention(timer, num_seqs, context, 1);

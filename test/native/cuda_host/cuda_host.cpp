@@ -37,6 +37,7 @@ std::atomic<int> skipped_barrier{-1};
 // ---- fibers ----------------------------------------------------------------------------------------------------------------------------
 
 constexpr size_t kStackBytes = 256 << 10;
+constexpr int kMaxSharedBytes = 232448;
 
 enum class State : uint8_t { kReady, kAtBarrier, kAtWarp, kDone };
 
@@ -298,7 +299,7 @@ void meet_warp(const char* where, void* payload, const std::function<void(void* 
 
 void run_grid(dim3 grid, dim3 block_size, size_t shared_bytes, const std::function<void()>& kernel) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 || grid.z > 65535) throw std::runtime_error("cuda_host: a grid has no blocks, or too many");
-  if (shared_bytes > 232448) throw std::runtime_error("cuda_host: more shared memory than a block may have");
+  if (shared_bytes > kMaxSharedBytes) throw std::runtime_error("cuda_host: more shared memory than a block may have");
   const ThreadPlace before = place;
   uint64_t random = seed;
   // The exact size, so that the address sanitizer sees the first byte beyond it.
@@ -422,6 +423,11 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return device_count > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
 cudaError_t cudaSetDevice(int device) { return device >= 0 && device < device_count ? sticky : cudaErrorInvalidValue; }
+// Few processors, so that blocks that stay have more than one turn.
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) {
+  *value = which == cudaDevAttrMultiProcessorCount ? 2 : kMaxSharedBytes;
+  return sticky;
+}
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   *total = memory_size;
   *free = memory_size - std::min(memory_size, memory_in_use);

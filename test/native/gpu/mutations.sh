@@ -23,6 +23,11 @@ MUTATIONS=(
   'a padded row that writes|cuda/kernels/rows.h|s/if (slot < 0) return;/if (slot < -1) return;/|kernel_qkv'
   'chunks that forget their maximum|cuda/kernels/attention.cu|s/max = top;/max = max;/|kernel_attention'
   'parts added in another order|cuda/kernels/epilogue.h|s/if (parts == 4) return low;/if (parts == 4) return at[0] + at[stride] + at[2 * stride];/|kernel_partials'
+  'a dropped barrier of fused products|cuda/kernels/gemv.cu|0,/^  __syncthreads();/s///|kernel_gemv'
+  'a turn of sums written while it is read|cuda/kernels/gemv.cu|s/turn \^= 1/turn = 0/|kernel_gemv'
+  'weights of the tile before|cuda/kernels/gemv.cu|s/load_step(following, i, ahead/load_step(weights, i, ahead/|kernel_gemv'
+  'heads that no block has to itself|cuda/kernels/gemv.cu|s/atomicAdd(args.rows_done + head, count) + count/count/|kernel_gemv'
+  'heads whose count is left behind|cuda/kernels/gemv.cu|s/if (is_complete) args.rows_done/if (false) args.rows_done/|kernel_gemv'
   'a digit too few|cuda/kernels/sample.cu|s/shift >= 0; shift -= 8/shift >= 8; shift -= 8/|kernel_samples'
 )
 

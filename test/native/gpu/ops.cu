@@ -244,7 +244,7 @@ struct GemmCase {
   int tokens;
 };
 
-void check_gemm(FloatType type, const GemmCase& shape, GemmOutput output, bool has_bias) {
+void check_gemm(FloatType type, const GemmCase& shape, GemmOutput output, bool has_bias, bool is_gemv = false) {
   const bool is_gated = output == GemmOutput::kGated;
   const int64_t rows = is_gated ? round_up(shape.rows, 16) : shape.rows, cols = shape.cols;
   const DepthSplit split = split_depth(cols, cols, row_parallel_parts(cols));
@@ -269,11 +269,14 @@ void check_gemm(FloatType type, const GemmCase& shape, GemmOutput output, bool h
   args.gated = gated.get();
   args.gated_split = gated_split;
   args.activation = Activation::kGeluTanh;
-  launch_gemm(args, stream());
+  GemvArgs gemv;
+  gemv.product = args;
+  gemv.max_blocks = 3;
+  is_gemv ? launch_gemv(gemv, stream()) : launch_gemm(args, stream());
   const std::vector<float> got = out.read();
   const std::vector<uint16_t> got_gated = gated.read();
 
-  const std::string what = "gemm " + std::to_string(shape.rows) + " x " + std::to_string(cols) + ", " + std::to_string(shape.tokens) + " tokens";
+  const std::string what = std::string(is_gemv ? "gemv " : "gemm ") + std::to_string(shape.rows) + " x " + std::to_string(cols) + ", " + std::to_string(shape.tokens) + " tokens";
   const auto dot = [&](int64_t row, int token, double& size) {
     double sum = has_bias ? bias[static_cast<size_t>(row)] : 0;
     size = 1;
@@ -308,6 +311,109 @@ void check_gemm(FloatType type, const GemmCase& shape, GemmOutput output, bool h
   }
 }
 
+struct GemvCase {
+  int num_heads, num_kv_heads, head_dim;  // rows of q, k and v
+  int64_t cols;
+  int total_parts_of;  // ranks that the parts are of, as in a row-parallel layer
+};
+
+// The three launchers one after the other, and their one.
+void launch_apart(const GemvArgs& args) {
+  if (args.is_normed) launch_norm(args.norm, stream());
+  launch_gemm(args.product, stream());
+  if (args.has_heads) launch_qkv(args.heads, stream());
+}
+
+// Everything of a layer that a product can come with. What the kernels apart do has tests of its own against double precision: here it is the same bits, whatever
+// the number of blocks and the tokens beside.
+void check_gemv(FloatType type, const GemvCase& shape, int tokens, int max_blocks) {
+  constexpr int kBlockSize = 64, kBlocks = 2, kPositions = 50;
+  const int64_t head_rows = int64_t{shape.num_heads + 2 * shape.num_kv_heads} * shape.head_dim, gated_rows = round_up(head_rows, 16);
+  const KvLayout layout = make_kv_layout(kBlockSize, shape.num_kv_heads, shape.head_dim);
+  const int64_t hidden_size = shape.cols;
+  const DepthSplit split = split_depth(hidden_size, hidden_size * shape.total_parts_of, row_parallel_parts(hidden_size * shape.total_parts_of));
+  const std::vector<float> weights = rounded(type, noise(1, gated_rows * hidden_size, 1 / std::sqrt(static_cast<float>(hidden_size))));
+  const std::vector<float> hidden = noise(2, 7 * hidden_size, 3), norm = noise(3, hidden_size, 1), bias = noise(4, gated_rows, 1), q_norm = noise(5, shape.head_dim, 1), k_norm = noise(9, shape.head_dim, 1);
+  const std::vector<int32_t> rows = {6, 0, 3, 2}, positions = {0, 49, 7, 30}, slots = {64, 3, -1, 127};
+  const int rotary_dim = shape.head_dim / 2 * 2;
+  const OnDevice<uint16_t> device_weights(packed_weights(type, weights, gated_rows, split));
+  const OnDevice<float> device_hidden(hidden), device_norm(norm), device_bias(bias), device_q_norm(q_norm), device_k_norm(k_norm), rope(noise(6, kPositions * rotary_dim, 1));
+  const OnDevice<int32_t> device_rows(rows), device_positions(positions), device_slots(slots), rows_done(std::vector<int32_t>(static_cast<size_t>(head_rows / shape.head_dim), 0));
+  const DepthSplit gated_split = split_depth(gated_rows / 2, gated_rows / 2, row_parallel_parts(gated_rows / 2));
+  const std::string what = "gemv " + std::to_string(head_rows) + " x " + std::to_string(hidden_size) + ", " + std::to_string(tokens) + " tokens, " + std::to_string(max_blocks) + " blocks";
+
+  const auto run = [&](bool is_fused, bool is_normed, bool has_heads, GemmOutput output) {
+    const int64_t product_rows = output == GemmOutput::kGated ? gated_rows : head_rows, stride = product_rows + 3;
+    const OnDevice<uint16_t> acts(packed_acts(type, rounded(type, noise(7, tokens * hidden_size, 1)), tokens, split)), gated(static_cast<size_t>(8 * gated_split.padded()));
+    const OnDevice<uint16_t> cache(static_cast<size_t>(kBlocks * layout.block_elements())), q(static_cast<size_t>(tokens * shape.num_heads * layout.k_dim));
+    const OnDevice<float> out(noise(8, (tokens + 1) * stride, 1));
+    GemvArgs args;
+    args.product.type = args.norm.type = args.heads.type = type;
+    args.product.output = output;
+    args.product.weights = {device_weights.get(), device_bias.get(), product_rows, split};
+    args.product.acts = acts.get();
+    args.product.num_tokens = tokens;
+    args.product.out = out.get();
+    args.product.out_stride = stride;
+    args.product.gated = gated.get();
+    args.product.gated_split = gated_split;
+    args.is_normed = is_normed;
+    args.norm.hidden = device_hidden.get();
+    args.norm.rows = has_heads ? nullptr : device_rows.get();
+    args.norm.num_rows = tokens;
+    args.norm.hidden_size = hidden_size;
+    args.norm.weight = device_norm.get();
+    args.norm.eps = 1e-6f;
+    args.norm.split = split;
+    args.norm.acts = acts.get();
+    args.has_heads = has_heads;
+    args.heads.qkv = out.get();
+    args.heads.qkv_stride = stride;
+    args.heads.num_tokens = tokens;
+    args.heads.num_heads = shape.num_heads;
+    args.heads.q_norm = shape.head_dim % 3 == 0 ? device_q_norm.get() : nullptr;
+    args.heads.k_norm = shape.head_dim % 3 == 0 ? device_k_norm.get() : nullptr;
+    args.heads.eps = 1e-6f;
+    args.heads.rope = rope.get();
+    args.heads.rotary_dim = rotary_dim;
+    args.heads.positions = device_positions.get();
+    args.heads.slots = device_slots.get();
+    args.heads.layout = layout;
+    args.heads.cache = cache.get();
+    args.heads.q = q.get();
+    args.rows_done = rows_done.get();
+    args.max_blocks = max_blocks;
+    is_fused ? launch_gemv(args, stream()) : launch_apart(args);
+    const std::vector<float> floats = out.read();
+    std::vector<uint16_t> bits = gated.read();
+    for (const auto& more : {cache.read(), q.read()}) bits.insert(bits.end(), more.begin(), more.end());
+    for (const float value : floats) bits.push_back(static_cast<uint16_t>(float_bits(value))), bits.push_back(static_cast<uint16_t>(float_bits(value) >> 16));
+    return bits;
+  };
+  const auto expect_same = [&](bool is_normed, bool has_heads, GemmOutput output) {
+    if (run(true, is_normed, has_heads, output) != run(false, is_normed, has_heads, output))
+      fail(__FILE__, __LINE__, what + (is_normed ? ", normed" : "") + (has_heads ? ", heads" : "") + ", output " + std::to_string(static_cast<int>(output)));
+  };
+  expect_same(false, false, GemmOutput::kResidual);
+  expect_same(false, false, GemmOutput::kStore);
+  if (shape.total_parts_of > 1) return;  // a norm is of the whole row
+  expect_same(true, false, GemmOutput::kStore);
+  expect_same(true, false, GemmOutput::kGated);
+  expect_same(true, true, GemmOutput::kStore);
+  for (const int32_t count : rows_done.read()) EXPECT_EQ(count, 0);
+}
+
+TEST(kernel_gemv_gives_the_bits_of_its_parts) {
+  const std::vector<GemvCase> cases = {{4, 2, 16, 64, 1}, {3, 1, 15, 45, 1}, {2, 1, 24, 272, 1}, {3, 3, 40, 96, 1}, {2, 1, 64, 512, 1}, {1, 1, 32, 128, 4}, {1, 1, 32, 1152, 2}, {1, 1, 24, 2, 1}};
+  for (const FloatType type : kTypes)
+    for (size_t i = 0; i < cases.size(); ++i)
+      for (const int tokens : is_full() ? std::vector<int>{1, 2, 3, 4} : std::vector<int>{1 + static_cast<int>(i) % 4, 4})
+        for (const int max_blocks : {2, 1000}) check_gemv(type, cases[i], tokens, max_blocks);
+  if (is_full())
+    for (const GemvCase& shape : {GemvCase{12, 2, 128, 1536, 1}, GemvCase{28, 4, 128, 3584, 1}, GemvCase{4, 4, 128, 8960, 1}, GemvCase{4, 4, 128, 4480, 2}})
+      for (const int tokens : {1, 4}) check_gemv(FloatType::kBf16, shape, tokens, 264);
+}
+
 TEST(kernel_gemm_over_the_shapes) {
   std::vector<GemmCase> cases;
   for (const int tokens : {1, 7, 8, 9, 17, 33, 65}) cases.push_back({48, 64, tokens});
@@ -321,6 +427,9 @@ TEST(kernel_gemm_over_the_shapes) {
       check_gemm(type, shape, GemmOutput::kStore, true);
       check_gemm(type, shape, GemmOutput::kResidual, false);
       check_gemm(type, shape, GemmOutput::kGated, shape.tokens % 2 == 0);
+      if (shape.tokens > kGemvTokens) continue;
+      check_gemm(type, shape, GemmOutput::kResidual, true, true);
+      check_gemm(type, shape, GemmOutput::kGated, true, true);
     }
 }
 
