@@ -1,14 +1,23 @@
 import type { OwnerRef } from '../access/owners';
+import type { ContainerRecord } from '../service/containers';
 import type { DeploymentRecord } from '../service/deployment-views';
 import type { ApiContext } from './context';
 import type { Page } from './json-schema';
-import type { Deployment } from './objects';
+import type { Container, Deployment } from './objects';
 import { ApiProblem } from './problem';
 
 /** With the address that this service gives it. */
 export function deploymentView({ serving }: Pick<ApiContext, 'serving'>, record: DeploymentRecord): Deployment {
   const { id, name, slug, ...rest } = record;
-  return { id, name, slug, url: serving?.urlOf(slug) ?? `/d/${slug}`, ...rest };
+  return { id, name, slug, url: urlOf(serving, slug), ...rest };
+}
+
+export function containerView({ serving }: Pick<ApiContext, 'serving'>, { slug, ...rest }: ContainerRecord): Container {
+  return { ...rest, url: slug === null ? null : urlOf(serving, slug) };
+}
+
+function urlOf(serving: ApiContext['serving'], slug: string): string {
+  return serving?.urlOf(slug) ?? `/d/${slug}`;
 }
 
 export function deploymentPage(context: Pick<ApiContext, 'serving'>, { data, next }: Page<DeploymentRecord>): Page<Deployment> {

@@ -34,6 +34,7 @@ export const Capacity = object({
     level: oneOf(['L2', 'L1', 'L0']),
     /** What a start script may expect here, in words; why no better level could be had. */
     reason: STRING,
+    outgoing_network: { type: 'boolean', description: 'Whether what runs here reaches other machines: not out of a network of its own' },
     allows_start_scripts: { type: 'boolean', description: 'Whether a start script of one’s own runs here for everybody' },
   }),
   total: Compute,
@@ -128,7 +129,7 @@ export const Deployment = object({
 
 export const Container = object({
   id: STRING, name: Name, owner: Owner, state: oneOf(CONTAINER_STATES), image_id: STRING, compute: Compute, bindings: list(BindingView),
-  env: record(orNull(STRING)), start_command: orNull(STRING), runtime: RuntimeOptions, url: orNull({ type: 'string', description: 'Where it serves on port 8080, while it runs' }),
+  env: record(orNull(STRING)), start_command: orNull(STRING), runtime: RuntimeOptions, url: orNull({ type: 'string', description: 'What leads to its port 8080 while it runs, for user-level keys of its owner alone: absolute, without a trailing slash' }),
   reason: orNull(STRING), created_at: Time, updated_at: Time, rev: Rev,
 });
 const ContainerFields = {

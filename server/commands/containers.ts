@@ -105,4 +105,7 @@ Examples:
   capstan containers create lab --model demo
   capstan containers start lab --wait
   capstan deploy chat --container lab --wait
+
+While it runs its url leads to its port 8080, for user-level keys of its owner alone:
+  curl "$(capstan containers get lab --json | jq -r .url)/v1/models" -H "Authorization: Bearer $KEY"
 `;

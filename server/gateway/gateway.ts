@@ -169,7 +169,7 @@ export class Gateway {
     };
     if (logsRequests === true) log.info(line, 'request');
     else log.debug(line, 'request');
-    if (target !== undefined) onEnd?.({ deploymentId: target.deploymentId, keyId: grant?.keyId, status, endedMs: Date.now(), durationMs, firstByteMs, usage: call?.usage });
+    if (target !== undefined && target.isContainer !== true) onEnd?.({ deploymentId: target.deploymentId, keyId: grant?.keyId, status, endedMs: Date.now(), durationMs, firstByteMs, usage: call?.usage });
   }
 }
 

@@ -1,9 +1,12 @@
 import type { ReplicaAddress } from '../driver/driver';
 import type { DeploymentState } from '../service/deployment-state';
 
-/** What the gateway knows of a deployment; a new object with each change, so that whoever holds one sees no half of it. */
+/** What the gateway knows of a deployment or a training container; a new object with each change, so that whoever holds one sees no half of it. */
 export interface Target {
+  /** Or the container's. */
   readonly deploymentId: string;
+  /** Nothing is counted for it, and only keys of its owner open it. */
+  readonly isContainer?: boolean;
   readonly slug: string;
   /** Of the deployment: what a key's owner is compared with. */
   readonly ownerId: string;
@@ -40,6 +43,10 @@ export class Targets {
 
   all(): readonly Target[] {
     return [...this.#bySlug.values()];
+  }
+
+  deployments(): readonly Target[] {
+    return this.all().filter(({ isContainer }) => isContainer !== true);
   }
 
   set(target: Target): void {

@@ -1,14 +1,14 @@
 import { randomBase62 } from '../access/base62';
 import { newId } from '../access/ids';
 import { CONTAINER_TRANSITIONS, type ContainerEvent, type ContainerState } from './container-state';
-import { controlChange, secretPurpose } from './control';
+import { controlChange, openSecrets, secretPurpose } from './control';
 import { recordEvents } from './control-events';
 import { loadPool } from './pool-rows';
 import type { Pool } from './pool';
 import type { ServiceTx } from './schema';
 import type { StoredSpec } from './spec';
 import type { StoreContext } from './store-context';
-import type { Needs, Observation, ReplicaWork } from './work';
+import { isLive, type Needs, type Observation, type ReplicaWork } from './work';
 import { loadReplicas, removeReplicas, saveReplicas } from './work-rows';
 
 /** A training container as the controller works on it. */
@@ -20,11 +20,13 @@ export interface ContainerWork {
   /** Why it waits, or is in error; for people. */
   reason: string | null;
   readonly needs: Needs;
+  readonly isBuiltin: boolean;
   replicas: ReplicaWork[];
 }
 
 export interface ContainerView {
   work: ContainerWork;
+  secrets: Record<string, string>;
   hasChanged: boolean;
 }
 
@@ -45,7 +47,7 @@ export function advanceContainer(context: StoreContext, containerId: string, obs
     await removeReplicas(tx, before.replicas, work.replicas);
     await saveReplicas(tx, { version_id: null, container_id: containerId }, before.replicas, work.replicas, nowMs);
     if (work.state !== before.state) await recordEvents(tx, { type: work.ownerType, id: work.ownerId }, { type: 'container', id: containerId }, [{ type: `container.${work.state}`, data: work.reason === null ? {} : { message: work.reason } }], nowMs);
-    return { work, hasChanged: JSON.stringify(before) !== JSON.stringify(work) };
+    return { work, secrets: openSecrets(context, work.replicas), hasChanged: JSON.stringify(before) !== JSON.stringify(work) };
   });
 }
 
@@ -55,8 +57,10 @@ export function observeContainer(work: ContainerWork, observation: Observation, 
   if (replica === undefined) return;
   switch (observation.type) {
     case 'started':
+      // Found again by a later process, it may have moved.
+      if (isLive(replica)) [replica.reference, replica.address] = [observation.reference, observation.address];
       if (replica.state !== 'created') return;
-      Object.assign(replica, { state: 'starting', reference: observation.reference, address: observation.address, startedAt: nowMs });
+      Object.assign(replica, { state: 'starting', startedAt: nowMs });
       return go(work, 'started');
     case 'notStarted':
       if (replica.state === 'created') go(work, 'failed', observation.message);
@@ -106,9 +110,9 @@ function go(work: ContainerWork, event: ContainerEvent, reason: string | null = 
 async function loadContainer(tx: ServiceTx, containerId: string): Promise<ContainerWork | undefined> {
   const row = await tx.selectFrom('containers').selectAll().where('id', '=', containerId).executeTakeFirst();
   if (row === undefined) return undefined;
-  const { compute } = JSON.parse(row.spec) as StoredSpec;
+  const { compute, start_command: script, image_type: type } = JSON.parse(row.spec) as StoredSpec;
   return {
-    id: row.id, ownerType: row.owner_type, ownerId: row.owner_id, state: row.state, reason: row.reason, needs: { gpuCount: compute.gpu_count, gpuType: compute.gpu_type, memoryMb: compute.memory_mb },
+    id: row.id, ownerType: row.owner_type, ownerId: row.owner_id, state: row.state, reason: row.reason, needs: { gpuCount: compute.gpu_count, gpuType: compute.gpu_type, memoryMb: compute.memory_mb }, isBuiltin: script === null && type === 'builtin-runtime',
     replicas: (await loadReplicas(tx, 'container_id', [containerId])).get(containerId) ?? [],
   };
 }

@@ -3,7 +3,6 @@ import type { Page } from '../api/json-schema';
 import { newId } from '../access/ids';
 import { checkText } from '../access/key-values';
 import type { OwnerRef } from '../access/owners';
-import type { ReplicaAddress } from '../driver/driver';
 import { changeOptions, demandOwner, type ServiceActor, visibleOwners } from './actor';
 import { demandSources, findImage } from './catalog';
 import { serviceChange, type ServiceChange } from './change';
@@ -17,13 +16,17 @@ import type { Right } from './roles';
 import type { ServiceDb, ServiceTx } from './schema';
 import { completeSpec, demandIsolation, demandPossible, type OpenSpec, specView, type StoredSpec } from './spec';
 import type { StoreContext } from './store-context';
+import { containerSlug } from './target';
 import { rfc3339 } from './times';
 import { insertBindings, openSecrets, sealSecrets } from './version-rows';
 
 type Reader = ServiceDb | ServiceTx;
 
+/** Without the address that the gateway gives it; `slug` while it runs. */
+export type ContainerRecord = Omit<Container, 'url'> & { slug: string | null };
+
 /** Made stopped. */
-export function createContainer(context: StoreContext, actor: ServiceActor, wish: NewContainer): Promise<Container> {
+export function createContainer(context: StoreContext, actor: ServiceActor, wish: NewContainer): Promise<ContainerRecord> {
   const nowMs = context.now();
   return serviceChange(context.db, nowMs, changeOptions(actor), async (change) => {
     const { tx, rev, record } = change;
@@ -44,7 +47,7 @@ export function createContainer(context: StoreContext, actor: ServiceActor, wish
 }
 
 /** What runs goes on as it was started; the next start has it. */
-export function editContainer(context: StoreContext, actor: ServiceActor, containerId: string, edit: ContainerEdit, ifRev?: number): Promise<Container> {
+export function editContainer(context: StoreContext, actor: ServiceActor, containerId: string, edit: ContainerEdit, ifRev?: number): Promise<ContainerRecord> {
   return changeContainer(context, actor, containerId, ifRev, async (change, row) => {
     const { tx, record } = change;
     const base = await openContainer(context, tx, row);
@@ -59,7 +62,7 @@ export function editContainer(context: StoreContext, actor: ServiceActor, contai
   });
 }
 
-export function commandContainer(context: StoreContext, actor: ServiceActor, containerId: string, event: Extract<ContainerEvent, 'start' | 'stop'>): Promise<Container> {
+export function commandContainer(context: StoreContext, actor: ServiceActor, containerId: string, event: Extract<ContainerEvent, 'start' | 'stop'>): Promise<ContainerRecord> {
   return changeContainer(context, actor, containerId, undefined, async ({ tx, record, tell }, row) => {
     const state = CONTAINER_TRANSITIONS[row.state][event];
     if (state === undefined) throw new ServiceError('wrong_state', `a container that is ${row.state} cannot ${event}`);
@@ -82,7 +85,7 @@ export function deleteContainer(context: StoreContext, actor: ServiceActor, cont
 }
 
 /** The newest first. */
-export async function pageContainers(db: ServiceDb, actor: ServiceActor, { owner, after, limit }: { owner?: OwnerRef; after?: string; limit: number }): Promise<Page<Container>> {
+export async function pageContainers(db: ServiceDb, actor: ServiceActor, { owner, after, limit }: { owner?: OwnerRef; after?: string; limit: number }): Promise<Page<ContainerRecord>> {
   const owners = owner === undefined ? await visibleOwners(db, actor) : [owner];
   if (owner !== undefined) await demandOwner(db, actor, owner, 'read');
   let query = db.selectFrom('containers').selectAll().where('owner_id', 'in', owners.map(({ id }) => id)).orderBy('id', 'desc').limit(limit + 1);
@@ -91,7 +94,7 @@ export async function pageContainers(db: ServiceDb, actor: ServiceActor, { owner
   return { data: await toContainers(db, rows.slice(0, limit)), next: rows.length > limit ? rows[limit - 1].id : null };
 }
 
-export async function getContainer(db: ServiceDb, actor: ServiceActor, containerId: string): Promise<Container> {
+export async function getContainer(db: ServiceDb, actor: ServiceActor, containerId: string): Promise<ContainerRecord> {
   return (await toContainers(db, [await demandContainer(db, actor, containerId, 'read')]))[0];
 }
 
@@ -144,7 +147,7 @@ export function demandStart({ image_type: type, start_command: script }: StoredS
   if (type === 'host-env' && script === null) throw new ServiceError('conflict', 'the container has no start script: give it one first');
 }
 
-async function changeContainer(context: StoreContext, actor: ServiceActor, containerId: string, ifRev: number | undefined, run: (change: ServiceChange, row: ContainerRow) => Promise<void>): Promise<Container> {
+async function changeContainer(context: StoreContext, actor: ServiceActor, containerId: string, ifRev: number | undefined, run: (change: ServiceChange, row: ContainerRow) => Promise<void>): Promise<ContainerRecord> {
   return serviceChange(context.db, context.now(), changeOptions(actor), async (change) => {
     const row = await demandContainer(change.tx, actor, containerId, 'container.change', ifRev);
     await run(change, row);
@@ -176,29 +179,20 @@ function imageOf(tx: ServiceTx, { image_id }: StoredSpec): Promise<ImageRow> {
   return tx.selectFrom('images').selectAll().where('id', '=', image_id).executeTakeFirstOrThrow();
 }
 
-async function readContainer(tx: ServiceTx, id: string): Promise<Container> {
+async function readContainer(tx: ServiceTx, id: string): Promise<ContainerRecord> {
   return (await toContainers(tx, [await tx.selectFrom('containers').selectAll().where('id', '=', id).executeTakeFirstOrThrow()]))[0];
 }
 
-async function toContainers(db: Reader, rows: readonly ContainerRow[]): Promise<Container[]> {
+async function toContainers(db: Reader, rows: readonly ContainerRow[]): Promise<ContainerRecord[]> {
   if (rows.length === 0) return [];
   const ids = rows.map(({ id }) => id);
   const owners = await ownerViews(db, rows.map(({ owner_type: type, owner_id: id }) => ({ type, id })));
   const bindings = await bindingViews(db, 'container_id', ids);
-  const replicas = await db.selectFrom('replicas').select(['container_id', 'address', 'state']).where('container_id', 'in', ids).execute();
   return rows.map((row) => {
     const { image_id, compute, env, start_command, runtime } = specView(JSON.parse(row.spec) as StoredSpec, [], Object.keys(JSON.parse(row.secret_env) as object));
-    const address = replicas.find(({ container_id: id, state }) => id === row.id && state !== 'stopping')?.address ?? null;
     return {
       id: row.id, name: row.name, owner: viewOf(owners, row.owner_id), state: row.state, image_id, compute, bindings: bindings.get(row.id) ?? [], env, start_command, runtime,
-      url: row.state === 'running' ? urlOf(address) : null, reason: row.reason, created_at: rfc3339(row.created_at), updated_at: rfc3339(row.updated_at), rev: row.rev,
+      slug: row.state === 'running' ? containerSlug(row.id) : null, reason: row.reason, created_at: rfc3339(row.created_at), updated_at: rfc3339(row.updated_at), rev: row.rev,
     };
   });
-}
-
-/** Null where no address of this machine leads to it: it has a network of its own. */
-function urlOf(text: string | null): string | null {
-  if (text === null) return null;
-  const address = JSON.parse(text) as ReplicaAddress;
-  return address.type === 'tcp' ? `http://${address.host}:${address.port}` : null;
 }

@@ -11,13 +11,12 @@ import { loadPool } from './pool-rows';
 import type { ServiceDb, ServiceTx } from './schema';
 import type { StoreContext } from './store-context';
 import { wake } from './wishes';
-import { type Activity, type ControlPolicy, type DeploymentWork, findVersion, type Observation, readyReplicas } from './work';
+import { type Activity, type ControlPolicy, type DeploymentWork, findVersion, type Observation, readyReplicas, type ReplicaWork } from './work';
 import { loadWork, saveWork } from './work-rows';
 
 /** A deployment as it stands after a step, for the controller: what is to run follows from it. */
 export interface DeploymentView {
   work: DeploymentWork;
-  /** What callers prove themselves with, of replicas that have an address. */
   secrets: Record<string, string>;
   /** When to look again though nothing happens. */
   dueAt: number | null;
@@ -62,7 +61,7 @@ async function stepDeployment(
   const hasChanged = await saveWork(tx, before, work, nowMs);
   if (hasChanged) await recordEvents(tx, { type: work.ownerType, id: work.ownerId }, { type: 'deployment', id: deploymentId }, [...told, ...workEvents(before, work)], nowMs);
   return {
-    work, secrets: openSecrets(context, work), dueAt: dueAt(work, activity, policy, nowMs), hasChanged,
+    work, secrets: openSecrets(context, work.versions.flatMap(({ replicas }) => replicas)), dueAt: dueAt(work, activity, policy, nowMs), hasChanged,
     isWaiting: work.versions.some(({ life }) => life.state === 'queued') || wantsMore(work),
     lackLastLines: work.versions.filter(({ life, hasLastLines }) => life.state === 'error' && !hasLastLines).map(({ id }) => id),
   };
@@ -88,9 +87,9 @@ export function secretPurpose(replicaId: string): string {
   return `replica ${replicaId}`;
 }
 
-function openSecrets({ box }: StoreContext, { versions }: DeploymentWork): Record<string, string> {
-  const replicas = versions.flatMap((version) => version.replicas).filter(({ address }) => address !== null);
-  return Object.fromEntries(replicas.map(({ id, secret }) => [id, box.open(secret, secretPurpose(id))]));
+/** What callers prove themselves with, of replicas that have an address. */
+export function openSecrets({ box }: StoreContext, replicas: readonly ReplicaWork[]): Record<string, string> {
+  return Object.fromEntries(replicas.filter(({ address }) => address !== null).map(({ id, secret }) => [id, box.open(secret, secretPurpose(id))]));
 }
 
 /** All that the controller looks after. */

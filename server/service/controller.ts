@@ -1,5 +1,5 @@
 import type { Driver, ReplicaEvent } from '../driver/driver';
-import type { GatewayControl, Targets } from '../gateway/targets';
+import type { GatewayControl, Target, Targets } from '../gateway/targets';
 import { ActivityMeter } from './activity';
 import { type Clock, SYSTEM_CLOCK } from './clock';
 import type { ContainerView } from './container-control';
@@ -9,7 +9,7 @@ import { Lanes } from './lanes';
 import { replicaSpec } from './replica-spec';
 import { ReplicaRunner } from './replica-runner';
 import type { ControlStore } from './store-deployments';
-import { targetOf } from './target';
+import { containerSlug, containerTargetOf, targetOf } from './target';
 import { type ControlPolicy, DEFAULT_CONTROL_POLICY, findVersion, type Observation } from './work';
 
 export interface ControllerLog {
@@ -169,7 +169,7 @@ export class Controller implements GatewayControl {
     const { work } = view;
     const before = this.#views.get(id);
     this.#views.set(id, view);
-    this.#route(view, before);
+    this.#route(work.slug, targetOf(view));
     this.#runner.sync(id, work.versions.flatMap(({ replicas, graceMs }) => replicas.map((replica) => ({ replica, graceMs }))));
     for (const version of work.versions) if (version.homeState === 'pending') this.#copyHome(id, version.id);
     for (const versionId of view.lackLastLines) this.#saveLastLines(id, versionId);
@@ -180,11 +180,10 @@ export class Controller implements GatewayControl {
     if (work.desired === 'deleted' && work.versions.every(({ replicas }) => replicas.length === 0)) await this.#remove(id);
   }
 
-  #route(view: DeploymentView, before: DeploymentView | undefined): void {
+  #route(slug: string, target: Target | undefined): void {
     const { targets } = this.#options;
-    const target = targetOf(view);
-    if (target === undefined) targets.delete(view.work.slug);
-    else if (before === undefined || JSON.stringify(target) !== JSON.stringify(targetOf(before))) targets.set(target);
+    if (target === undefined) targets.delete(slug);
+    else if (JSON.stringify(target) !== JSON.stringify(targets.find(slug))) targets.set(target);
   }
 
   async #stepContainer(id: string, items: Item[]): Promise<void> {
@@ -195,6 +194,9 @@ export class Controller implements GatewayControl {
     } catch (error) {
       return this.#retry(id, items, error);
     }
+    const target = view === undefined ? undefined : containerTargetOf(view);
+    this.#route(containerSlug(id), target);
+    if (target === undefined) this.#meters.delete(id);
     this.#runner.sync(id, (view?.work.replicas ?? []).map((replica) => ({ replica, graceMs: 0 })));
     this.#afterStep(id, { isWaiting: view?.work.state === 'queued', hasChanged: view?.hasChanged ?? true, makesRoom: items.some(isRoomMade) });
   }

@@ -55,7 +55,7 @@ export class UsageRecorder {
   async sample(): Promise<void> {
     const { targets, driver } = this.#options;
     const minute = Math.floor(this.#now() / MINUTE_MS);
-    for (const { deploymentId, replicas } of targets.all()) {
+    for (const { deploymentId, replicas } of targets.deployments()) {
       const usages = (await Promise.all(replicas.map(({ id }) => driver.usage(id)))).filter((usage) => usage !== undefined);
       if (usages.length === 0) continue;
       const name = `${minute} ${deploymentId}`;

@@ -20,11 +20,11 @@ export class ServiceMetrics {
     new Gauge({
       name: 'capstan_deployments', help: 'Deployments by state', labelNames: ['state'], registers,
       collect() {
-        const all = targets.all();
+        const all = targets.deployments();
         for (const state of DEPLOYMENT_STATES) this.set({ state }, all.filter((target) => target.state === state).length);
       },
     });
-    new Gauge({ name: 'capstan_replicas_ready', help: 'Replicas that answer', registers, collect() { this.set(targets.all().reduce((sum, { replicas }) => sum + replicas.length, 0)); } });
+    new Gauge({ name: 'capstan_replicas_ready', help: 'Replicas that answer', registers, collect() { this.set(targets.deployments().reduce((sum, { replicas }) => sum + replicas.length, 0)); } });
     collectDefaultMetrics({ register: this.registry, eventLoopMonitoringPrecision: EVENT_LOOP_RESOLUTION_MS });
   }
 

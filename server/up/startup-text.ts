@@ -35,7 +35,7 @@ export function startupText({ addresses, servingDomain, transport, admin, dataDi
 
 /** As they were found: an earlier service left them so. */
 function deploymentLines(targets: Targets): string[] {
-  const states = targets.all().map(({ state }) => state);
+  const states = targets.deployments().map(({ state }) => state);
   const counts = DEPLOYMENT_STATES.map((state) => [state, states.filter((candidate) => candidate === state).length] as const).filter(([, count]) => count > 0);
   return counts.length === 0 ? [] : [`Deployments: ${counts.map(([state, count]) => `${count} ${state}`).join(', ')}`];
 }

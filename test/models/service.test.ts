@@ -4,7 +4,7 @@ import type { Client } from '../../server/api/client';
 import { toLogLine } from '../../server/api/client';
 import type { Container, Deployment, Me } from '../../server/api/objects';
 import { killAll } from '../fakes/server-process';
-import { ADMIN, capstan, clientOf, discardAll, makeDataDir, type RunningService, startService, until } from './service-process';
+import { ADMIN, capstan, clientOf, discardAll, eventually, makeDataDir, type RunningService, startService, until } from './service-process';
 
 jest.setTimeout(120_000);
 
@@ -108,6 +108,14 @@ describe('from a training container to keys', () => {
     expect((await ask(chat.url, ci)).choices[0].message.content).toContain('Capstan');
     const { deployment: { url } } = await until(client, other.id, 'running');
     expect([await statusOf(url, laptop), await statusOf(url, ci)]).toEqual([200, 403]);
+  });
+
+  test('the container serves at an address of its own, for a user-level key of its owner alone', async () => {
+    const { url } = await client.containers.get(container.id);
+    expect(url).toBe(`${service.servingUrl}/d/${container.id.replace('_', '-')}`);
+    await eventually(async () => await statusOf(url!, laptop) === 200);
+    expect([await statusOf(url!), await statusOf(url!, ci)]).toEqual([401, 403]);
+    expect((await ask(url!, laptop)).choices[0].message.content).toContain('Capstan');
   });
 
   test('an edited binding and a deleted key apply at once', async () => {

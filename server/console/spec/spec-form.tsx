@@ -85,7 +85,7 @@ function SoftwarePart({ draft, set, errorOf, choices: { images, capacity }, isCo
       {draft.usesScript ? (
         <>
           {isolation?.allows_start_scripts === false && <Banner tone="warn" title={t('spec.scriptsRefused')}>{neutralise(isolation.reason)}</Banner>}
-          <TextArea label={t('spec.script')} hint={t('spec.scriptHint')} isMono rows={9} maxLength={65_536} value={draft.startCommand} onInput={(startCommand) => set({ startCommand })} error={errorOf('startCommand')} placeholder={'#!/bin/sh\nPORT=8080\n[ -n "$PLATFORM_SERVING_PRODUCTION" ] && PORT=80\nexec my-server --host 0.0.0.0 --port "$PORT"'} />
+          <TextArea label={t('spec.script')} hint={isolation?.outgoing_network === false ? `${t('spec.scriptHint')} ${t('spec.noNetwork')}` : t('spec.scriptHint')} isMono rows={9} maxLength={65_536} value={draft.startCommand} onInput={(startCommand) => set({ startCommand })} error={errorOf('startCommand')} placeholder={'#!/bin/sh\nPORT=8080\n[ -n "$PLATFORM_SERVING_PRODUCTION" ] && PORT=80\nexec my-server --host 0.0.0.0 --port "$PORT"'} />
         </>
       ) : <RuntimePart draft={draft} set={set} errorOf={errorOf} />}
     </div>

@@ -64,6 +64,15 @@ overBackends((make) => {
       expect(records.map(({ keyId }) => keyId)).toEqual([expect.stringMatching(/^key_/), expect.stringMatching(/^key_/)]);
     });
 
+    test('a training container is open to user-level keys of its owner alone, and nothing is counted for it', async () => {
+      const { url, targets, records } = await startGateway({ access });
+      const slug = 'con-01k0000000000000000000000a';
+      targets.set(target(slug, [await startReplica(echo)], { deploymentId: 'con_01k0000000000000000000000a', isContainer: true, ownerId: deployment.ownerId, accessControl: true }));
+      const statusOf = async (key?: string) => (await fetch(`${url}/d/${slug}/notebook`, { headers: key === undefined ? {} : { Authorization: `Bearer ${key}` } })).status;
+      expect([await statusOf(), await statusOf(keys.bound), await statusOf(keys.bobs), await statusOf(keys.user)]).toEqual([401, 403, 403, 200]);
+      expect(records).toEqual([]);
+    });
+
     test('its limit is told with its headers', async () => {
       const { url } = await start(true);
       expect((await ask(url, keys.slow)).status).toBe(200);

@@ -98,11 +98,12 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     for (let exits = 1; exits < 5; exits++) {
       h.driver.exit(running()[0].id, 7);
       await h.settle();
-      const { state, retry_at: retryAt } = await version(id, 1);
-      expect(state).toBe('backoff');
+      const { state, retry_at: retryAt, reason } = await version(id, 1);
+      expect([state, reason]).toEqual(['backoff', { code: 'crash_loop', exit_code: 7, message: expect.stringMatching(exits === 1 ? /^ended once: / : `^ended ${exits} times: `), last_lines: [] }]);
+      expect((await get(id)).reason).toEqual(reason);
       delays.push(Date.parse(retryAt ?? '') - h.clock.now());
       await h.advance(delays[exits - 1]);
-      expect(await version(id, 1)).toMatchObject({ state: 'starting', replicas: [{ restarts: exits }] });
+      expect(await version(id, 1)).toMatchObject({ state: 'starting', reason: null, replicas: [{ restarts: exits }] });
     }
     expect(delays).toEqual([10, 20, 40, 80].map((seconds) => seconds * SECOND));
     h.driver.exit(running()[0].id, 7);
@@ -112,10 +113,10 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect((await version(id, 1)).replicas).toEqual([]);
   });
 
-  on.each([['host', 'out_of_memory'], ['gpu', 'gpu_out_of_memory']] as const)('lack of %s memory is told apart', async (kind, code) => {
+  on.each(['out_of_memory', 'gpu_out_of_memory', 'disk_full'] as const)('%s is told apart', async (code) => {
     await open(undefined, { ...DEFAULT_CONTROL_POLICY, crash: { firstDelayMs: 1, longestDelayMs: 1, healthyMs: MINUTE, maxExits: 1 } });
     const { id } = await start();
-    h.driver.exit(running()[0].id, null, { outOfMemory: kind });
+    h.driver.exit(running()[0].id, null, { cause: code });
     await h.settle();
     expect(await get(id)).toMatchObject({ state: 'failed', reason: { code } });
   });
@@ -528,10 +529,13 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     on('run until they end or are stopped, serve on 8080, and deploy with one click', async () => {
       await open(machine({ gpus: 1 }));
       const made = await h.store.createContainer(h.actor, { name: 'train', compute: { gpu_count: 1 }, env: { A: '1' }, secret_env: { TOKEN: 'hush' }, start_command: 'python3 train.py' });
-      expect(made).toMatchObject({ state: 'stopped', env: { A: '1', TOKEN: null }, url: null });
+      expect(made).toMatchObject({ state: 'stopped', env: { A: '1', TOKEN: null }, slug: null });
       await then(made.id, h.store.commandContainer(h.actor, made.id, 'start'));
-      expect(await h.store.getContainer(h.actor, made.id)).toMatchObject({ state: 'running', url: 'http://127.0.0.1:1000' });
+      const slug = made.id.replace('_', '-');
+      expect(await h.store.getContainer(h.actor, made.id)).toMatchObject({ state: 'running', slug });
       const [spec] = running();
+      expect(h.targets.find(slug)).toMatchObject({ isContainer: true, ownerId: h.actor.userId, accessControl: true, replicas: [{ id: spec.id, address: { type: 'tcp', host: '127.0.0.1', port: 1000 }, secret: spec.secret, isBuiltin: false }] });
+      expect(h.targets.deployments()).toEqual([]);
       expect(spec).toMatchObject({ isProduction: false, logId: made.id, env: { A: '1', TOKEN: 'hush' }, gpuUuids: [GPU(0).uuid] });
       await expect(h.store.removeContainer(h.actor, made.id)).rejects.toMatchObject({ code: 'wrong_state' });
       const preview = await h.store.previewDeploy(h.actor, made.id);
@@ -543,7 +547,8 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(await version(deployment.id, 1)).toMatchObject({ state: 'queued' });
       h.driver.exit(spec.id, 0);
       await h.settle();
-      expect(await h.store.getContainer(h.actor, made.id)).toMatchObject({ state: 'stopped', url: null });
+      expect(await h.store.getContainer(h.actor, made.id)).toMatchObject({ state: 'stopped', slug: null });
+      expect(h.targets.find(slug)).toBeUndefined();
       expect(await get(deployment.id)).toMatchObject({ state: 'running' });
       expect(running()).toMatchObject([{ isProduction: true, env: { A: '1', TOKEN: 'hush' }, startCommand: 'python3 train.py' }]);
       await h.store.removeContainer(h.actor, made.id);

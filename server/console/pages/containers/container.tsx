@@ -44,7 +44,7 @@ export function ContainerPage({ id }: { id: string }) {
               <div class="stack">
                 <Card title={t('containers.about')}>
                   <div class="stack">
-                    {shown.url !== null && <div class="stack-small"><span class="label">{t('containers.url')}</span><CopyLine text={shown.url} label={t('containers.url')} /></div>}
+                    {shown.url !== null && <div class="stack-small"><span class="label">{t('containers.url')}</span><CopyLine text={shown.url} label={t('containers.url')} /><span class="hint">{t('containers.urlHint')}</span></div>}
                     <Facts of={[[t('field.owner'), <span class="isolate">{neutralise(shown.owner.name)}</span>], [t('field.created'), <At time={shown.created_at} />], [t('field.updated'), <Ago time={shown.updated_at} />], [t('field.id'), <code class="small">{shown.id}</code>]]} />
                   </div>
                 </Card>
