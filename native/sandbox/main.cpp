@@ -30,6 +30,8 @@ namespace {
 
 constexpr int kTickMs = 500;
 constexpr long kDefaultGraceMs = 30'000;
+/** More than a file of the replica's end takes. */
+constexpr size_t kReservedBytes = 256;
 
 long long monotonic_ms() {
   timespec now{};
@@ -44,14 +46,19 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-/** At once or not at all. */
+/** At once or not at all. What {@link reserve} has set aside for it is enough. */
 void replace_file(const std::string& path, const std::string& text) {
   const std::string next = path + ".next";
-  const int fd = open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  const int fd = open(next.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) fail("create " + next);
-  const bool is_written = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && fsync(fd) == 0;
+  const bool is_written = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && ftruncate(fd, static_cast<off_t>(text.size())) == 0 && fsync(fd) == 0;
   close(fd);
   if (!is_written || rename(next.c_str(), path.c_str()) != 0) fail("write " + path);
+}
+
+/** Room on the disk for what is to be written there at the end, when the disk may be full. */
+void reserve(const std::string& path) {
+  replace_file(path + ".next", std::string(kReservedBytes, ' '));
 }
 
 /** Held as long as this lives, so that no second one runs the same replica. */
@@ -82,18 +89,21 @@ std::vector<int> open_cgroups(const std::vector<std::string>& paths) {
   return fds;
 }
 
-/** Of either version of control groups: whether the kernel ended a process of the group for lack of memory. */
-bool has_run_out(const std::vector<std::string>& cgroups) {
+/** Of either version of control groups: whether the kernel ended a process of the group for lack of memory (`cgroup`), or did not (`enough`); `no`: it does not count. */
+const char* memory_verdict(const std::vector<std::string>& cgroups) {
+  const char* verdict = "no";
   for (const std::string& path : cgroups) {
     for (const char* name : {"/memory.events", "/memory.oom_control"}) {
       std::ifstream file(path + name);
       std::string key;
       for (long long value = 0; file >> key >> value;) {
-        if (key == "oom_kill" && value > 0) return true;
+        if (key != "oom_kill") continue;
+        if (value > 0) return "cgroup";
+        verdict = "enough";
       }
     }
   }
-  return false;
+  return verdict;
 }
 
 /** Everything that this process knows of the replica while it runs. */
@@ -115,6 +125,7 @@ class Supervisor {
     }
     unlink((spec_.dir + "/exit").c_str());
     unlink((spec_.dir + "/stop").c_str());
+    reserve(spec_.dir + "/exit");
     const std::vector<int> cgroups = open_cgroups(spec_.cgroups);
     if (spec_.is_isolated) {
       const int listener = listen_on(spec_.socket_path);
@@ -246,7 +257,7 @@ class Supervisor {
     errors_.finish([&](std::string line) { spool_.add('e', std::move(line)); });
     spool_.flush();
     spool_.tell_loss();
-    const char* memory = is_over_memory_ ? "watch" : has_run_out(spec_.cgroups) ? "cgroup" : "no";
+    const char* memory = is_over_memory_ ? "watch" : memory_verdict(spec_.cgroups);
     replace_file(spec_.dir + "/exit", "code " + std::to_string(ending_.code) + "\nsignal " + std::to_string(ending_.signal) + "\nstopped " + (is_stopping_ ? "1" : "0") + "\nkilled " + (has_killed_ ? "1" : "0") + "\nmemory " + memory + "\n");
     if (!spec_.socket_path.empty()) unlink(spec_.socket_path.c_str());
     for (const std::string& path : spec_.cgroups) rmdir(path.c_str());

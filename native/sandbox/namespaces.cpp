@@ -104,12 +104,9 @@ void add_host_folders(const std::string& root) {
   }
 }
 
-void add_devices(const std::string& root, const std::vector<std::string>& devices) {
+void add_devices(const std::string& root) {
   mount_tmpfs(root + "/dev", "mode=0755,size=64k", MS_NOSUID | MS_NOEXEC);
   for (const char* name : kDevices) bind(std::string("/dev/") + name, root + "/dev/" + name, 0);
-  for (const std::string& device : devices) {
-    if (exists(device)) bind(device, root + device, 0);
-  }
   mount_tmpfs(root + "/dev/shm", "mode=1777");
   for (const auto& [name, target] : {std::pair("fd", "/proc/self/fd"), {"stdin", "/proc/self/fd/0"}, {"stdout", "/proc/self/fd/1"}, {"stderr", "/proc/self/fd/2"}}) {
     if (symlink(target, (root + "/dev/" + name).c_str()) != 0) fail("symlink /dev");
@@ -174,8 +171,9 @@ void enter_world(const Spec& spec) {
   if (mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) fail("make mounts private");
   mount_tmpfs(root, "mode=0755,size=1m");
   add_host_folders(root);
-  add_devices(root, spec.devices);
+  add_devices(root);
   for (const char* name : {"/tmp", "/var/tmp", "/run"}) mount_tmpfs(root + name, "mode=1777");
+  for (const std::string& device : spec.devices) bind(device, root + device, 0);
   for (const std::string& share : spec.shares) bind(share, root + share, kReadOnly | kNoSuid | kNoDev);
   for (const std::string& hidden : spec.hides) {
     if (is_folder(root + hidden)) mount_tmpfs(root + hidden, "mode=0000,size=4k", MS_NOSUID | MS_NODEV | MS_RDONLY);

@@ -14,7 +14,7 @@ export async function readCapacity(db: ServiceDb, { driver, isolation, capacity,
   const gpus = capacity.gpus.map(({ uuid, type, memoryMb: memory_mb }) => ({ uuid, type, memory_mb, free: !leases.has(uuid) }));
   return {
     driver,
-    isolation: { level: isolation.level, reason: isolation.reason, allows_start_scripts: isolation.level === 'L2' || (isAdmin && allowsUnisolated) },
+    isolation: { level: isolation.level, reason: isolation.reason, outgoing_network: isolation.level !== 'L2', allows_start_scripts: isolation.level === 'L2' || (isAdmin && allowsUnisolated) },
     total: { cpu_millis: capacity.cpuMillis, memory_mb: capacity.memoryMb, gpu_count: gpus.length, gpu_type: null },
     free: { cpu_millis: Math.max(0, capacity.cpuMillis - cpuMillis), memory_mb: Math.max(0, capacity.memoryMb - memoryMb), gpu_count: gpus.filter(({ free }) => free).length, gpu_type: null },
     gpus,

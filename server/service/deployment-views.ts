@@ -76,11 +76,11 @@ function toDeployment(row: Row, owner: Owner, { active, target, reason, numReady
   };
 }
 
-/** Of an error; in the queue, what it waits for; while it starts, that it listens where nobody asks. */
+/** Of an error, or of the last end before the next start; in the queue, what it waits for; while it starts, that it listens where nobody asks. */
 function toReason(version: Pick<VersionRow, 'state' | 'reason' | 'message' | 'exit_code' | 'last_lines'> | undefined, misplaced: string | null): Reason | null {
   if (version === undefined) return null;
   const lastLines = version.last_lines === null ? [] : JSON.parse(version.last_lines) as string[];
-  if ((version.state === 'error' || version.state === 'queued') && version.reason !== null) return { code: version.reason, message: version.message ?? '', exit_code: version.exit_code, last_lines: lastLines };
+  if ((version.state === 'error' || version.state === 'queued' || version.state === 'backoff') && version.reason !== null) return { code: version.reason, message: version.message ?? '', exit_code: version.exit_code, last_lines: lastLines };
   if (version.state !== 'starting' || misplaced === null) return null;
   const { reason, message } = JSON.parse(misplaced) as Misplaced;
   return { code: reason, message, exit_code: null, last_lines: [] };

@@ -25,7 +25,7 @@ export function observe(work: DeploymentWork, observation: Observation, nowMs: n
     case 'notStarted':
       if (replica.state !== 'created') return;
       if (version.life.state === 'preparing') version.life = fail(version.life, 'prepareFailed', observation, nowMs);
-      else end(version, replica, { exitCode: null, message: observation.message }, nowMs, policy);
+      else end(version, replica, { exitCode: null, reason: observation.reason, message: observation.message }, nowMs, policy);
       return;
     case 'ready':
       if (replica.state !== 'starting' && replica.state !== 'unready') return;
@@ -48,7 +48,7 @@ export function observe(work: DeploymentWork, observation: Observation, nowMs: n
     case 'exited':
       // What the service stopped itself, when it was told to end with all that runs, did not crash.
       if (isLive(replica) && observation.wasStopped) lose(version, replica, nowMs, policy);
-      else if (isLive(replica)) end(version, replica, { exitCode: observation.exitCode, outOfMemory: observation.outOfMemory, message: observation.message }, nowMs, policy);
+      else if (isLive(replica)) end(version, replica, { exitCode: observation.exitCode, cause: observation.cause, message: observation.message }, nowMs, policy);
       return;
     case 'lost':
       if (isLive(replica)) lose(version, replica, nowMs, policy);
@@ -70,7 +70,7 @@ export function end(version: VersionWork, replica: ReplicaWork, exit: Exit, nowM
     version.life = signal(version.life, 'replicaLost', nowMs);
     return;
   }
-  version.life = exited(version.life, replica.misplaced === null ? exit : { ...exit, ...replica.misplaced }, nowMs, policy.crash);
+  version.life = exited(version.life, exit.cause === undefined ? { ...exit, ...replica.misplaced } : exit, nowMs, policy.crash);
 }
 
 /** No fault of its own: it starts again at once, and it does not count. */

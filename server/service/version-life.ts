@@ -1,10 +1,11 @@
+import type { ExitCause } from '../driver/driver';
 import { ServiceError } from './errors';
 import { type ErrorReason, type VersionCommand, type VersionSignal, VERSION_TRANSITIONS, type VersionState } from './version-state';
 
 /** What is stored of a version's life. Times are UTC milliseconds. */
 export interface VersionLife {
   readonly state: VersionState;
-  /** Of the last error; in the queue, what it waits for; null otherwise. */
+  /** Of the last error; in backoff, of the last end; in the queue, what it waits for; null otherwise. */
   readonly reason: ErrorReason | null;
   readonly message: string | null;
   readonly exitCode: number | null;
@@ -34,7 +35,7 @@ export const DEFAULT_CRASH_POLICY: CrashPolicy = { firstDelayMs: 10_000, longest
 /** How the last replica ended. */
 export interface Exit {
   exitCode: number | null;
-  outOfMemory?: 'host' | 'gpu';
+  cause?: ExitCause | undefined;
   /** What is known of its cause, where that is more than its code. */
   reason?: ErrorReason;
   message?: string;
@@ -64,7 +65,7 @@ export function signal(life: VersionLife, name: Exclude<VersionSignal, 'exited' 
   switch (name) {
     case 'started': return { ...life, state, startedAt: nowMs, readyAt: null };
     case 'ready': return { ...life, state, readyAt: life.readyAt ?? nowMs };
-    case 'retry': return { ...life, state, retryAt: null, startedAt: nowMs, readyAt: null };
+    case 'retry': return { ...life, state, reason: null, message: null, retryAt: null, startedAt: nowMs, readyAt: null };
     case 'ended': return { ...life, state, endedAt: nowMs };
     default: return { ...life, state };
   }
@@ -81,8 +82,9 @@ export function exited(life: VersionLife, exit: Exit, nowMs: number, policy: Cra
   if (state === undefined) return life;
   const wasHealthy = life.readyAt !== null && nowMs - life.readyAt >= policy.healthyMs;
   const numExits = wasHealthy ? 1 : life.numExits + 1;
-  const waiting: VersionLife = { ...life, state, numExits, exitCode: exit.exitCode, readyAt: null, retryAt: nowMs + retryDelayMs(numExits, policy) };
-  return numExits >= policy.maxExits ? toError(waiting, exitFailure(exit, numExits), nowMs) : waiting;
+  const failure = exitFailure(exit, numExits);
+  const waiting: VersionLife = { ...life, ...failure, state, numExits, exitCode: exit.exitCode, readyAt: null, retryAt: nowMs + retryDelayMs(numExits, policy) };
+  return numExits >= policy.maxExits ? toError(waiting, failure, nowMs) : waiting;
 }
 
 /** After that many exits in a row. */
@@ -94,9 +96,8 @@ function toError(life: VersionLife, { reason, message }: Failure, nowMs: number)
   return { ...life, state: 'error', reason, message, retryAt: null, endedAt: nowMs };
 }
 
-function exitFailure({ exitCode, outOfMemory, reason, message }: Exit, numExits: number): Failure {
-  if (outOfMemory === 'gpu') return { reason: 'gpu_out_of_memory', message: `ended ${numExits} times, the last time for lack of GPU memory` };
-  if (outOfMemory === 'host') return { reason: 'out_of_memory', message: `ended ${numExits} times, the last time for lack of memory` };
-  if (message !== undefined) return { reason: reason ?? 'crash_loop', message: `ended ${numExits} times: ${message}` };
-  return { reason: 'crash_loop', message: `ended ${numExits} times, the last time with ${exitCode === null ? 'a signal' : `exit code ${exitCode}`}` };
+function exitFailure({ exitCode, cause, reason = cause ?? 'crash_loop', message }: Exit, numExits: number): Failure {
+  const times = numExits === 1 ? 'ended once' : `ended ${numExits} times`;
+  if (message !== undefined) return { reason, message: `${times}: ${message}` };
+  return { reason, message: `${times}, the last time with ${exitCode === null ? 'a signal' : `exit code ${exitCode}`}` };
 }

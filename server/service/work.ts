@@ -1,4 +1,4 @@
-import type { ReplicaAddress } from '../driver/driver';
+import type { ExitCause, ReplicaAddress } from '../driver/driver';
 import type { ReplicaState, Strategy } from './deployment-schema';
 import type { DeploymentState, DesiredState } from './deployment-state';
 import { command, type CrashPolicy, DEFAULT_CRASH_POLICY, type VersionLife } from './version-life';
@@ -89,7 +89,7 @@ export type Observation =
   | { type: 'unready'; replicaId: string }
   | ({ type: 'misplaced'; replicaId: string } & Misplaced)
   | { type: 'placed'; replicaId: string }
-  | { type: 'exited'; replicaId: string; exitCode: number | null; outOfMemory?: 'host' | 'gpu'; message: string; wasStopped: boolean }
+  | { type: 'exited'; replicaId: string; exitCode: number | null; cause?: ExitCause; message: string; wasStopped: boolean }
   /** It was gone when this process came back: ended by nobody knows what, such as a restart of the machine. */
   | { type: 'lost'; replicaId: string }
   /** Told to stop, and nothing is left of it. */

@@ -1,9 +1,10 @@
 import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 
-const ROOT = '/sys/fs/cgroup';
 const CPU_PERIOD_US = 100_000;
 const MAX_PROCESSES = 4_096;
+/** Of this process itself, beside those of the replicas: `DelegateSubgroup=` of its systemd unit, or made here. */
+const SERVICE_GROUP = 'capstan_service';
 
 interface Limits {
   cpuMillis: number;
@@ -16,46 +17,66 @@ export interface Cgroups {
   create(name: string, limits: Limits): string[];
 }
 
+/** The machine as tests have it otherwise. */
+export interface CgroupFiles {
+  root: string;
+  /** Which groups this process is in, as /proc/self/cgroup says it. */
+  membership: string;
+  write: (file: string, text: string) => void;
+  /** Whether systemd started this process as a service of its own. */
+  isSystemdService: boolean;
+}
+
+const MACHINE: CgroupFiles = { root: '/sys/fs/cgroup', membership: '/proc/self/cgroup', write: writeFileSync, isSystemdService: process.env.SYSTEMD_EXEC_PID === String(process.pid) };
+
 /** Undefined where this process may make none, as most ordinary users. */
-export function openCgroups(): Cgroups | undefined {
-  const own = readFileSync('/proc/self/cgroup', 'utf8').trim().split('\n').map((line) => line.split(':') as [string, string, string]);
+export function openCgroups(files: CgroupFiles = MACHINE): Cgroups | undefined {
   try {
-    return existsSync(join(ROOT, 'cgroup.controllers')) ? openUnified(join(ROOT, own.find(([number]) => number === '0')?.[2] ?? '')) : openLegacy(own);
+    const own = readFileSync(files.membership, 'utf8').trim().split('\n').map((line) => line.split(':') as [string, string, string]);
+    return existsSync(join(files.root, 'cgroup.controllers')) ? openUnified(own.find(([number]) => number === '0')?.[2] ?? '', files) : openLegacy(own, files);
   } catch {
     return undefined;
   }
 }
 
-/** Version 2: groups with processes of their own have no groups below them that count, so that this process moves into one beside the replicas'. */
-function openUnified(folder: string): Cgroups | undefined {
+/**
+ * Version 2: groups with processes of their own have no groups below them that count, so that this process moves into one beside the replicas'. NOTE: not where systemd starts it again, which could not while replicas
+ * run on: there `DelegateSubgroup=` has put it into one.
+ */
+function openUnified(own: string, { root, write, isSystemdService }: CgroupFiles): Cgroups | undefined {
+  const folder = join(root, basename(own) === SERVICE_GROUP ? dirname(own) : own);
   if (!readFileSync(join(folder, 'cgroup.controllers'), 'utf8').split(/\s/).includes('memory')) return undefined;
-  const enable = (): void => writeFileSync(join(folder, 'cgroup.subtree_control'), '+memory +cpu +pids');
+  const enable = (): void => write(join(folder, 'cgroup.subtree_control'), '+memory +cpu +pids');
   try {
     enable();
   } catch {
     const pids = readFileSync(join(folder, 'cgroup.procs'), 'utf8').trim().split('\n');
     // Others' processes are not ours to move.
-    if (pids.some((pid) => pid !== String(process.pid))) return undefined;
-    mkdirSync(join(folder, 'capstan_service'), { recursive: true });
-    writeFileSync(join(folder, 'capstan_service', 'cgroup.procs'), String(process.pid));
+    if (isSystemdService || pids.some((pid) => pid !== String(process.pid))) return undefined;
+    mkdirSync(join(folder, SERVICE_GROUP), { recursive: true });
+    write(join(folder, SERVICE_GROUP, 'cgroup.procs'), String(process.pid));
     enable();
   }
   return {
-    create: (name, { cpuMillis, memoryMb }) => createIn([join(folder, name)], (path) => {
-      writeFileSync(join(path, 'memory.max'), String(memoryMb * 2 ** 20));
-      writeFileSync(join(path, 'cpu.max'), `${cpuMillis * CPU_PERIOD_US / 1_000} ${CPU_PERIOD_US}`);
-      writeFileSync(join(path, 'pids.max'), String(MAX_PROCESSES));
-      // Else one of its processes would be ended, and the rest wait for it for ever.
-      writeFileSync(join(path, 'memory.oom.group'), '1');
-      if (existsSync(join(path, 'memory.swap.max'))) writeFileSync(join(path, 'memory.swap.max'), '0');
-    }),
+    create: (name, { cpuMillis, memoryMb }) => createAll([{
+      path: join(folder, name),
+      configure: (path) => {
+        write(join(path, 'memory.max'), String(memoryMb * 2 ** 20));
+        write(join(path, 'cpu.max'), `${cpuMillis * CPU_PERIOD_US / 1_000} ${CPU_PERIOD_US}`);
+        write(join(path, 'pids.max'), String(MAX_PROCESSES));
+        // Else one of its processes would be ended, and the rest wait for it for ever.
+        write(join(path, 'memory.oom.group'), '1');
+        attempt(() => write(join(path, 'memory.swap.max'), '0'));
+      },
+    }]),
   };
 }
 
-function openLegacy(own: readonly [string, string, string][]): Cgroups | undefined {
+/** Version 1: a tree for each controller. */
+function openLegacy(own: readonly [string, string, string][], { root, write }: CgroupFiles): Cgroups | undefined {
   const folderOf = (controller: string): string | undefined => {
     const line = own.find(([, controllers]) => controllers.split(',').includes(controller));
-    const folder = line === undefined ? undefined : join(ROOT, controller, line[2]);
+    const folder = line === undefined ? undefined : join(root, controller, line[2]);
     return folder !== undefined && existsSync(join(folder, 'cgroup.procs')) ? folder : undefined;
   };
   const [memory, cpu, pids] = ['memory', 'cpu', 'pids'].map(folderOf);
@@ -65,37 +86,47 @@ function openLegacy(own: readonly [string, string, string][]): Cgroups | undefin
   mkdirSync(probe);
   rmdirSync(probe);
   return {
-    create: (name, { cpuMillis, memoryMb }) => createIn([memory, cpu, pids].flatMap((folder) => (folder === undefined ? [] : [join(folder, name)])), (path) => {
-      const set = (file: string, value: string | number): void => {
-        if (existsSync(join(path, file))) writeFileSync(join(path, file), String(value));
-      };
-      set('memory.limit_in_bytes', memoryMb * 2 ** 20);
-      set('cpu.cfs_period_us', CPU_PERIOD_US);
-      set('cpu.cfs_quota_us', Math.round(cpuMillis * CPU_PERIOD_US / 1_000));
-      set('pids.max', MAX_PROCESSES);
-    }),
+    create: (name, { cpuMillis, memoryMb }) => createAll([
+      { path: join(memory, name), configure: (path) => write(join(path, 'memory.limit_in_bytes'), String(memoryMb * 2 ** 20)) },
+      // What a kernel was built without is not held to.
+      ...(cpu === undefined ? [] : [{
+        path: join(cpu, name),
+        configure: (path: string) => attempt(() => {
+          write(join(path, 'cpu.cfs_period_us'), String(CPU_PERIOD_US));
+          write(join(path, 'cpu.cfs_quota_us'), String(Math.round(cpuMillis * CPU_PERIOD_US / 1_000)));
+        }),
+      }]),
+      ...(pids === undefined ? [] : [{ path: join(pids, name), configure: (path: string) => attempt(() => write(join(path, 'pids.max'), String(MAX_PROCESSES))) }]),
+    ]),
   };
 }
 
-function createIn(paths: readonly string[], configure: (path: string) => void): string[] {
+interface Group {
+  path: string;
+  configure: (path: string) => void;
+}
+
+/** All of them or none. */
+function createAll(groups: readonly Group[]): string[] {
   try {
-    for (const path of paths) {
+    for (const { path, configure } of groups) {
       // One of an earlier start counts what that one used.
       if (existsSync(path)) rmdirSync(path);
       mkdirSync(path);
       configure(path);
     }
-    return [...paths];
+    return groups.map(({ path }) => path);
   } catch {
-    for (const path of paths) if (existsSync(path)) tryRemove(path);
+    // One that is still used is empty of limits that matter.
+    for (const { path } of groups) attempt(() => rmdirSync(path));
     return [];
   }
 }
 
-function tryRemove(path: string): void {
+function attempt(work: () => void): void {
   try {
-    rmdirSync(path);
+    work();
   } catch {
-    // Still used; it is empty of limits that matter.
+    // Not to be had here.
   }
 }

@@ -1,5 +1,6 @@
 import { execFile } from 'node:child_process';
-import { readdirSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import type { DriverCapacity } from '../driver';
 
 const TIMEOUT_MS = 10_000;
@@ -18,7 +19,34 @@ export function parseGpus(output: string): DriverCapacity['gpus'] {
   });
 }
 
-/** What a process needs of /dev to use them. */
-export function gpuDevices(): string[] {
-  return readdirSync('/dev').filter((name) => /^nvidia(\d+|ctl|-uvm|-uvm-tools|-modeset|-caps)$/.test(name)).map((name) => `/dev/${name}`);
+/** Where the driver of the GPUs shows them; tests have others. */
+export interface GpuFiles {
+  devices: string;
+  /** A folder for each GPU, whose `information` holds its UUID and the number of its device. */
+  gpus: string;
+}
+
+const GPU_FILES: GpuFiles = { devices: '/dev', gpus: '/proc/driver/nvidia/gpus' };
+
+/** What a process needs of /dev to use these GPUs: what they share, and the nodes of these alone; those of all where the driver does not say which is whose. None for none. */
+export function gpuDevices(uuids: readonly string[], { devices, gpus }: GpuFiles = GPU_FILES): string[] {
+  if (uuids.length === 0) return [];
+  const minors = minorsOf(gpus);
+  const own = new Set(uuids.map((uuid) => minors.get(uuid)));
+  const names = readdirSync(devices).filter((name) => {
+    const [, minor] = /^nvidia(\d+)$/.exec(name) ?? [];
+    return minor === undefined ? /^nvidia(ctl|-uvm|-uvm-tools|-modeset|-caps)$/.test(name) : own.has(undefined) || own.has(minor);
+  });
+  return names.map((name) => join(devices, name));
+}
+
+function minorsOf(folder: string): Map<string, string> {
+  const minors = new Map<string, string>();
+  for (const name of existsSync(folder) ? readdirSync(folder) : []) {
+    const text = readFileSync(join(folder, name, 'information'), 'utf8');
+    const [, uuid] = /^GPU UUID:\s*(\S+)$/m.exec(text) ?? [];
+    const [, minor] = /^Device Minor:\s*(\d+)$/m.exec(text) ?? [];
+    if (uuid !== undefined && minor !== undefined) minors.set(uuid, minor);
+  }
+  return minors;
 }

@@ -13,7 +13,7 @@ const PROBE = (file: string): string => `require('fs').readFileSync(${JSON.strin
 
 const NONE = 'Every deployment has a free port of 127.0.0.1, which its start script has to take from PLATFORM_SERVING_HOST and PLATFORM_SERVING_PORT; nothing keeps it from the files and processes of this machine that the service may touch.';
 const OWN_ADDRESS = 'Every deployment serves on port 80 of a loopback address of its own, which its start script has to take from PLATFORM_SERVING_HOST; nothing keeps it from the files and processes of this machine that the service may touch.';
-const NAMESPACES = 'Every deployment has namespaces of its own: port 80 on all its addresses, read-only inputs, and no sight of the service\'s data, of other deployments or of the network.';
+const NAMESPACES = 'Every deployment has namespaces of its own: port 80 on all its addresses, read-only inputs, and no sight of the service\'s data or of other deployments. It has no way out to the network: what it needs has to come with its data bindings or its home.';
 
 export interface ProbeOptions {
   sandbox: string | undefined;

@@ -5,7 +5,8 @@ import { type Driver, type DriverCapacity, DriverError, type DriverHandle, type 
 import type { LogStore } from '../logs/log-store';
 import { chooseAddress, socketFolder } from './address';
 import { type Cgroups, openCgroups } from './cgroups';
-import { gpuDevices, listGpus } from './gpus';
+import { gpuDevices, type GpuFiles, listGpus } from './gpus';
+import { DISK_FULL } from './exit-text';
 import { checkBindings, linkInputs, prepareHome } from './home';
 import { probeIsolation, worldInput } from './probe';
 import { type Intervals, type LookedAfter, Replica } from './replica';
@@ -22,12 +23,17 @@ export interface ProcessDriverOptions {
   /** Folders besides that replicas see nothing of. */
   hides?: readonly string[];
   intervals?: Partial<Intervals>;
+  /** Instead of those of this machine. */
+  gpuFiles?: GpuFiles;
 }
 
 /** Of ids, with `.sock`. */
 const LONGEST_SOCKET_NAME = 40;
 /** What is left of replicas that ended so long ago is removed: whoever looks after them knows by then. */
 const LEFT_OVER_MS = 3_600_000;
+
+const LIMITED = 'Its memory and processor time are limited by control groups.';
+const WATCHED = 'Its memory is watched and processor time is shared, as the service may make no control groups here.';
 
 /** Replicas are processes of this machine, each under a supervisor that outlives the service. */
 export class ProcessDriver implements Driver {
@@ -68,15 +74,10 @@ export class ProcessDriver implements Driver {
     this.#root = root;
     this.#sockets = sockets;
     this.#hides = hides;
-    this.isolation = isolation;
     this.#cgroups = openCgroups();
+    this.isolation = { ...isolation, reason: `${isolation.reason} ${this.#cgroups === undefined ? WATCHED : LIMITED}` };
     this.#sweeping = setInterval(() => void this.#sweep().catch(() => {}), LEFT_OVER_MS);
     this.#sweeping.unref();
-  }
-
-  /** Whether the kernel holds replicas to their memory and processor; else memory is watched, and the processor shared. */
-  get hasControlGroups(): boolean {
-    return this.#cgroups !== undefined;
   }
 
   async capacity(): Promise<DriverCapacity> {
@@ -89,7 +90,7 @@ export class ProcessDriver implements Driver {
   ensure(spec: ReplicaSpec): Promise<DriverHandle> {
     const running = this.#replicas.get(spec.id);
     if (running !== undefined) return Promise.resolve(handleOf(running));
-    const starting = this.#starting.get(spec.id) ?? this.#ensure(spec).finally(() => this.#starting.delete(spec.id));
+    const starting = this.#starting.get(spec.id) ?? this.#ensure(spec).catch(tellFullDisk).finally(() => this.#starting.delete(spec.id));
     this.#starting.set(spec.id, starting);
     return starting;
   }
@@ -142,13 +143,14 @@ export class ProcessDriver implements Driver {
     };
     const input = address.type === 'unix'
       ? worldInput(folder, this.#hides, {
-        ...common, socket: address.path, home, input: spec.inputs.map(({ mount, path }) => `${mount}=${path}`), device: spec.gpuUuids.length === 0 ? [] : gpuDevices(),
+        ...common, socket: address.path, home, input: spec.inputs.map(({ mount, path }) => `${mount}=${path}`), device: gpuDevices(spec.gpuUuids, this.#options.gpuFiles),
         // A container may serve itself alone; what is deployed has to be reachable.
         inner_host: spec.isProduction ? INNER_HOST : '127.0.0.1', inner_port: spec.isProduction ? PRODUCTION_PORT : CONTAINER_PORT,
       })
       : { dir: folder.path, ...common };
     await launch(this.#sandbox, input, () => void this.#replicas.get(spec.id)?.checkAlive()).catch((error: Error) => {
-      throw new DriverError(/^exec .*No such file/.test(error.message) ? 'image_missing' : 'driver_lost', `The replica does not start: ${error.message}`);
+      const reason = /^exec .*No such file/.test(error.message) ? 'image_missing' : DISK_FULL.test(error.message) ? 'disk_full' : 'driver_lost';
+      throw new DriverError(reason, `The replica does not start: ${error.message}`);
     });
   }
 
@@ -220,4 +222,10 @@ async function readNote(folder: ReplicaFolder): Promise<Note | undefined> {
 
 function handleOf({ address, supervisor }: Replica): DriverHandle {
   return { reference: toReference(supervisor), address };
+}
+
+/** A folder or a file of the replica could not be made. */
+function tellFullDisk(error: Error): never {
+  if (error instanceof DriverError || !DISK_FULL.test(error.message)) throw error;
+  throw new DriverError('disk_full', `The replica does not start, as the disk of the data directory is full: ${error.message}`);
 }

@@ -44,7 +44,7 @@ export class ReplicaFolder {
     const signal = Number(fields.signal);
     return {
       exitCode: signal === 0 ? Number(fields.code) : null, signal: signal === 0 ? null : signalName(signal), wasStopped: fields.stopped === '1', wasKilled: fields.killed === '1',
-      memory: fields.memory === 'watch' || fields.memory === 'cgroup' ? fields.memory : undefined,
+      memory: fields.memory === 'watch' || fields.memory === 'cgroup' || fields.memory === 'enough' ? fields.memory : undefined,
     };
   }
 }
@@ -64,8 +64,8 @@ export interface ReplicaExit {
   /** It was asked to end, and had to be made to. */
   wasStopped: boolean;
   wasKilled: boolean;
-  /** It ran out of memory: as the kernel counts in its control group, or as its supervisor measured. */
-  memory: 'watch' | 'cgroup' | undefined;
+  /** It ran out of memory, as the kernel counts in its control group or as its supervisor measured; `enough`: the kernel counts, and it did not; undefined: nobody counts. */
+  memory: 'watch' | 'cgroup' | 'enough' | undefined;
 }
 
 export function toReference({ pid, startTime, bootId }: SupervisorState): string {

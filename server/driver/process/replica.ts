@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { writeFile } from 'node:fs/promises';
 import type { ReplicaAddress, ReplicaEvent, ReplicaSpec, ReplicaUsage } from '../driver';
 import type { LogStore } from '../logs/log-store';
-import { explainExit, PORT_REFUSED } from './exit-text';
+import { explainExit, networkHint, PORT_REFUSED } from './exit-text';
 import { checkReplica } from './health';
 import { judge, listenersOf, ownListeners, why } from './listeners';
 import { descendantsOf, UsageMeter } from './processes';
@@ -43,6 +43,8 @@ const CHECK_ALIVE_MS = 2_000;
 const MAX_LAST_LINES = 50;
 /** For a supervisor to do what it was told, beyond the grace. */
 const SUPERVISOR_MS = 10_000;
+/** Of a supervisor that is told no other. */
+const DEFAULT_GRACE_MS = 30_000;
 
 /** One replica as this process looks after it, whoever started it: takes up its log, asks for its health, hears of its end. */
 export class Replica {
@@ -58,6 +60,7 @@ export class Replica {
   #isEnding = false;
   #isReady = false;
   #misplaced: string | undefined;
+  #hasHinted = false;
 
   constructor(options: ReplicaOptions) {
     this.#options = options;
@@ -98,9 +101,10 @@ export class Replica {
   /** Resolves when it has ended. */
   async stop(graceMs: number): Promise<void> {
     const { folder, supervisor } = this.#options;
-    await writeFile(folder.stopFile, String(Math.max(0, Math.round(graceMs))));
+    // On a full disk the supervisor keeps to its own patience: what stops may be what makes room.
+    const patienceMs = await writeFile(folder.stopFile, String(Math.max(0, Math.round(graceMs)))).then(() => graceMs, () => Math.max(graceMs, DEFAULT_GRACE_MS));
     this.#signal('SIGTERM');
-    const timer = setTimeout(() => this.#signal('SIGKILL'), graceMs + SUPERVISOR_MS);
+    const timer = setTimeout(() => this.#signal('SIGKILL'), patienceMs + SUPERVISOR_MS);
     void this.checkAlive();
     await this.#ended;
     clearTimeout(timer);
@@ -121,7 +125,7 @@ export class Replica {
     await this.#reader.read();
     // Closed while the disk was full: a later process of the service tells it.
     if (this.#closing.signal.aborted) return;
-    const event = explainExit(spec.id, exit, this.#lastLines);
+    const event = explainExit(spec.id, level, exit, this.#lastLines);
     await logs.note(spec.logId, spec.ordinal, event.message);
     const isRefused = level !== 'L2' && spec.isProduction && !this.#isReady && event.exitCode !== 0 && !event.wasStopped && this.#lastLines.some((line) => PORT_REFUSED.test(line));
     if (isRefused) emit({ type: 'misplaced', replicaId: spec.id, reason: 'port_80_not_bound', message: `It ended, and its log speaks of an address that it may not listen on${why(level)}` });
@@ -154,6 +158,11 @@ export class Replica {
   #remember(text: string): void {
     this.#lastLines.push(text);
     if (this.#lastLines.length > MAX_LAST_LINES) this.#lastLines.shift();
+    const { spec, level, logs } = this.#options;
+    const hint = this.#hasHinted ? undefined : networkHint(text, level);
+    if (hint === undefined) return;
+    this.#hasHinted = true;
+    void logs.note(spec.logId, spec.ordinal, hint);
   }
 
   async #askHealth(): Promise<void> {

@@ -26,7 +26,7 @@ export const SOURCES: DataSource[] = [
   { id: id('dat', 2), name: 'ada-home', type: 'workspace', owner: SELF, visibility: 'private', size_bytes: 18_400, created_at: at(3) },
 ];
 export const CAPACITY: Capacity = {
-  driver: 'process', isolation: { level: 'L2', reason: 'namespaces of user, mount, network and process are there', allows_start_scripts: true },
+  driver: 'process', isolation: { level: 'L2', reason: 'namespaces of user, mount, network and process are there', outgoing_network: false, allows_start_scripts: true },
   total: { cpu_millis: 8_000, memory_mb: 32_768, gpu_count: 1, gpu_type: null }, free: { cpu_millis: 5_000, memory_mb: 21_504, gpu_count: 1, gpu_type: null },
   gpus: [{ uuid: 'GPU-4f1d', type: 'NVIDIA H200', memory_mb: 143_771, free: true }],
 };

@@ -187,6 +187,13 @@ export function conformance(name: string, subject: Subject): void {
       expect(await listener.next(spec, 'exited')).toMatchObject({ exitCode: null, signal: 'SIGSEGV' });
     });
 
+    test('a kill that nobody here sent is told as one, and not taken for lack of memory', async () => {
+      const { spec } = await start({ startCommand: 'kill -KILL $$' });
+      const event = await listener.next(spec, 'exited');
+      expect(event).toMatchObject({ exitCode: null, signal: 'SIGKILL', wasStopped: false, message: expect.stringContaining('signal 9') });
+      expect(event).not.toHaveProperty('cause');
+    });
+
     test('what is slow to start has neither ended nor failed', async () => {
       const handler = 'if (Date.now() - began < 1500) { reply.statusCode = 503 } reply.end()';
       const { spec } = await start({ startCommand: server(handler, { before: 'const began = Date.now();' }) });
@@ -208,7 +215,7 @@ export function conformance(name: string, subject: Subject): void {
     test('one that takes more memory than it was given is ended for it', async () => {
       const hog = node('const all = []; setInterval(() => all.push(Buffer.alloc(16 << 20, 1)), 20)');
       const { spec } = await start({ startCommand: hog, memoryMb: 128 });
-      expect(await listener.next(spec, 'exited')).toMatchObject({ outOfMemory: 'host', wasStopped: false });
+      expect(await listener.next(spec, 'exited')).toMatchObject({ cause: 'out_of_memory', wasStopped: false });
     });
 
     test('a stop lets it end by itself', async () => {
@@ -324,6 +331,12 @@ export function conformance(name: string, subject: Subject): void {
       const { spec } = await start({ startCommand: server(OK, { host: '"127.0.0.1"' }) });
       expect((await listener.next(spec, 'misplaced', (event) => event.reason !== 'port_80_not_bound')).reason).toBe('bound_to_loopback');
       expect(listener.of(spec)).not.toContain('ready');
+    });
+
+    test('one that tries to reach another machine learns that there is no way out', async () => {
+      const { spec } = await start({ startCommand: node('require("net").connect(443, "192.0.2.1").on("error", (error) => console.error(error.message)); setInterval(() => {}, 1000)') });
+      await untilLogged(spec, 'It tried to reach another machine: nothing here has a way out to the network (level L2): what it needs has to come with its data bindings or its home');
+      expect((await linesOf(spec, 'stderr'))[0]).toContain('ENETUNREACH');
     });
 
     test('two that both insist on 0.0.0.0:80 run side by side', async () => {

@@ -59,7 +59,7 @@ describe('every event in every state', () => {
     else {
       const after = apply(life, event);
       expect(after.state).toBe(expected);
-      expect(after.reason === null).toBe(expected !== 'error');
+      expect(after.reason === null).toBe(expected !== 'error' && expected !== 'backoff');
       expect(after.retryAt === null).toBe(expected !== 'backoff');
       if (isInactive(expected)) expect(after.endedAt).toBe(NOW);
     }
@@ -94,8 +94,8 @@ describe('a life', () => {
     expect(waits).toEqual([10_000, 20_000, 40_000, 80_000]);
     expect(exited(life, { exitCode: 3 }, NOW)).toMatchObject({ state: 'error', reason: 'crash_loop', message: 'ended 5 times, the last time with exit code 3', exitCode: 3, retryAt: null, endedAt: NOW });
     expect(exited(life, { exitCode: null }, NOW).message).toContain('with a signal');
-    expect(exited(life, { exitCode: 137, outOfMemory: 'host' }, NOW)).toMatchObject({ reason: 'out_of_memory' });
-    expect(exited(life, { exitCode: 1, outOfMemory: 'gpu' }, NOW)).toMatchObject({ reason: 'gpu_out_of_memory' });
+    expect(exited(life, { exitCode: 137, cause: 'out_of_memory' }, NOW)).toMatchObject({ reason: 'out_of_memory' });
+    expect(exited(life, { exitCode: 1, cause: 'gpu_out_of_memory' }, NOW)).toMatchObject({ reason: 'gpu_out_of_memory' });
   });
 
   test('the wait never grows beyond five minutes', () => {

@@ -1,5 +1,5 @@
 import path from 'node:path';
-import type { Driver, DriverCapacity, DriverHandle, Isolation, ReplicaEvent, ReplicaSpec } from '../../../server/driver/driver';
+import type { Driver, DriverCapacity, DriverHandle, ExitCause, Isolation, ReplicaEvent, ReplicaSpec } from '../../../server/driver/driver';
 import { Targets } from '../../../server/gateway/targets';
 import type { DatabaseLocation } from '../../../server/access/location';
 import type { ServiceActor } from '../../../server/service/actor';
@@ -113,7 +113,7 @@ export class FakeDriver implements Driver {
     setImmediate(() => this.#listener?.(event));
   }
 
-  exit(replicaId: string, exitCode: number | null = 1, more: { outOfMemory?: 'host' | 'gpu' } = {}): void {
+  exit(replicaId: string, exitCode: number | null = 1, more: { cause?: ExitCause } = {}): void {
     this.world.running.delete(replicaId);
     this.tell({ type: 'exited', replicaId, exitCode, signal: null, message: `it ended with exit code ${exitCode}`, wasStopped: false, ...more });
   }
