@@ -5,6 +5,7 @@
 
 #include "cuda/device.h"
 #include "cuda/layout.h"
+#include "cuda/tensor_map.h"
 #include "native/backend/backend.h"
 
 namespace capstan::cuda {
@@ -68,6 +69,16 @@ struct GemmArgs {
   Activation activation = Activation::kSilu;
 };
 void launch_gemm(const GemmArgs& args, cudaStream_t stream);
+
+// The same for many tokens on compute capability 9.0, of activations that lie in rows (tokens, padded K), as `gated` then does too. One map of them for each
+// width of a tile; the launcher chooses the width where none is given. Another order of sums than launch_gemm's.
+constexpr int kNumWidths = 4;
+struct ActMaps {
+  TensorMap of_width[kNumWidths];
+};
+// False where the driver makes none.
+bool make_act_maps(ActMaps& maps, const uint16_t* acts, int64_t rows, int64_t padded_k);
+void launch_gemm_wgmma(const GemmArgs& args, const ActMaps& acts, int multiprocessors, cudaStream_t stream, int width = 0);
 
 // hidden += tree over ranks of partials + bias.
 struct AddPartialsArgs {

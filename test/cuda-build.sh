@@ -29,7 +29,7 @@ report() {
   awk '/Compiling entry function/ { split($0, part, "\047"); name = part[2]; arch = part[4] }
        /bytes spill stores/ { spills = 0; for (i = 2; i <= NF; i++) if ($i == "bytes" && $(i + 1) == "spill") spills += $(i - 1) }
        /Used [0-9]+ registers/ { match($0, /Used [0-9]+/); print name, arch, substr($0, RSTART + 5, RLENGTH - 5), spills }' "$OUT/build.log" |
-    sed -E 's/_ZN7capstan4cuda[0-9]*_GLOBAL__N__[0-9a-f]+_[0-9]+_([a-z]+)_cu_[0-9a-f]+/\1:/' | sort -u
+    sed -E 's/_ZN7capstan4cuda[0-9]*_GLOBAL__N__[0-9a-f]+_[0-9]+_([a-z_]+)_cu_[0-9a-f]+/\1:/' | sort -u
 }
 
 if [ "${1:-}" = --update ]; then

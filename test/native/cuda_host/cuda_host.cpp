@@ -1,5 +1,7 @@
 #include "test/native/cuda_host/cuda_host.h"
 
+#include "test/native/cuda_host/block.h"
+
 #include <sys/mman.h>
 #include <ucontext.h>
 
@@ -39,13 +41,14 @@ std::atomic<int> skipped_barrier{-1};
 constexpr size_t kStackBytes = 256 << 10;
 constexpr int kMaxSharedBytes = 232448;
 
-enum class State : uint8_t { kReady, kAtBarrier, kAtWarp, kDone };
+enum class State : uint8_t { kReady, kAtBarrier, kAtWarp, kWaiting, kDone };
 
 struct Fiber {
   void* stack_pointer = nullptr;
   char* stack = nullptr;
   State state = State::kReady;
   const char* where = "the beginning";
+  const std::function<bool()>* is_over = nullptr;  // what it waits for
   int num_barriers = 0;
   dim3 thread;
   void* fake_stack = nullptr;
@@ -120,6 +123,7 @@ struct Block {
   unsigned running = 0;
   std::exception_ptr error;
   uint64_t random;
+  std::shared_ptr<Async> async;
   void* main_stack_pointer = nullptr;
   const void* main_stack_bottom = nullptr;
   size_t main_stack_size = 0;
@@ -235,6 +239,7 @@ struct Block {
         const unsigned first = draw(32);
         for (unsigned lane = 0; lane < 32; ++lane) {
           const unsigned i = w * 32 + (first + lane) % 32;
+          if (fibers[i].state == State::kWaiting && (*fibers[i].is_over)()) fibers[i].state = State::kReady;
           if (fibers[i].state != State::kReady) continue;
           has_run = true;
           resume(i);
@@ -297,6 +302,18 @@ void meet_warp(const char* where, void* payload, const std::function<void(void* 
   block.leave(fiber);
 }
 
+void wait_until(const char* where, const std::function<bool()>& is_over) {
+  Block& block = *current_block;
+  Fiber& fiber = block.fibers[block.running];
+  fiber.where = where;
+  fiber.is_over = &is_over;
+  fiber.state = State::kWaiting;
+  block.leave(fiber);
+}
+
+std::shared_ptr<Async>& async_of_block() { return current_block->async; }
+unsigned running_thread() { return current_block->running; }
+
 void run_grid(dim3 grid, dim3 block_size, size_t shared_bytes, const std::function<void()>& kernel) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 || grid.z > 65535) throw std::runtime_error("cuda_host: a grid has no blocks, or too many");
   if (shared_bytes > kMaxSharedBytes) throw std::runtime_error("cuda_host: more shared memory than a block may have");
@@ -312,13 +329,14 @@ void run_grid(dim3 grid, dim3 block_size, size_t shared_bytes, const std::functi
     for (unsigned y = 0; y < grid.y; ++y)
       for (unsigned x = 0; x < grid.x; ++x) {
         std::memset(shared.get(), 0xff, shared_bytes);
-        place = {{0, 0, 0}, {x, y, z}, block_size, grid, shared.get()};
+        place = {{0, 0, 0}, {x, y, z}, block_size, grid, shared.get(), shared_bytes};
         random = random * 6364136223846793005ull + 1442695040888963407ull;
         Block block(kernel, block_size, random | 1);
         Block* const outer = current_block;
         current_block = &block;
         try {
           block.run();
+          if (block.async) check_end(*block.async);
         } catch (...) {
           current_block = outer;
           place = before;
@@ -368,7 +386,7 @@ auto& pinned = *new std::set<void*>;
 auto& graph_execs = *new std::set<GraphExec*>;
 auto& streams = *new std::vector<Stream*>;
 size_t memory_in_use = 0, memory_size = size_t{1} << 30;
-int device_count = 1;
+int device_count = 1, capability = 8;
 cudaError_t sticky = cudaSuccess;
 bool is_hung = false;
 size_t graph_count = 0;
@@ -397,6 +415,7 @@ void set_device_memory(size_t bytes) { memory_size = bytes; }
 size_t device_memory_in_use() { return memory_in_use; }
 int num_devices() { return device_count; }
 void set_num_devices(int count) { device_count = count; }
+void set_compute_capability(int major) { capability = major; }
 void break_device(int error) { sticky = static_cast<cudaError_t>(error); }
 void repair_device() {
   sticky = cudaSuccess;
@@ -425,7 +444,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaSetDevice(int device) { return device >= 0 && device < device_count ? sticky : cudaErrorInvalidValue; }
 // Few processors, so that blocks that stay have more than one turn.
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) {
-  *value = which == cudaDevAttrMultiProcessorCount ? 2 : kMaxSharedBytes;
+  *value = which == cudaDevAttrMultiProcessorCount ? 2 : which == cudaDevAttrComputeCapabilityMajor ? capability : kMaxSharedBytes;
   return sticky;
 }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {

@@ -17,6 +17,7 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __grid_constant__
 
 struct dim3 {
   unsigned x = 1, y = 1, z = 1;
@@ -53,6 +54,7 @@ size_t num_graphs();
 struct ThreadPlace {
   dim3 thread, block, block_dim, grid_dim;
   unsigned char* shared = nullptr;
+  size_t shared_bytes = 0;
 };
 extern constinit thread_local ThreadPlace place;
 
@@ -82,6 +84,32 @@ struct Graph;
 struct GraphExec;
 void enqueue(Stream* stream, std::function<void()> work);
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& kernel);
+
+// ---- what compute capability 9.0 does by and by (cuda/hopper.h; async.cpp) ------------------------------------------------------------------
+
+void set_compute_capability(int major);
+// Makes the driver know no tensor maps.
+void refuse_tensor_maps(bool refuses);
+struct alignas(64) TensorMap {
+  const unsigned char* data = nullptr;
+  int64_t rows = 0, columns = 0;  // of 16-bit numbers
+  int box_rows = 0, box_columns = 0;
+};
+bool encode_tensor_map(TensorMap& map, const void* data, int64_t rows, int64_t columns, int box_rows, int box_columns);
+
+// Shared memory begins at 0.
+uint32_t shared_address(const void* place);
+void mbarrier_init(const void* barrier, int count);
+void mbarrier_arrive(const void* barrier, int bytes);
+void mbarrier_wait(const char* where, const void* barrier, int parity);
+// The place is poisoned until somebody waits at the barrier.
+void bulk_copy(void* to, const void* from, int bytes, const void* barrier);
+void tensor_copy(void* to, const TensorMap& map, int column, int row, const void* barrier);
+// acc is poisoned, and a and b are only read, when a wait says that the product must be there.
+void wgmma_fence();
+void wgmma(float* acc, int columns, const uint32_t* a, uint64_t b, float (*to_float)(uint16_t));
+void wgmma_commit();
+void wgmma_wait(int pending);
 
 }  // namespace capstan::cuda_host
 
@@ -152,7 +180,7 @@ enum cudaError_t {
 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
-enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16, cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16, cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed };
 
 const char* cudaGetErrorString(cudaError_t error);

@@ -7,8 +7,8 @@ cd "$(dirname "$0")/../../.."
 ROOT=$PWD
 OUT=$ROOT/build/mutations
 CXX=${CXX:-g++}
-FLAGS=(-std=gnu++20 -O1 -ffp-contract=off -w)
-PLAIN=(test/native/main.cpp test/native/cuda_host/cuda_host.cpp native/backend/backend.cpp native/backend/panel_reader.cpp native/backend/cpu/sample.cpp native/backend/cpu/kernels_portable.cpp)
+FLAGS=(-std=gnu++20 -O1 -ffp-contract=off -w -Wno-psabi)
+PLAIN=(test/native/main.cpp test/native/cuda_host/cuda_host.cpp test/native/cuda_host/async.cpp native/backend/backend.cpp native/backend/panel_reader.cpp native/backend/cpu/sample.cpp native/backend/cpu/kernels_portable.cpp)
 
 # name | file | what becomes what, as sed says it | tests that must fail
 MUTATIONS=(
@@ -28,6 +28,14 @@ MUTATIONS=(
   'weights of the tile before|cuda/kernels/gemv.cu|s/load_step(following, i, ahead/load_step(weights, i, ahead/|kernel_gemv'
   'heads that no block has to itself|cuda/kernels/gemv.cu|s/atomicAdd(args.rows_done + head, count) + count/count/|kernel_gemv'
   'heads whose count is left behind|cuda/kernels/gemv.cu|s/if (is_complete) args.rows_done/if (false) args.rows_done/|kernel_gemv'
+  'another swizzle of shared memory|cuda/wgmma_layout.h|s/uint64_t{1} << 62/uint64_t{2} << 62/|kernel_wgmma'
+  'a step of K too far|cuda/wgmma_layout.h|s/steps \* 32 >> 4/steps * 48 >> 4/|kernel_wgmma'
+  'a phase taken for the one before|cuda/kernels/gemm_wgmma.cu|s/place.parity ^ 1/place.parity/|kernel_gemm_wgmma'
+  'a stage given back while it is read|cuda/kernels/gemm_wgmma.cu|s/wgmma_wait<1>();/wgmma_wait<2>();/|kernel_gemm_wgmma'
+  'a box one token too far|cuda/kernels/gemm_wgmma.cu|s/token_block \* kTokens, full/token_block * kTokens + 1, full/|kernel_gemm_wgmma'
+  'weights beyond K that count|cuda/kernels/gemm_wgmma.cu|s/step < steps ? from/true ? from/|kernel_gemm_wgmma'
+  'a product that nobody waits for|cuda/kernels/gemm_wgmma.cu|s/    wgmma_wait<0>();//|kernel_gemm_wgmma'
+  'the tile of another warp|cuda/kernels/gemm_wgmma.cu|s/kBlockTiles + warp,/kBlockTiles + (warp ^ 1),/|kernel_gemm_wgmma'
   'a digit too few|cuda/kernels/sample.cu|s/shift >= 0; shift -= 8/shift >= 8; shift -= 8/|kernel_samples'
 )
 
@@ -35,7 +43,7 @@ mkdir -p "$OUT/plain"
 compile() { # source object [include first]
   "$CXX" "${FLAGS[@]}" ${3:+-I"$3"} -I"$ROOT" -I"$ROOT/test/native/cuda_host" -x c++ -c -o "$2" "$1"
 }
-SOURCES=(cuda/*.cu cuda/kernels/*.cu test/native/gpu/ops.cu)
+SOURCES=(cuda/*.cu cuda/kernels/*.cu test/native/gpu/*.cu)
 build() { # folder of objects, tree of sources, files to compile; others are taken from the unchanged build
   local folder=$1 tree=$2 file jobs=0
   shift 2

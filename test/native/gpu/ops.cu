@@ -9,87 +9,12 @@
 
 #include "cuda/kernels.h"
 #include "cuda/launch.h"
-#include "cuda/memory.h"
 #include "cuda/sampling.h"
 #include "native/backend/cpu/sample.h"
-#include "native/base/number.h"
-#include "test/native/testing.h"
+#include "test/native/gpu/kernel_testing.h"
 
 namespace capstan::testing {
 namespace {
-
-using namespace cuda;
-
-bool is_full() { return std::getenv("CAPSTAN_TEST_FULL") != nullptr; }
-
-cudaStream_t stream() {
-  static cudaStream_t made = [] {
-    cudaStream_t created = nullptr;
-    check(cudaStreamCreateWithFlags(&created, cudaStreamNonBlocking), "a stream");
-    return created;
-  }();
-  return made;
-}
-void synchronize() { check(cudaStreamSynchronize(stream()), "a test"); }
-
-// An array of exactly this size on the device.
-template <class T>
-class OnDevice {
- public:
-  explicit OnDevice(const std::vector<T>& values) : OnDevice(values.size()) {
-    check(cudaMemcpyAsync(buffer_.as<void>(), values.data(), buffer_.bytes(), cudaMemcpyHostToDevice, stream()), "an array");
-    synchronize();
-  }
-  // NaN all over.
-  explicit OnDevice(size_t size) : buffer_(size * sizeof(T), "an array"), size_(size) {
-    check(cudaMemsetAsync(buffer_.template as<void>(), 0xff, buffer_.bytes(), stream()), "an array");
-  }
-  T* get() const { return buffer_.as<T>(); }
-  std::vector<T> read() const {
-    std::vector<T> values(size_);
-    check(cudaMemcpyAsync(values.data(), buffer_.as<void>(), buffer_.bytes(), cudaMemcpyDeviceToHost, stream()), "an array");
-    synchronize();
-    return values;
-  }
-
- private:
-  DeviceBuffer buffer_;
-  size_t size_;
-};
-
-constexpr FloatType kTypes[] = {FloatType::kBf16, FloatType::kF16};
-uint16_t bits_of(FloatType type, float value) { return type == FloatType::kBf16 ? float_to_bf16(value) : float_to_f16(value); }
-float value_of(FloatType type, uint16_t bits) { return type == FloatType::kBf16 ? bf16_to_float(bits) : f16_to_float(bits); }
-// Half a unit in the last place, and a little for sums in f32.
-double rounding_of(FloatType type) { return type == FloatType::kBf16 ? 0.004 : 0.0006; }
-// What the type can hold.
-std::vector<float> rounded(FloatType type, std::vector<float> values) {
-  for (float& value : values) value = value_of(type, bits_of(type, value));
-  return values;
-}
-// Deterministic values, about normal with the given deviation, a draw each: the large shapes take millions of them.
-std::vector<float> noise(uint64_t seed, int64_t count, float deviation) {
-  std::vector<float> values(static_cast<size_t>(count));
-  for (size_t i = 0; i < values.size(); ++i) {
-    uint64_t x = (seed * 0x9e3779b97f4a7c15ull) ^ (i + 1) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
-    x ^= x >> 31;
-    const int64_t sum = static_cast<int64_t>(x & 0xffff) + static_cast<int64_t>(x >> 16 & 0xffff) + static_cast<int64_t>(x >> 32 & 0xffff) + static_cast<int64_t>(x >> 48);
-    values[i] = static_cast<float>(sum - 2 * 0xffff) * (deviation * 1.7320508f / 0xffff);
-  }
-  return values;
-}
-constexpr uint16_t kUnwritten = 0xffff;
-bool is_unwritten(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  return bits == 0xffffffffu;
-}
-
-void expect_close(double got, double wanted, double tolerance, const std::string& what) {
-  if (!(std::abs(got - wanted) <= tolerance)) fail(__FILE__, __LINE__, what + ": " + show(got) + " instead of " + show(wanted));
-}
 
 // ---- instructions -------------------------------------------------------------------------------------------------------------------------
 
@@ -216,28 +141,6 @@ TEST(kernel_warp_sums_have_one_order) {
 }
 
 // ---- products -----------------------------------------------------------------------------------------------------------------------------
-
-// weights (rows, cols) as they are packed.
-std::vector<uint16_t> packed_weights(FloatType type, const std::vector<float>& weights, int64_t rows, const DepthSplit& split) {
-  const int64_t cols = split.parts * split.part_cols;
-  std::vector<uint16_t> packed(static_cast<size_t>(round_up(rows, kTileRows) * split.padded()), 0);
-  for (int64_t row = 0; row < rows; ++row)
-    for (int64_t k = 0; k < cols; ++k) packed[static_cast<size_t>(weight_index(row, split.place(k), split.padded()))] = bits_of(type, weights[static_cast<size_t>(row * cols + k)]);
-  return packed;
-}
-std::vector<uint16_t> packed_acts(FloatType type, const std::vector<float>& acts, int64_t tokens, const DepthSplit& split) {
-  const int64_t cols = split.parts * split.part_cols;
-  std::vector<uint16_t> packed(static_cast<size_t>(round_up(tokens, 64) * split.padded()), 0);
-  for (int64_t token = 0; token < tokens; ++token)
-    for (int64_t k = 0; k < cols; ++k) packed[static_cast<size_t>(operand_index(token, split.place(k), split.padded()))] = bits_of(type, acts[static_cast<size_t>(token * cols + k)]);
-  return packed;
-}
-
-double activated(Activation kind, double x) {
-  if (kind == Activation::kSilu) return x / (1 + std::exp(-x));
-  if (kind == Activation::kGelu) return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
-  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / 3.141592653589793) * (x + 0.044715 * x * x * x)));
-}
 
 struct GemmCase {
   int64_t rows, cols;

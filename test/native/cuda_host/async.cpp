@@ -1,0 +1,244 @@
+// Twins of what compute capability 9.0 does by and by. Everything happens as late as the manual allows, so that whoever does not wait sees poison.
+#include <algorithm>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "test/native/cuda_host/block.h"
+#include "test/native/cuda_host/cuda_host.h"
+
+namespace capstan::cuda_host {
+namespace {
+
+struct Copy {
+  int bytes = 0;
+  std::function<void()> land;
+};
+
+struct Mbarrier {
+  int count = 0, num_missing = 0;
+  int64_t bytes = 0;  // announced and not landed
+  uint64_t phase = 0;
+  std::vector<Copy> copies;
+
+  void end_phase_if_full() {
+    if (num_missing > 0 || bytes != 0 || !copies.empty()) return;
+    num_missing = count;
+    ++phase;
+  }
+  void land() {
+    for (const Copy& copy : std::exchange(copies, {})) {
+      copy.land();
+      bytes -= copy.bytes;
+    }
+    end_phase_if_full();
+  }
+};
+
+struct Product {
+  float* acc;
+  int columns;
+  const uint32_t* a;
+  uint64_t b;
+  float (*to_float)(uint16_t);
+};
+// A thread's share of products.
+struct Products {
+  std::vector<std::vector<Product>> groups;  // committed, the oldest first
+  std::vector<Product> open;
+  std::map<float*, std::vector<float>> sums;  // of accumulators that are poisoned
+  bool is_fenced = false;
+};
+
+bool refuses_maps = false;
+
+[[noreturn]] void complain(const std::string& what) { throw std::runtime_error("cuda_host: " + what); }
+
+}  // namespace
+
+struct Async {
+  std::map<const void*, Mbarrier> barriers;
+  std::map<unsigned, Products> products;
+
+  Mbarrier& barrier(const void* place) {
+    const auto found = barriers.find(place);
+    if (found == barriers.end()) complain("a barrier that nobody initialised");
+    return found->second;
+  }
+};
+
+namespace {
+
+Async& async() {
+  std::shared_ptr<Async>& of_block = async_of_block();
+  if (!of_block) of_block = std::make_shared<Async>();
+  return *of_block;
+}
+
+void start_copy(void* to, size_t room, int bytes, const void* barrier, std::function<void()> land) {
+  if (shared_address(to) + room > place.shared_bytes) complain("a copy ends outside of the shared memory");
+  std::memset(to, 0xff, room);
+  async().barrier(barrier).copies.push_back({bytes, std::move(land)});
+}
+
+// (row, k) of a K-major operand, as the manual reads a descriptor.
+uint16_t operand(uint64_t descriptor, int row, int k) {
+  const auto bytes_of = [&](int bit) { return static_cast<uint32_t>(descriptor >> bit & 0x3fff) << 4; };
+  const uint32_t start = bytes_of(0), leading = bytes_of(16), stride = bytes_of(32);
+  const auto mode = static_cast<int>(descriptor >> 62);
+  const int bits = mode == 0 ? 0 : 4 - mode;  // 128, 64, 32 bytes: three, two, one bits are mixed
+  const auto r = static_cast<uint32_t>(row), c = static_cast<uint32_t>(k);
+  uint32_t address = start + r / 8 * stride;
+  if (bits == 0) {
+    address += c / 8 * leading + r % 8 * 16 + c % 8 * 2;
+  } else {
+    address += r % 8 * (16u << bits) + c * 2;
+    address ^= (address >> 7 & ((1u << bits) - 1)) << 4;
+  }
+  if (address + 2 > place.shared_bytes) complain("an operand of wgmma lies outside of the shared memory");
+  uint16_t value;
+  std::memcpy(&value, place.shared + address, sizeof value);
+  return value;
+}
+
+// One product for the 32 threads of a warp.
+void multiply(const std::vector<const Product*>& lanes, const std::vector<std::vector<float>*>& sums) {
+  const Product& first = *lanes[0];
+  for (const Product* lane : lanes)
+    if (lane->b != first.b || lane->columns != first.columns) complain("threads of a warp give wgmma different operands");
+  double a[16][16];
+  for (int lane = 0; lane < 32; ++lane)
+    for (int r = 0; r < 4; ++r)
+      for (int half = 0; half < 2; ++half) a[lane / 4 + r % 2 * 8][lane % 4 * 2 + r / 2 * 8 + half] = static_cast<double>(first.to_float(static_cast<uint16_t>(lanes[static_cast<size_t>(lane)]->a[r] >> 16 * half)));
+  for (int column = 0; column < first.columns; ++column) {
+    double b[16];
+    for (int k = 0; k < 16; ++k) b[k] = static_cast<double>(first.to_float(operand(first.b, column, k)));
+    for (int row = 0; row < 16; ++row) {
+      // NOTE: the order within one instruction is the hardware's own; in double it has no say.
+      double sum = 0;
+      for (int k = 0; k < 16; ++k) sum += a[row][k] * b[k];
+      float& value = (*sums[static_cast<size_t>(row % 8 * 4 + column % 8 / 2)])[static_cast<size_t>(column / 8 * 4 + row / 8 * 2 + column % 2)];
+      value = static_cast<float>(value + sum);
+    }
+  }
+}
+
+}  // namespace
+
+void check_end(const Async& async) {
+  for (const auto& [_, barrier] : async.barriers)
+    if (!barrier.copies.empty() || barrier.bytes != 0) complain("a block ends before its copies have landed");
+  for (const auto& [_, products] : async.products)
+    if (!products.groups.empty() || !products.open.empty()) complain("a block ends before its products are there");
+}
+
+void refuse_tensor_maps(bool refuses) { refuses_maps = refuses; }
+
+// As the driver does: alignment, sizes and boxes that the copy engine has no way with.
+bool encode_tensor_map(TensorMap& map, const void* data, int64_t rows, int64_t columns, int box_rows, int box_columns) {
+  if (refuses_maps || data == nullptr || reinterpret_cast<uintptr_t>(data) % 16 != 0 || columns * 2 % 16 != 0) return false;
+  if (rows < 1 || columns < 1 || rows > int64_t{1} << 32 || columns > int64_t{1} << 32 || box_rows < 1 || box_rows > 256 || box_columns * 2 != 128) return false;
+  map = {static_cast<const unsigned char*>(data), rows, columns, box_rows, box_columns};
+  return true;
+}
+
+uint32_t shared_address(const void* at) {
+  const auto* byte = static_cast<const unsigned char*>(at);
+  if (byte < place.shared || byte > place.shared + place.shared_bytes) complain("an address outside of the shared memory");
+  return static_cast<uint32_t>(byte - place.shared);
+}
+
+void mbarrier_init(const void* barrier, int count) {
+  if (shared_address(barrier) % 8 != 0 || shared_address(barrier) + 8 > place.shared_bytes) complain("a barrier that is not 8 bytes of the shared memory");
+  async().barriers[barrier] = {count, count, 0, 0, {}};
+}
+
+void mbarrier_arrive(const void* barrier, int bytes) {
+  Mbarrier& at = async().barrier(barrier);
+  if (at.num_missing == 0) complain("more threads arrive at a barrier than it waits for");
+  at.bytes += bytes;
+  --at.num_missing;
+  at.end_phase_if_full();
+}
+
+void mbarrier_wait(const char* where, const void* barrier, int parity) {
+  Mbarrier& at = async().barrier(barrier);
+  wait_until(where, [&] {
+    if (static_cast<int>(at.phase & 1) == parity && at.num_missing == 0) at.land();
+    return static_cast<int>(at.phase & 1) != parity;
+  });
+}
+
+void bulk_copy(void* to, const void* from, int bytes, const void* barrier) {
+  if (bytes <= 0 || bytes % 16 != 0 || shared_address(to) % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0) complain("a bulk copy is of 16 bytes each");
+  start_copy(to, static_cast<size_t>(bytes), bytes, barrier, [=] { std::memcpy(to, from, static_cast<size_t>(bytes)); });
+}
+
+void tensor_copy(void* to, const TensorMap& map, int column, int row, const void* barrier) {
+  const uint32_t begin = shared_address(to);
+  if (begin % 128 != 0) complain("a box lands at multiples of 128 bytes");
+  const int bytes = map.box_rows * 128;
+  unsigned char* const shared = place.shared;
+  start_copy(to, static_cast<size_t>(bytes), bytes, barrier, [=] {
+    for (int r = 0; r < map.box_rows; ++r)
+      for (int c = 0; c < map.box_columns; ++c) {
+        const int64_t from_row = int64_t{row} + r, from_column = int64_t{column} + c;
+        const bool is_there = from_row >= 0 && from_row < map.rows && from_column >= 0 && from_column < map.columns;
+        uint32_t address = begin + static_cast<uint32_t>(r * 128 + c * 2);
+        address ^= (address >> 7 & 7) << 4;
+        if (is_there) std::memcpy(shared + address, map.data + (from_row * map.columns + from_column) * 2, 2);
+        else std::memset(shared + address, 0, 2);
+      }
+  });
+}
+
+void wgmma_fence() { async().products[running_thread()].is_fenced = true; }
+
+void wgmma(float* acc, int columns, const uint32_t* a, uint64_t b, float (*to_float)(uint16_t)) {
+  Products& mine = async().products[running_thread()];
+  if (!mine.is_fenced) complain("wgmma without a fence behind what was done to its registers");
+  const auto count = static_cast<size_t>(columns / 2);
+  if (!mine.sums.contains(acc)) {
+    mine.sums[acc].assign(acc, acc + count);
+    std::memset(static_cast<void*>(acc), 0xff, count * sizeof(float));
+  }
+  mine.open.push_back({acc, columns, a, b, to_float});
+}
+
+void wgmma_commit() {
+  Products& mine = async().products[running_thread()];
+  mine.groups.push_back(std::exchange(mine.open, {}));
+}
+
+void wgmma_wait(int pending) {
+  Products& mine = async().products[running_thread()];
+  mine.is_fenced = false;
+  meet_warp("wgmma_wait", &mine, [pending](void* const* lanes) {
+    const auto products_of = [&](int lane) -> Products& { return *static_cast<Products*>(lanes[lane]); };
+    while (products_of(0).groups.size() > static_cast<size_t>(pending)) {
+      const size_t count = products_of(0).groups.front().size();
+      for (size_t i = 0; i < count; ++i) {
+        std::vector<const Product*> of_lanes;
+        std::vector<std::vector<float>*> sums;
+        for (int lane = 0; lane < 32; ++lane) {
+          Products& products = products_of(lane);
+          if (products.groups.empty() || products.groups.front().size() != count) complain("threads of a warp wait for different products");
+          of_lanes.push_back(&products.groups.front()[i]);
+          sums.push_back(&products.sums.at(of_lanes.back()->acc));
+        }
+        multiply(of_lanes, sums);
+      }
+      for (int lane = 0; lane < 32; ++lane) products_of(lane).groups.erase(products_of(lane).groups.begin());
+    }
+    for (int lane = 0; lane < 32; ++lane) {
+      Products& products = products_of(lane);
+      if (!products.groups.empty() || !products.open.empty()) continue;
+      for (const auto& [acc, sums] : products.sums) std::ranges::copy(sums, acc);
+      products.sums.clear();
+    }
+  });
+}
+
+}  // namespace capstan::cuda_host

@@ -1,0 +1,151 @@
+// Index arithmetic of the product by wgmma, exhaustively, and what the host runtime must notice of its instructions.
+#include <algorithm>
+#include <set>
+
+#include "cuda/hopper.h"
+#include "cuda/launch.h"
+#include "cuda/wgmma_layout.h"
+#include "test/native/cuda_host/cuda_host.h"
+#include "test/native/testing.h"
+
+namespace capstan::testing {
+namespace {
+
+using namespace cuda;
+
+TEST(cuda_wgmma_operands_lie_where_the_manual_says) {
+  // In an atom every 16-byte word has a place, and a column of eight rows lies in eight different groups of banks.
+  std::set<uint32_t> places;
+  for (uint32_t row = 0; row < 8; ++row)
+    for (uint32_t word = 0; word < 8; ++word) {
+      const uint32_t place = swizzle_128(row * 128 + word * 16);
+      EXPECT(place / 128 == row && place % 16 == 0);
+      places.insert(place);
+    }
+  EXPECT_EQ(places.size(), size_t{64});
+  for (uint32_t word = 0; word < 8; ++word) {
+    std::set<uint32_t> banks;
+    for (uint32_t row = 0; row < 8; ++row) banks.insert(swizzle_128(row * 128 + word * 16) / 16 % 8);
+    EXPECT_EQ(banks.size(), size_t{8});
+  }
+  for (uint32_t address = 0; address < 227 << 10; address += 16) {
+    const uint64_t descriptor = swizzled_operand(address);
+    EXPECT((descriptor & 0x3fff) == address / 16 && (descriptor >> 16 & 0x3fff) == 1 && (descriptor >> 32 & 0x3fff) == 64 && descriptor >> 62 == 1);
+    EXPECT((descriptor & ~(uint64_t{0x3fff} | uint64_t{0x3fff} << 16 | uint64_t{0x3fff} << 32 | uint64_t{3} << 62)) == 0);
+    for (int step = 0; step < kStageSteps; ++step)
+      if (address + 96 < 227 << 10) EXPECT(next_depth(descriptor, step) == swizzled_operand(address + static_cast<uint32_t>(step) * 32));
+  }
+}
+
+TEST(cuda_wgmma_rings_fit_into_shared_memory) {
+  for (const int width : kTokenWidths) {
+    EXPECT(num_stages(width) >= 4 && num_stages(width) <= 6);
+    EXPECT(ring_shared_bytes(width) <= 232448);
+    // Every stage, and what is copied into it, begins at an atom.
+    EXPECT(stage_bytes(width) % kSwizzleAtom == 0 && weight_stage_bytes() % kSwizzleAtom == 0);
+    // Parity of a place: how often the ring has come round.
+    RingPlace place;
+    for (int i = 0; i < 40; ++i) {
+      EXPECT(place.slot == i % num_stages(width) && place.parity == i / num_stages(width) % 2);
+      place.advance(num_stages(width));
+    }
+  }
+}
+
+TEST(cuda_wgmma_tiles_cover_every_output_once) {
+  for (int feature_blocks = 1; feature_blocks < 12; ++feature_blocks)
+    for (int token_blocks = 1; token_blocks < 70; ++token_blocks) {
+      const TileOrder order{feature_blocks, token_blocks};
+      std::set<std::pair<int, int>> tiles;
+      for (int i = 0; i < order.size(); ++i) {
+        int feature_block = -1, token_block = -1;
+        order.at(i, feature_block, token_block);
+        EXPECT(feature_block >= 0 && feature_block < feature_blocks && token_block >= 0 && token_block < token_blocks);
+        tiles.insert({feature_block, token_block});
+      }
+      EXPECT_EQ(static_cast<int>(tiles.size()), order.size());
+    }
+  EXPECT(tile_order(129, 257, 256).size() == 4 && tile_order(128, 256, 256).size() == 1);
+}
+
+TEST(cuda_wgmma_widths_fill_the_multiprocessors) {
+  // Qwen2.5-1.5B at 1,024 tokens on 132 of them: output and down in one round of 96, qkv in one of 128.
+  EXPECT_EQ(choose_width(1536, 1024, 132), 96);
+  EXPECT_EQ(choose_width(2048, 1024, 132), 128);
+  // Few tokens: the narrowest; very many: the widest.
+  EXPECT_EQ(choose_width(2048, 65, 132), 64);
+  EXPECT_EQ(choose_width(17920, 65536, 132), 256);
+  for (int64_t rows = 16; rows <= 20000; rows += 1232)
+    for (int tokens = 65; tokens <= 8192; tokens += 391) {
+      const auto rounds = [&](int width) { return (tile_order(rows, tokens, width).size() + 131) / 132; };
+      const int width = choose_width(rows, tokens, 132);
+      for (const int other : kTokenWidths) EXPECT(rounds(width) * (width + 16) <= rounds(other) * (other + 16));
+    }
+}
+
+// ---- what is noticed ------------------------------------------------------------------------------------------------------------------------
+
+// One box of 64 rows, its first 16 columns multiplied with ones; the faults leave out what instructions demand.
+enum class Fault : uint8_t { kNone, kNoWait, kNoFence, kNoProductWait, kTooManyBytes, kTooManyArrivals, kNoInit };
+struct FaultArgs {
+  float* sums;  // (threads, 32)
+  Fault fault;
+};
+__global__ void fault_kernel(const __grid_constant__ TensorMap map, FaultArgs args) {
+  unsigned char* const shared = shared_memory();
+  auto* const barrier = reinterpret_cast<uint64_t*>(shared + 8192);
+  if (threadIdx.x == 0) {
+    if (args.fault != Fault::kNoInit) mbarrier_init(barrier, 1);
+    mbarrier_init_done();
+    mbarrier_arrive_expecting(barrier, args.fault == Fault::kTooManyBytes ? 8208 : 8192);
+    if (args.fault == Fault::kTooManyArrivals) mbarrier_arrive(barrier);
+    tensor_copy(shared, map, 0, 0, barrier);
+  }
+  __syncthreads();
+  if (args.fault != Fault::kNoWait) mbarrier_wait(barrier, 0);
+  const uint32_t ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
+  float acc[32] = {};
+  if (args.fault != Fault::kNoFence) wgmma_fence();
+  wgmma_m64k16<Bf16, 64>(acc, ones, swizzled_operand(shared_address(shared)));
+  wgmma_commit();
+  if (args.fault == Fault::kNoWait) wgmma_wait<0>();
+  if (args.fault != Fault::kNoProductWait) wgmma_wait<0>();
+  for (int i = 0; i < 32; ++i) args.sums[threadIdx.x * 32 + i] = acc[i];
+  if (args.fault == Fault::kNoWait) mbarrier_wait(barrier, 0);
+}
+
+bool is_noticed(Fault fault) {
+  std::vector<uint16_t> ones(64 * 64, 0x3f80);
+  std::vector<float> sums(128 * 32, 0.0f);
+  TensorMap map;
+  EXPECT(make_tensor_map(map, ones.data(), 64, 64, 64));
+  cudaStream_t stream = nullptr;
+  cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  launch(fault_kernel, dim3(1), dim3(128), 8192 + 16, stream, map, FaultArgs{sums.data(), fault});
+  bool is_told = false;
+  try {
+    cudaStreamSynchronize(stream);
+  } catch (const std::runtime_error&) {
+    is_told = true;
+  }
+  cudaStreamDestroy(stream);
+  return is_told || !std::ranges::all_of(sums, [](float sum) { return sum == 16; });
+}
+
+TEST(cuda_wgmma_faults_are_noticed) {
+  EXPECT(!is_noticed(Fault::kNone));
+  for (const Fault fault : {Fault::kNoWait, Fault::kNoFence, Fault::kNoProductWait, Fault::kTooManyBytes, Fault::kTooManyArrivals, Fault::kNoInit}) EXPECT(is_noticed(fault));
+}
+
+TEST(cuda_tensor_maps_are_refused_where_the_copy_engine_has_no_way) {
+  alignas(16) static uint16_t data[4096];
+  TensorMap map;
+  EXPECT(make_tensor_map(map, data, 8, 64, 8));
+  EXPECT(!make_tensor_map(map, data + 1, 8, 64, 8));
+  EXPECT(!make_tensor_map(map, data, 8, 60, 8));
+  EXPECT(!make_tensor_map(map, data, 8, 64, 257));
+  EXPECT(!make_tensor_map(map, data, 0, 64, 8));
+}
+
+}  // namespace
+}  // namespace capstan::testing
