@@ -57,6 +57,7 @@
         "native/binding/addon.cpp",
         "native/binding/engine_binding.cpp",
         "native/binding/grammar_binding.cpp",
+        "native/binding/memory_binding.cpp",
         "native/binding/load_binding.cpp",
         "native/binding/records.cpp"
       ],

@@ -289,6 +289,10 @@ export interface NativeAddon {
   readonly isas: string[];
   /** Compiles on a pool thread, for matching bytes. Rejects with code invalid_argument and a message that says what is wrong where. */
   compileGrammar(source: NativeGrammarSource): Promise<NativeGrammar>;
+  /** Tells V8 of so many bytes more (or less) of native memory that JavaScript objects hold, so that it looks for garbage in time. */
+  adjustExternalMemory(change: number): void;
+  /** Gives memory that the allocator keeps for later back to the system, on a pool thread. */
+  trimMemory(): Promise<void>;
   /**
    * Loads on a thread of its own. `onProgress` gets bytes packed and bytes in total, `onEvents` one array per step.
    * `cancel.onCancel` gets a function that ends the load with code 'aborted'. Rejects with an Error that has `code`.

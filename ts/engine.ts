@@ -12,7 +12,7 @@ import type { Model } from './model/model';
 import type { ChoiceReading } from './choice-reader';
 import { type ChatOptions, prepareChat } from './chat';
 import type { EngineOptions } from './options';
-import { resolveSampling, type SamplingDefaults, type SamplingParams, truncatePrompt } from './sampling';
+import { checkTextLength, resolveSampling, type SamplingDefaults, type SamplingParams, truncatePrompt } from './sampling';
 import { planStructuredOutput, type StructuredOutput } from './structured-output';
 import type { ChatMessage } from './text/messages';
 import { REASONING_FORMATS, THINK_CLOSE, THINK_OPEN } from './text/reasoning';
@@ -116,7 +116,7 @@ export class Engine {
       const { structuredOutput } = sampling;
       checkBoolean('addSpecialTokens', addSpecialTokens);
       const plan = structuredOutput === undefined ? undefined : planStructuredOutput(structuredOutput);
-      const ids = typeof prompt === 'string' ? this.#encode(prompt, addSpecialTokens, place) : checkTokenIds('prompt', prompt, this.info.vocabSize);
+      const ids = typeof prompt === 'string' ? this.#encodePrompt(prompt, addSpecialTokens, sampling, place) : checkTokenIds('prompt', prompt, this.info.vocabSize);
       const call = { sampling, reading: {}, plan, thinkingBudget: undefined };
       if (ids instanceof Promise || plan !== undefined || sampling.badWords !== undefined) return this.#complete(call, ids, place);
       return { ...call, promptTokenIds: ids, grammar: null, badWords: [], thinkingBudget: null };
@@ -127,7 +127,7 @@ export class Engine {
   chat(messages: readonly ChatMessage[], options: ChatOptions = {}, context: CallContext = {}): Generation<ChatEvent> {
     return this.#start<ChatEvent>(context, async (place) => {
       const { prompt, addSpecialTokens, ...call } = await prepareChat(this.#model, messages, options);
-      return this.#complete(call, this.#encode(prompt, addSpecialTokens, place), place);
+      return this.#complete(call, this.#encodePrompt(prompt, addSpecialTokens, call.sampling, place), place);
     });
   }
 
@@ -199,7 +199,14 @@ export class Engine {
 
   #encode(text: string, addSpecialTokens: boolean, place: Place): Promise<Int32Array> {
     place.expect(text);
-    return this.#model.tokenizer.encode(text, addSpecialTokens);
+    return this.#model.tokenizer.encode(text, addSpecialTokens, place.signal);
+  }
+
+  /** @throws CapstanError `context_length_exceeded` for a text that no tokens could make fit: it is not tokenized. */
+  #encodePrompt(text: string, addSpecialTokens: boolean, { truncatePrompt: most }: SamplingParams, place: Place): Promise<Int32Array> {
+    const { tokenizer: { vocabulary } } = this.#model;
+    if (most === undefined) checkTextLength(text, this.info.maxModelLen, vocabulary.maxTokenBytes);
+    return this.#encode(text, addSpecialTokens, place);
   }
 
   /** What a call needs beside its prompt is made at the same time. */

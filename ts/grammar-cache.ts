@@ -78,7 +78,7 @@ export class GrammarCache {
   constructor(compile: (source: NativeGrammarSource) => Promise<NativeGrammar>, limits: Partial<Limits> = {}) {
     this.#compile = compile;
     this.#limits = { maxBytes: MAX_BYTES, maxGrammars: MAX_GRAMMARS, maxCompiling: MAX_COMPILING, maxWaiting: MAX_WAITING, ...limits };
-    this.#line = new JobLine({ maxRunning: this.#limits.maxCompiling, maxWaiting: this.#limits.maxWaiting });
+    this.#line = new JobLine({ maxRunning: this.#limits.maxCompiling, maxWaiting: this.#limits.maxWaiting, noun: 'grammars wait to be compiled' });
   }
 
   /**

@@ -1,12 +1,19 @@
 import { CapstanError } from './errors';
 
+interface Limits {
+  maxRunning: number;
+  maxWaiting: number;
+  /** Who waits for what, for the error. */
+  noun: string;
+}
+
 /** Runs jobs, so many at once; the others wait in line, so many at most. */
 export class JobLine {
-  readonly #limits: { maxRunning: number; maxWaiting: number };
+  readonly #limits: Limits;
   readonly #waiting: (() => void)[] = [];
   #numRunning = 0;
 
-  constructor(limits: { maxRunning: number; maxWaiting: number }) {
+  constructor(limits: Limits) {
     this.#limits = limits;
   }
 
@@ -25,14 +32,14 @@ export class JobLine {
   }
 
   #turn(signal: AbortSignal): Promise<void> | undefined {
-    const { maxRunning, maxWaiting } = this.#limits;
+    const { maxRunning, maxWaiting, noun } = this.#limits;
     if (this.#numRunning < maxRunning) {
       this.#numRunning++;
       return undefined;
     }
     const numWaiting = this.#waiting.length;
     if (numWaiting >= maxWaiting) {
-      throw new CapstanError('queue_full', `The queue is full: ${numWaiting} of at most ${maxWaiting} grammars wait to be compiled`, { expected: `at most ${maxWaiting} grammars`, received: String(numWaiting) });
+      throw new CapstanError('queue_full', `The queue is full: ${numWaiting} of at most ${maxWaiting} ${noun}`, { expected: `at most ${maxWaiting} ${noun}`, received: String(numWaiting) });
     }
     return new Promise((resolve, reject) => {
       const begin = () => {

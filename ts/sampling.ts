@@ -146,6 +146,17 @@ export function resolveSampling(params: SamplingParams, defaults: SamplingDefaul
   return { sampling, numChoices };
 }
 
+/** @throws CapstanError `context_length_exceeded` when so many of the longest tokens are not as long as the text. */
+export function checkTextLength(text: string, maxModelLen: number, maxTokenBytes: number): void {
+  const mostBytes = maxModelLen * maxTokenBytes;
+  if (text.length * 3 <= mostBytes) return;
+  const numBytes = Buffer.byteLength(text);
+  if (numBytes <= mostBytes) return;
+  throw new CapstanError('context_length_exceeded',
+    `This model's maximum context length is ${maxModelLen} tokens, and the prompt has ${numBytes} bytes of text: at most ${mostBytes} could fit`,
+    { param: 'prompt', expected: `at most ${mostBytes} bytes`, received: `${numBytes} bytes` });
+}
+
 function resolveMaxTokens(maxTokens: number | undefined, { maxModelLen, numPromptTokens }: SamplingLimits): number {
   const rest = maxModelLen - numPromptTokens;
   if (rest < 1 && !(rest === 0 && maxTokens === 0)) {

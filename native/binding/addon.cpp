@@ -4,6 +4,7 @@
 #include "native/backend/registry.h"
 #include "native/binding/grammar_binding.h"
 #include "native/binding/load_binding.h"
+#include "native/binding/memory_binding.h"
 
 namespace capstan {
 namespace {
@@ -15,6 +16,8 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   exports.Set("isas", isas);
   exports.Set("load", Napi::Function::New(env, load_engine_binding, "load"));
   exports.Set("compileGrammar", Napi::Function::New(env, compile_grammar_binding, "compileGrammar"));
+  exports.Set("adjustExternalMemory", Napi::Function::New(env, adjust_external_memory_binding, "adjustExternalMemory"));
+  exports.Set("trimMemory", Napi::Function::New(env, trim_memory_binding, "trimMemory"));
   return exports;
 }
 

@@ -28,9 +28,10 @@ export const fake = {
   stopped: [] as [id: number, index: number][],
   failure: null as string | null,
   loadMs: 0,
-  /** Runs between a request's submit and its first step. */
+  /** Changes of external memory, and 'trim'. */
+  memory: [] as (number | 'trim')[],
   reset(): void {
-    Object.assign(fake, { answer: defaultAnswer, loads: [], requests: [], grammars: [], aborted: [], stopped: [], failure: null, loadMs: 0 });
+    Object.assign(fake, { answer: defaultAnswer, loads: [], requests: [], grammars: [], aborted: [], stopped: [], failure: null, loadMs: 0, memory: [] });
   },
 };
 
@@ -226,6 +227,11 @@ function tokenize(vocab: NativeVocab, text: string): number[] {
 
 export const version = '0.0.0-fake';
 export const isas = ['portable'];
+export const adjustExternalMemory: NativeAddon['adjustExternalMemory'] = (change) => { fake.memory.push(change); };
+export const trimMemory: NativeAddon['trimMemory'] = () => {
+  fake.memory.push('trim');
+  return Promise.resolve();
+};
 
 export const load: NativeAddon['load'] = (record, onProgress, onEvents, cancel) => new Promise((resolve, reject) => {
   fake.loads.push(record);

@@ -139,7 +139,7 @@ describe('generate', () => {
 
   test('a prompt truncated to fit leaves room for the completion', async () => {
     const engine = await loadEngine({ maxModelLen: 8 });
-    await engine.generate('abcdefghijkl', { truncatePrompt: -1, maxTokens: 3 }).result();
+    await engine.generate(`${'x'.repeat(1_000)}abcdefghijkl`, { truncatePrompt: -1, maxTokens: 3 }).result();
     await engine.generate('abcdefghijkl', { truncatePrompt: -1 }).result();
     expect(fake.requests.map(({ promptTokenIds, sampling }) => [Buffer.from(promptTokenIds).toString(), sampling.maxTokens])).toEqual([['hijkl', 3], ['fghijkl', 1]]);
   });
@@ -162,6 +162,7 @@ describe('generate', () => {
     ['a fractional id', [1.5], {}, { code: 'invalid_argument', param: 'prompt[0]' }],
     ['a prompt that is no text', { a: 1 }, {}, { code: 'invalid_argument', param: 'prompt' }],
     ['a prompt that fills the context', 'x'.repeat(4096), {}, { code: 'context_length_exceeded', param: 'prompt' }],
+    ['a text that no tokens could make fit', 'é'.repeat(30_000), {}, { code: 'context_length_exceeded', param: 'prompt', expected: `at most ${4096 * '<|endoftext|>'.length} bytes`, received: '60000 bytes' }],
     ['a prompt and a completion beyond it', 'x'.repeat(4000), { maxTokens: 97 }, { code: 'context_length_exceeded', param: 'maxTokens', received: '97' }],
     ['a negative temperature', 'x', { temperature: -1 }, { code: 'invalid_argument', param: 'temperature' }],
     ['an unknown option', 'x', { temprature: 1 }, { code: 'invalid_argument', param: 'sampling.temprature' }],

@@ -4,10 +4,18 @@ import { StringDecoder } from 'node:string_decoder';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Tokenizer as HfTokenizer } from 'tokenizers';
 import { CapstanError } from '../errors';
+import { JobLine } from '../job-line';
 import { parseJsonObject, readTextFile } from '../model/json-file';
+import { discard } from './garbage';
 import { buildVocabulary, type TokenizerJson, type Vocabulary } from './vocabulary';
 
 const TOKENIZER_FILE = 'tokenizer.json';
+/** A text of so many characters takes long; the threads that do it are few, and shorter ones need some of them. */
+const LONG_TEXT = 1 << 18;
+const MAX_LONG_TEXTS = 2;
+/** What the library holds for a token of a text: its spelling, offsets, masks. */
+const BYTES_PER_ENCODED_TOKEN = 256;
+const NEVER = new AbortController().signal;
 /** Decoded within about a millisecond. */
 const TOKENS_PER_TURN = 32_768;
 
@@ -15,6 +23,7 @@ const TOKENS_PER_TURN = 32_768;
 export class Tokenizer {
   readonly vocabulary: Vocabulary;
   readonly #tokenizer: HfTokenizer;
+  readonly #longTexts = new JobLine({ maxRunning: MAX_LONG_TEXTS, maxWaiting: Infinity, noun: 'long texts wait to be tokenized' });
 
   private constructor(tokenizer: HfTokenizer, vocabulary: Vocabulary) {
     this.#tokenizer = tokenizer;
@@ -32,10 +41,20 @@ export class Tokenizer {
     return new Tokenizer(tokenizer, buildVocabulary(json, keptTokens));
   }
 
-  /** `addSpecialTokens` runs the post-processor (BOS and the like): on for plain prompts, off for rendered chat templates. */
-  async encode(text: string, addSpecialTokens: boolean): Promise<Int32Array> {
+  /**
+   * `addSpecialTokens` runs the post-processor (BOS and the like): on for plain prompts, off for rendered chat templates.
+   * @param signal Aborted when the caller does not wait any more: a long text that has not had its turn is left.
+   */
+  encode(text: string, addSpecialTokens: boolean, signal?: AbortSignal): Promise<Int32Array> {
+    if (text.length < LONG_TEXT) return this.#encodeNow(text, addSpecialTokens);
+    return this.#longTexts.run(() => this.#encodeNow(text, addSpecialTokens), signal ?? NEVER);
+  }
+
+  async #encodeNow(text: string, addSpecialTokens: boolean): Promise<Int32Array> {
     const encoding = await this.#tokenizer.encode(text, null, { addSpecialTokens });
-    return Int32Array.from(encoding.getIds());
+    const ids = Int32Array.from(encoding.getIds());
+    if (text.length >= LONG_TEXT) discard(encoding, ids.length * BYTES_PER_ENCODED_TOKEN);
+    return ids;
   }
 
   /** The text of ids as a whole; bytes that are no UTF-8 become U+FFFD. */

@@ -4,7 +4,7 @@ import { CapstanError } from '../errors';
 /** The parts of tokenizer.json that decoding needs. */
 export interface TokenizerJson {
   added_tokens?: { id: number; content: string; special: boolean }[];
-  model: { type: string; vocab: Record<string, number> | [token: string, score: number][] };
+  model: { type: string; vocab: Record<string, number> | [token: string, score: number][]; unk_token?: string | null; unk_id?: number | null; byte_fallback?: boolean };
   decoder?: DecoderJson | null;
 }
 
@@ -25,6 +25,8 @@ export interface Vocabulary extends NativeVocab {
   numTokens: number;
   /** The decoder drops one leading space of the whole text. */
   stripsLeadingSpace: boolean;
+  /** Of text that one token can stand for; Infinity where an unknown stretch of any length is one token. */
+  maxTokenBytes: number;
   /** Id of every token by its spelling in the file. */
   ids: Map<string, number>;
 }
@@ -53,7 +55,10 @@ export function buildVocabulary(json: TokenizerJson, keptTokens: ReadonlySet<str
   for (const token of json.added_tokens ?? []) special[token.id] = keptTokens.has(token.content) ? 2 : token.special ? 1 : 0;
   const ids = new Map<string, number>();
   tokens.forEach((token, id) => ids.set(token, id));
-  return { bytes, offsets, special, numTokens, stripsLeadingSpace: decoder.stripsLeadingSpace, ids };
+  const { unk_token, unk_id, byte_fallback } = json.model;
+  const hasUnknown = (unk_token ?? unk_id ?? null) !== null && byte_fallback !== true;
+  const maxTokenBytes = hasUnknown ? Infinity : pieces.reduce((most, piece) => Math.max(most, piece.length), 1);
+  return { bytes, offsets, special, numTokens, stripsLeadingSpace: decoder.stripsLeadingSpace, maxTokenBytes, ids };
 }
 
 /** Spelling by id; ids that no token has stay holes. */

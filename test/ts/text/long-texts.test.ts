@@ -1,0 +1,49 @@
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { Tokenizer } from '../../../ts/text/tokenizer';
+import { fake } from '../../fakes/fake-addon';
+import { tinyModel } from '../../fakes/tiny-model';
+
+const LONG = 'long text '.repeat(30_000);
+
+let tokenizer: Tokenizer;
+
+beforeAll(async () => {
+  process.env.CAPSTAN_ADDON = require.resolve('../../fakes/fake-addon');
+  tokenizer = await Tokenizer.load(tinyModel(), new Set());
+});
+beforeEach(() => fake.reset());
+
+test('V8 hears of what a long text takes, and it goes back to the system once it is garbage', async () => {
+  const { length } = await tokenizer.encode(LONG, false);
+  expect(length).toBe(LONG.length);
+  setFlagsFromString('--expose-gc');
+  const collectGarbage = runInNewContext('gc') as () => void;
+  await until(() => {
+    collectGarbage();
+    return fake.memory.includes('trim');
+  });
+  const held = fake.memory[0] as number;
+  expect(held).toBeGreaterThan(length);
+  expect(fake.memory).toEqual([held, -held, 'trim']);
+});
+
+test('short texts make no such fuss', async () => {
+  await tokenizer.encode('short', false);
+  await new Promise((resolve) => setImmediate(resolve));
+  expect(fake.memory).toEqual([]);
+});
+
+test('two long texts are tokenized at once, more wait: one whose caller has left is not tokenized', async () => {
+  const caller = new AbortController();
+  const first = [tokenizer.encode(LONG, false), tokenizer.encode(LONG, false)];
+  const left = tokenizer.encode(LONG, false, caller.signal);
+  const last = tokenizer.encode(LONG, false);
+  caller.abort('gone');
+  await expect(left).rejects.toMatchObject({ code: 'aborted' });
+  for (const ids of await Promise.all([...first, last])) expect(ids).toHaveLength(LONG.length);
+});
+
+async function until(isSo: () => boolean): Promise<void> {
+  while (!isSo()) await new Promise((resolve) => setTimeout(resolve, 50));
+}
