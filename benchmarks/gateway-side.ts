@@ -1,5 +1,5 @@
 // One process of benchmarks/gateway.ts: `replica`, a source of text that sends every open stream a piece at each step, as an engine does; or `gateway PORT KEYS DEPLOYMENTS`.
-// Sends its port (and a key) to its parent; answers every message with the processor time that it has used, in milliseconds.
+// Sends its port (and a key) to its parent; answers every message with the processor time that it has used, its own and the system's for it.
 import { KeyCheck } from '../server/access/check';
 import { BudgetMeter } from '../server/access/budget';
 import { generateKey } from '../server/access/key-format';
@@ -101,7 +101,8 @@ void (async () => {
   const transport = await createTransport('uws', { handler, maxBodyBytes: 1 << 24, bodyTimeoutMs: 60_000, streamsBodies: true });
   process.on('message', () => {
     const { user, system } = process.cpuUsage();
-    process.send?.((user + system) / 1000);
+    process.send?.({ userMs: user / 1000, systemMs: system / 1000 });
   });
+  process.on('disconnect', () => process.exit());
   process.send?.({ port: await transport.listen('127.0.0.1', 0), key });
 })();

@@ -10,8 +10,10 @@ import { forwardedHeaders, rawHeader, returnedHeaders, withSecret } from './head
 import type { Holds } from './hold';
 import { type Prefix, prefixOf } from './prefix-index';
 import { gather, relay } from './relay';
+import type { UpstreamRequest } from './request-head';
 import type { Target, Targets } from './targets';
-import { type UpstreamAnswer, UpstreamError, type UpstreamRequest } from './upstream';
+import type { UpstreamAnswer } from './upstream';
+import { UpstreamError } from './upstream-error';
 import { UsageComment, type UsageReader, UsageTail } from './usage-reader';
 import { asksForStream, Waiting, type WaitingTimes } from './waiting';
 
@@ -136,21 +138,19 @@ export class Forwarder {
     };
   }
 
-  async #relay(call: Call, { replica }: Choice, { message }: UpstreamAnswer, begun: ReplyStream | undefined): Promise<void> {
+  async #relay(call: Call, { replica }: Choice, { status, rawHeaders: raw, body }: UpstreamAnswer, begun: ReplyStream | undefined): Promise<void> {
     const { answer, address, request } = call;
-    const raw = message.rawHeaders;
     const contentType = rawHeader(raw, 'content-type') ?? '';
     const load = replica.isBuiltin ? rawHeader(raw, LOAD_HEADER) : undefined;
     if (load !== undefined) this.#parts.balancer.report(replica.id, load);
     const usage = usageReader(replica.isBuiltin, contentType, raw);
     const onFirstByte = () => { call.firstByteAtMs ??= performance.now(); };
     const { idleTimeoutMs, slowClientTimeoutMs } = this.#parts.times;
-    const status = message.statusCode ?? 0;
     const isEvents = EVENT_STREAM.test(contentType);
-    if (begun !== undefined && (!isEvents || status !== 200)) return tellAnswer(begun, status, await gather(message, { usage, idleTimeoutMs, onFirstByte }));
+    if (begun !== undefined && (!isEvents || status !== 200)) return tellAnswer(begun, status, await gather(body, { usage, idleTimeoutMs, onFirstByte }));
     const length = rawHeader(raw, 'content-length');
     try {
-      const { end, stream, isAtLineEnd } = await relay(message, answer, call.signal, {
+      const { end, stream, isAtLineEnd } = await relay(body, answer, call.signal, {
         status, headers: returnedHeaders(raw, address), contentLength: length === undefined ? undefined : Number(length), isHead: request.method === 'HEAD',
         usage, idleTimeoutMs, slowClientTimeoutMs, begun, onFirstByte,
       });

@@ -1,6 +1,6 @@
-import type { IncomingMessage } from 'node:http';
 import type { HttpReply, ReplyHeaders, ReplyStream } from '../http/transport';
-import { UpstreamError } from './upstream';
+import type { AnswerBody } from './answer-body';
+import { UpstreamError } from './upstream-error';
 import type { UsageReader } from './usage-reader';
 
 /** An answer whose length is known and no longer than this goes out in one piece, with its length. */
@@ -35,79 +35,82 @@ export interface Relayed {
 /**
  * Passes an answer on, no faster than its client reads. Rejects with UpstreamError where the replica failed before anything was passed on.
  */
-export async function relay(message: IncomingMessage, reply: HttpReply, signal: AbortSignal, options: RelayOptions): Promise<Relayed> {
+export async function relay(body: AnswerBody, reply: HttpReply, signal: AbortSignal, options: RelayOptions): Promise<Relayed> {
   const { status, headers, contentLength, isHead, begun } = options;
   if (isHead || status === 204 || status === 304) {
-    message.resume();
     options.onFirstByte();
     reply.send(status, isHead && contentLength !== undefined ? { ...headers, 'Content-Length': String(contentLength) } : headers, null);
     return { end: 'complete' };
   }
   if (begun === undefined && contentLength !== undefined && contentLength <= GATHERED_BYTES) {
-    const body = await gather(message, options);
-    reply.send(status, headers, body);
+    const bytes = await gather(body, options);
+    reply.send(status, headers, bytes);
     return { end: signal.aborted ? 'client' : 'complete' };
   }
   const stream = begun ?? reply.stream(status, headers);
-  const relaying = new Relay(message, stream, signal, options);
+  const relaying = new Relay(body, stream, signal, options);
   const end = await relaying.run();
   return { end, stream, isAtLineEnd: relaying.isAtLineEnd };
 }
 
 /** The whole of an answer that is known to be short. */
-export function gather(message: IncomingMessage, { usage, idleTimeoutMs, onFirstByte }: Pick<RelayOptions, 'usage' | 'idleTimeoutMs' | 'onFirstByte'>): Promise<Buffer> {
+export function gather(body: AnswerBody, { usage, idleTimeoutMs, onFirstByte }: Pick<RelayOptions, 'usage' | 'idleTimeoutMs' | 'onFirstByte'>): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     const pieces: Buffer[] = [];
     const timer = setTimeout(() => settle(new UpstreamError('timeout', true, false, `no more of the answer within ${idleTimeoutMs} ms`)), idleTimeoutMs);
     const settle = (error?: Error) => {
       clearTimeout(timer);
       if (error === undefined) return resolve(Buffer.concat(pieces));
-      message.destroy();
+      body.destroy();
       reject(error);
     };
-    message.on('data', (piece: Buffer) => {
-      if (pieces.length === 0) onFirstByte();
-      timer.refresh();
-      pieces.push(usage === undefined ? piece : usage.take(piece));
+    body.flow({
+      piece: (bytes) => {
+        if (pieces.length === 0) onFirstByte();
+        timer.refresh();
+        pieces.push(usage === undefined ? bytes : usage.take(bytes));
+      },
+      end: () => {
+        if (usage !== undefined) pieces.push(usage.finish());
+        settle();
+      },
+      fail: (error) => settle(error instanceof UpstreamError ? error : new UpstreamError('reset', true, false, error.message)),
     });
-    message.on('end', () => {
-      if (usage !== undefined) pieces.push(usage.finish());
-      settle();
-    });
-    message.on('error', (error: NodeJS.ErrnoException) => settle(new UpstreamError('reset', true, false, error.code ?? error.message)));
   });
 }
 
 class Relay {
-  readonly #message: IncomingMessage;
+  readonly #body: AnswerBody;
   readonly #stream: ReplyStream;
   readonly #signal: AbortSignal;
   readonly #options: RelayOptions;
   #timer: NodeJS.Timeout | undefined;
   #hasBegun = false;
+  #isOver = false;
   isAtLineEnd = true;
   #settle: (end: RelayEnd) => void = () => {};
 
-  constructor(message: IncomingMessage, stream: ReplyStream, signal: AbortSignal, options: RelayOptions) {
-    this.#message = message;
+  constructor(body: AnswerBody, stream: ReplyStream, signal: AbortSignal, options: RelayOptions) {
+    this.#body = body;
     this.#stream = stream;
     this.#signal = signal;
     this.#options = options;
   }
 
   run(): Promise<RelayEnd> {
-    const message = this.#message;
     return new Promise((resolve) => {
       this.#settle = (end) => {
+        this.#isOver = true;
         clearTimeout(this.#timer);
-        if (end !== 'complete') message.destroy();
+        if (end !== 'complete') this.#body.destroy();
         resolve(end);
       };
       this.#timer = setTimeout(() => this.#settle('cut'), this.#options.idleTimeoutMs);
-      message.on('data', (piece: Buffer) => this.#pass(piece));
-      message.on('end', () => this.#finish());
-      message.on('error', () => this.#settle(this.#signal.aborted ? 'client' : 'cut'));
-      message.on('close', () => this.#settle(this.#signal.aborted ? 'client' : 'cut'));
+      this.#body.flow({
+        piece: (bytes) => this.#pass(bytes),
+        end: () => this.#finish(),
+        fail: () => this.#settle(this.#signal.aborted ? 'client' : 'cut'),
+      });
     });
   }
 
@@ -125,16 +128,15 @@ class Relay {
   }
 
   async #waitForClient(): Promise<void> {
-    const message = this.#message;
-    message.pause();
+    this.#body.pause();
     clearTimeout(this.#timer);
     const { slowClientTimeoutMs, idleTimeoutMs } = this.#options;
     const giveUp = setTimeout(() => this.#settle('client'), slowClientTimeoutMs);
     await this.#stream.drained();
     clearTimeout(giveUp);
-    if (message.destroyed) return;
+    if (this.#isOver) return;
     this.#timer = setTimeout(() => this.#settle('cut'), idleTimeoutMs);
-    message.resume();
+    this.#body.resume();
   }
 
   #finish(): void {
