@@ -11,6 +11,8 @@ export default {
     outDir: `${here}../../dist/server/console`,
     emptyOutDir: true,
     target: 'es2022',
+    // The first that know light-dark(): it stays as it is written.
+    cssTarget: ['chrome123', 'firefox120', 'safari17.5'],
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
     reportCompressedSize: false,
