@@ -26,6 +26,7 @@ import type { UpOptions } from './up/options';
 import { ServiceMetrics } from './up/service-metrics';
 import { startupText } from './up/startup-text';
 import { packageVersion } from './version';
+import { WebhookSender } from './webhooks/webhook-sender';
 import { within } from './within';
 
 const ADMIN_HOST = '127.0.0.1';
@@ -78,11 +79,13 @@ export async function up(options: UpOptions): Promise<number> {
       targets, control: controller, access, log, trustedProxies, logsRequests, scheme: addresses.serving.startsWith('https:') ? 'https' : 'http', ...(servingDomain === undefined ? {} : { domain: servingDomain }), onEnd: usage.record,
     });
     closers.push(() => gateway.close());
+    const webhooks = new WebhookSender({ store, log, allowsPrivate: options.allowPrivateWebhooks });
+    closers.push(() => webhooks.close());
     const logRequest = requestLogger(log, { logsRequests, unloggedPaths: [] });
     const api = new Api({
       routes: apiRoutes(),
       context: {
-        store, access, controller, logs, serving: { targets, gateway, urlOf: (slug) => deploymentUrl(addresses, servingDomain, slug) }, log, now: Date.now,
+        store, access, controller, logs, webhooks, serving: { targets, gateway, urlOf: (slug) => deploymentUrl(addresses, servingDomain, slug) }, log, now: Date.now,
         settings: { isSecure: addresses.console.startsWith('https:'), ownOrigins: [addresses.console], trustedProxies },
       },
       onEnd: (record) => {
@@ -92,6 +95,7 @@ export async function up(options: UpOptions): Promise<number> {
     });
     await controller.start();
     usage.start();
+    webhooks.start();
     consoleDoor.open(consoleHandler(api, { isSecure: addresses.console.startsWith('https:') }));
     servingDoor.open(gateway.handle);
     const admin = await openAdmin(options, metrics, readiness, closers);

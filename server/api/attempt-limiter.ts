@@ -15,10 +15,10 @@ export class AttemptLimiter {
     this.#now = now;
   }
 
-  /** @throws ApiProblem `too_many_attempts` when too many failed of late. */
-  demand(source: string): void {
+  /** @throws ApiProblem `too_many_attempts` when too many were counted of late. */
+  demand(source: string, message = 'too many failed attempts from this address'): void {
     const tokens = this.#tokens(addressBlock(source));
-    if (tokens < 1) throw new ApiProblem('too_many_attempts', 'too many failed attempts from this address', { headers: { 'Retry-After': String(Math.ceil((1 - tokens) * 60 / this.#perMinute)) } });
+    if (tokens < 1) throw new ApiProblem('too_many_attempts', message, { headers: { 'Retry-After': String(Math.ceil((1 - tokens) * 60 / this.#perMinute)) } });
   }
 
   count(source: string): void {

@@ -5,6 +5,7 @@ import type { Targets } from '../gateway/targets';
 import type { Log } from '../log';
 import type { Controller } from '../service/controller';
 import type { ServiceStore } from '../service/store';
+import type { WebhookSender } from '../webhooks/webhook-sender';
 
 /** What handlers work with. */
 export interface ApiContext {
@@ -17,6 +18,8 @@ export interface ApiContext {
   readonly logs?: Pick<LogStore, 'read' | 'follow'>;
   /** Absent where this process has no gateway. */
   readonly serving?: ServingContext;
+  /** Absent where this process sends none. */
+  readonly webhooks?: Pick<WebhookSender, 'check' | 'attempt'>;
   readonly log: Log;
   readonly settings: ApiSettings;
   readonly now: () => number;

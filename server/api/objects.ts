@@ -227,6 +227,23 @@ export const KeyText = input({ key: { type: 'string', maxLength: 256 } }, 'key')
 /** What an administrator learns of a text that may be a key that leaked. */
 export const KeyInspection = object({ well_formed: BOOLEAN, public_id: orNull(STRING), key: orNull(Key) });
 
+/** By whom it was switched off: `reason` is null where somebody did it. */
+export const Webhook = object({
+  id: STRING, url: STRING, events: list(STRING), owner: Owner, state: oneOf(['active', 'disabled']), reason: orNull({ type: 'string', description: 'Why it was switched off, where nobody did that' }),
+  failing_since: orNull(Time), waiting: { type: 'integer', description: 'Messages that are still to arrive' }, dropped: { type: 'integer', description: 'Events that were left out while too many waited' },
+  created_at: Time, updated_at: Time, rev: Rev,
+});
+const WebhookUrl = { type: 'string', minLength: 1, maxLength: 2_000, description: 'an http:// or https:// address of the public internet' } as const;
+const WebhookEvents = list({ type: 'string', pattern: '^(\\*|[a-z]+\\.(\\*|[a-z_]+))$', description: '`deployment.running`, `deployment.*` or `*`' }, { minItems: 1, maxItems: 100 });
+export const NewWebhook = input({ url: WebhookUrl, events: WebhookEvents, owner: OwnerReference }, 'url', 'events');
+export const WebhookEdit = input({ url: WebhookUrl, events: WebhookEvents, enabled: BOOLEAN });
+/** `secret` once; null where the answer is repeated. */
+export const MadeWebhook = object({ ...Webhook.properties, secret: orNull(STRING) });
+export const WebhookDelivery = object({
+  id: { type: 'string', description: 'The `webhook-id` of the message' }, event: STRING, event_seq: orNull({ type: 'integer', description: 'Null for a test' }), state: oneOf(['pending', 'delivered', 'failed']),
+  next_at: orNull(Time), created_at: Time, attempts: list(object({ at: Time, duration_ms: INTEGER, status: orNull(INTEGER), error: orNull(STRING) })),
+});
+
 export const AuditEvent = object({
   seq: INTEGER, id: STRING, at: Time, actor: object({ type: oneOf(['user', 'key', 'system']), id: STRING }), org_id: orNull(STRING), action: STRING,
   target: object({ type: STRING, id: STRING }), ip: orNull(STRING), user_agent: orNull(STRING), before: orNull({ type: 'object' }), after: orNull({ type: 'object' }), result: oneOf(['ok', 'denied', 'error']),
@@ -330,4 +347,9 @@ export type RotateKey = Static<typeof RotateKey>;
 export type KeyUsage = Static<typeof KeyUsage>;
 export type KeyText = Static<typeof KeyText>;
 export type KeyInspection = Static<typeof KeyInspection>;
+export type Webhook = Static<typeof Webhook>;
+export type NewWebhook = Static<typeof NewWebhook>;
+export type WebhookEdit = Static<typeof WebhookEdit>;
+export type MadeWebhook = Static<typeof MadeWebhook>;
+export type WebhookDelivery = Static<typeof WebhookDelivery>;
 export type AuditEvent = Static<typeof AuditEvent>;

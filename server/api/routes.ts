@@ -21,8 +21,9 @@ import * as snippets from './snippets';
 import * as testTool from './test-tool';
 import * as tokens from './tokens';
 import * as versions from './versions';
+import * as webhooks from './webhooks';
 
-const RESOURCES: readonly { readonly ROUTES: readonly ApiRoute[] }[] = [auth, me, sessions, tokens, orgs, members, invitations, keys, keyInspection, propagation, audit, images, dataSources, containers, deployments, versions, events, logs, metrics, testTool, snippets];
+const RESOURCES: readonly { readonly ROUTES: readonly ApiRoute[] }[] = [auth, me, sessions, tokens, orgs, members, invitations, keys, keyInspection, propagation, audit, images, dataSources, containers, deployments, versions, events, logs, metrics, testTool, snippets, webhooks];
 
 /** Every route of the management interface, by its modules. */
 export function apiRoutes(): readonly ApiRoute[] {

@@ -9,6 +9,7 @@ import { addOrgsCommand } from './orgs';
 import { addResourceCommands } from './resources';
 import { addTokensCommand } from './tokens';
 import { addVersionsCommand } from './versions';
+import { addWebhooksCommand } from './webhooks';
 
 /** Mounts every command that talks to a running service. */
 export function addServiceCommands(program: Command, io?: CommandIo): void {
@@ -21,4 +22,5 @@ export function addServiceCommands(program: Command, io?: CommandIo): void {
   addOrgsCommand(program, io);
   addHistoryCommands(program, io);
   addTokensCommand(program, io);
+  addWebhooksCommand(program, io);
 }

@@ -6,6 +6,7 @@ import type { Db } from '../access/schema';
 import { SERVICE } from './migrations';
 import type { ServiceDb, ServiceTx } from './schema';
 import { USAGE } from './usage-migrations';
+import { WEBHOOKS } from './webhook-schema';
 
 /** A change of access that also reaches the service's tables: one revision, one lock, one audit. */
 export type ServiceChange = Omit<Change, 'tx'> & { readonly tx: ServiceTx; readonly access: Change };
@@ -16,5 +17,5 @@ export function serviceChange<T>(db: ServiceDb, nowMs: number, options: ChangeOp
 
 /** The tables of access and of the service, made and brought up to date where needed. */
 export async function openServiceDatabase(location: DatabaseLocation): Promise<ServiceDb> {
-  return await openDatabase(location, [ACCESS, SERVICE, USAGE]);
+  return await openDatabase(location, [ACCESS, SERVICE, USAGE, WEBHOOKS]);
 }

@@ -23,7 +23,7 @@ export interface ControlEvent {
 }
 
 /** Without an audit row: nobody did it. Not inside a change by a person, which numbers its own. */
-export async function recordEvents(tx: ServiceTx, owner: { type: 'user' | 'org'; id: string }, target: { type: 'deployment' | 'container'; id: string }, events: readonly ControlEvent[], nowMs: number): Promise<void> {
+export async function recordEvents(tx: ServiceTx, owner: { type: 'user' | 'org'; id: string }, target: { type: 'deployment' | 'container' | 'webhook'; id: string }, events: readonly ControlEvent[], nowMs: number): Promise<void> {
   if (events.length === 0) return;
   const { event_seq: last } = await tx.updateTable('auth_state').set((eb) => ({ event_seq: eb('event_seq', '+', events.length) })).returning('event_seq').executeTakeFirstOrThrow();
   for (const [index, { type, data }] of events.entries()) await tx.insertInto('events').values(newEvent(last - events.length + 1 + index, { action: type, owner, target, after: data }, nowMs)).execute();

@@ -90,6 +90,7 @@ export async function deleteOrganization(db: ServiceDb, actorId: string, orgId: 
     const container = await tx.selectFrom('containers').select('name').where('owner_id', '=', orgId).executeTakeFirst();
     if (container !== undefined) throw new ServiceError('conflict', `the organization has containers, such as ${container.name}: delete them first`);
     await tx.updateTable('invitations').set({ revoked_at: nowMs }).where('org_id', '=', orgId).where('accepted_at', 'is', null).where('revoked_at', 'is', null).execute();
+    await tx.deleteFrom('webhooks').where('owner_id', '=', orgId).execute();
     await endOwner(access, { type: 'org', id: orgId }, actorId);
   });
 }

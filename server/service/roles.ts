@@ -15,6 +15,7 @@ export const RIGHTS = {
   'key.changeOthers': 'admin',
   'member.change': 'admin',
   'policy.change': 'admin',
+  'webhook.change': 'admin',
   'audit.read': 'admin',
   'org.delete': 'owner',
   'owner.name': 'owner',

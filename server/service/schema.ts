@@ -1,9 +1,10 @@
 import type { Generated, Kysely, Transaction } from 'kysely';
 import type { AccessTables, MemberRole } from '../access/schema';
 import type { DeploymentTables } from './deployment-schema';
+import type { WebhookTables } from './webhook-schema';
 
 /** The tables of access, and what the service adds to the same ids. Times are UTC milliseconds; flags are 0 and 1. */
-export interface ServiceTables extends AccessTables, DeploymentTables {
+export interface ServiceTables extends AccessTables, DeploymentTables, WebhookTables {
   /** The quotas, as an organization's: null is no bound. */
   accounts: AccountRow & { quota_gpu: Generated<number | null>; quota_deployments: Generated<number | null> };
   login_attempts: { email_hash: string; failures: number; blocked_until: number; updated_at: number };

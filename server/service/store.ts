@@ -6,17 +6,18 @@ import { SecretBox } from './secret-box';
 import type { ServiceStoreOptions, StoreContext } from './store-context';
 import { type AccountStore, accountMethods } from './store-accounts';
 import { type ControlStore, controlMethods, type DeploymentStore, deploymentMethods } from './store-deployments';
+import { type WebhookStore, webhookMethods } from './store-webhooks';
 import { type UsageStore, usageMethods } from './usage-store';
 
 export type { ServiceStoreOptions } from './store-context';
 
 /** All that the service does with its database, in values that can cross a thread. Every change is on disk when its promise resolves. */
-export type ServiceStore = AccessStore & AccountStore & DeploymentStore & ControlStore & UsageStore;
+export type ServiceStore = AccessStore & AccountStore & DeploymentStore & ControlStore & UsageStore & WebhookStore;
 
 /** In this thread: for commands and tests. */
 export async function openServiceStore(options: ServiceStoreOptions, now: () => number = Date.now): Promise<ServiceStore> {
   const db = await openServiceDatabase(options.location);
   const context: StoreContext = { db, now, options: { machine: NO_MACHINE, ...options }, box: new SecretBox(options.secretKey) };
   if (options.version !== undefined) await seedImages(db, options.version, now());
-  return { ...createStore(db, now), ...accountMethods(context), ...deploymentMethods(context), ...controlMethods(context), ...usageMethods(context) };
+  return { ...createStore(db, now), ...accountMethods(context), ...deploymentMethods(context), ...controlMethods(context), ...usageMethods(context), ...webhookMethods(context) };
 }

@@ -39,6 +39,7 @@ const BOOTSTRAP: readonly Definition[] = [
 const DEPLOYMENTS: readonly Definition[] = [
   { name: 'data-root', value: '<dir>', separator: ',', help: 'a folder whose contents administrators may offer as data; repeatable (default: data in the data directory)', apply: (o, value) => { o.dataRoots.push(value); } },
   { name: 'allow-unisolated', help: 'let administrators run start scripts of their own where this machine cannot keep them apart (below level L2)', set: (o, on) => { o.allowUnisolated = on; } },
+  { name: 'allow-private-webhooks', help: 'send webhooks also to addresses that are not on the public internet, such as those of this machine and its network', set: (o, on) => { o.allowPrivateWebhooks = on; } },
   { name: 'on-revoke', value: '<what>', help: 'what becomes of running requests when their key is revoked: cut within a second, or finish (default: cut)', apply: (o, value, source) => { o.onRevoke = parseChoice(value, source, ['cut', 'finish']); } },
 ];
 

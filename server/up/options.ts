@@ -26,6 +26,8 @@ export interface UpOptions {
   /** Whose subfolders may become data sources; empty: `data` in the data directory. */
   dataRoots: string[];
   allowUnisolated: boolean;
+  /** Whether webhooks may be sent to addresses that are not on the public internet. */
+  allowPrivateWebhooks: boolean;
   bootstrapEmail: string | undefined;
   bootstrapPasswordFile: string | undefined;
   trustedProxies: string[];
@@ -53,6 +55,7 @@ export function defaultUpOptions(env: NodeJS.ProcessEnv): UpOptions {
     databaseUrl: undefined,
     dataRoots: [],
     allowUnisolated: false,
+    allowPrivateWebhooks: false,
     bootstrapEmail: undefined,
     bootstrapPasswordFile: undefined,
     trustedProxies: [],

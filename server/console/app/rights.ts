@@ -17,6 +17,6 @@ export function mayChange(owner: Owner): boolean {
 }
 
 /** Those in whose name one may make things: oneself, and organizations. */
-export function possibleOwners(account: Me): Me['organizations'] {
-  return account.organizations.filter(({ role }) => isAtLeast(role, 'developer'));
+export function possibleOwners(account: Me, least: Role = 'developer'): Me['organizations'] {
+  return account.organizations.filter(({ role }) => isAtLeast(role, least));
 }

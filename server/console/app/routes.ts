@@ -1,23 +1,13 @@
 import type { ComponentType } from 'preact';
 import type { Params } from '../router/match';
-import { AccountPage } from '../pages/account/account';
-import { AuditPage } from '../pages/audit';
-import { ContainerDeployPage } from '../pages/containers/deploy';
-import { ContainerEditPage } from '../pages/containers/edit';
-import { ContainerListPage } from '../pages/containers/list';
-import { ContainerNewPage } from '../pages/containers/new';
-import { ContainerPage } from '../pages/containers/container';
-import { DataPage } from '../pages/data';
+import type * as rarePages from './rare-pages';
+import { lazy } from './lazy';
 import { DeploymentListPage } from '../pages/deployments/list';
 import { DeploymentNewPage } from '../pages/deployments/new';
 import { DeploymentPage } from '../pages/deployments/deployment';
 import { VersionLogsPage } from '../pages/deployments/version-logs';
 import { VersionNewPage } from '../pages/deployments/version-new';
 import { VersionPage } from '../pages/deployments/version';
-import { InvitationPage } from '../pages/invitation';
-import { OrgListPage } from '../pages/orgs/list';
-import { OrgPage } from '../pages/orgs/org';
-import { SetupPage } from '../pages/setup';
 
 export interface PageRoute {
   path: string;
@@ -27,12 +17,19 @@ export interface PageRoute {
 }
 
 const page = <P>(component: ComponentType<P>) => component as unknown as ComponentType<Params>;
+// Most come for a deployment: its pages come with the console, the others when they are asked for.
+const rare = (name: keyof typeof rarePages) => lazy(async () => page((await import('./rare-pages'))[name]));
+
+// NOTE: one for all its addresses, so that the page stays as it is between them.
+const setupPage = rare('SetupPage');
+const orgPage = rare('OrgPage');
+const accountPage = rare('AccountPage');
 
 /** For whoever comes, signed in or not. */
 export const OPEN_ROUTES: readonly PageRoute[] = [
-  { path: '/bootstrap', page: page(SetupPage) },
-  { path: '/setup', page: page(SetupPage) },
-  { path: '/invitation', page: page(InvitationPage) },
+  { path: '/bootstrap', page: setupPage },
+  { path: '/setup', page: setupPage },
+  { path: '/invitation', page: rare('InvitationPage') },
 ];
 
 const deployment = ({ id }: Params) => `deployment ${id}`;
@@ -46,16 +43,17 @@ export const ROUTES: readonly PageRoute[] = [
   { path: '/deployments/:id/versions/:number', page: page(VersionPage), key: ({ id, number }) => `version ${id} ${number}` },
   { path: '/deployments/:id/versions/:number/logs', page: page(VersionLogsPage), key: ({ id, number }) => `logs ${id} ${number}` },
   { path: '/deployments/:id/:tab', page: page(DeploymentPage), key: deployment },
-  { path: '/containers', page: page(ContainerListPage) },
-  { path: '/containers/new', page: page(ContainerNewPage) },
-  { path: '/containers/:id', page: page(ContainerPage), key: ({ id }) => `container ${id}` },
-  { path: '/containers/:id/edit', page: page(ContainerEditPage), key: ({ id }) => `container ${id} edit` },
-  { path: '/containers/:id/deploy', page: page(ContainerDeployPage), key: ({ id }) => `container ${id} deploy` },
-  { path: '/data', page: page(DataPage) },
-  { path: '/orgs', page: page(OrgListPage) },
-  { path: '/orgs/:id', page: page(OrgPage), key: org },
-  { path: '/orgs/:id/:tab', page: page(OrgPage), key: org },
-  { path: '/audit', page: page(AuditPage) },
-  { path: '/account', page: page(AccountPage), key: () => 'account' },
-  { path: '/account/:tab', page: page(AccountPage), key: () => 'account' },
+  { path: '/containers', page: rare('ContainerListPage') },
+  { path: '/containers/new', page: rare('ContainerNewPage') },
+  { path: '/containers/:id', page: rare('ContainerPage'), key: ({ id }) => `container ${id}` },
+  { path: '/containers/:id/edit', page: rare('ContainerEditPage'), key: ({ id }) => `container ${id} edit` },
+  { path: '/containers/:id/deploy', page: rare('ContainerDeployPage'), key: ({ id }) => `container ${id} deploy` },
+  { path: '/data', page: rare('DataPage') },
+  { path: '/orgs', page: rare('OrgListPage') },
+  { path: '/orgs/:id', page: orgPage, key: org },
+  { path: '/orgs/:id/:tab', page: orgPage, key: org },
+  { path: '/webhooks', page: rare('WebhooksPage') },
+  { path: '/audit', page: rare('AuditPage') },
+  { path: '/account', page: accountPage, key: () => 'account' },
+  { path: '/account/:tab', page: accountPage, key: () => 'account' },
 ];

@@ -19,6 +19,7 @@ const PLACES: readonly { href: string; label: MessageKey; icon: IconName }[] = [
   { href: '/data', label: 'nav.data', icon: 'data' },
   { href: '/account/keys', label: 'nav.keys', icon: 'key' },
   { href: '/orgs', label: 'nav.orgs', icon: 'orgs' },
+  { href: '/webhooks', label: 'nav.webhooks', icon: 'send' },
   { href: '/audit', label: 'nav.audit', icon: 'audit' },
 ];
 

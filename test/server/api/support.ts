@@ -9,6 +9,8 @@ import { apiRoutes } from '../../../server/api/routes';
 import type { HttpReply, HttpRequest } from '../../../server/http/transport';
 import type { Log } from '../../../server/log';
 import { openServiceStore, type ServiceStore } from '../../../server/service/store';
+import { type Resolve, resolveByDns } from '../../../server/webhooks/endpoint';
+import { WebhookSender } from '../../../server/webhooks/webhook-sender';
 import { fakeClock, makeFolder, removeFolders } from '../access/support';
 import { machine } from '../service/support';
 
@@ -35,6 +37,8 @@ export class Service {
   readonly location: DatabaseLocation;
   /** Where folders become data sources. */
   readonly dataRoot: string;
+  /** Where names lead that webhooks are sent to. */
+  resolve: Resolve = resolveByDns;
   /** Every answer so far. */
   readonly replies: Reply[] = [];
 
@@ -57,8 +61,10 @@ export class Service {
     const dataRoot = makeFolder();
     const store = await openServiceStore({ location, secretKey: randomBytes(32), version: '1.0.0', machine: machine({ dataRoots: [dataRoot] }) }, clock.now);
     const access = await Access.open({ store, now: clock.now });
-    const context = { store, access, log, now: clock.now, settings: { isSecure: false, ownOrigins: [], trustedProxies: [], ...settings } } as unknown as ApiContext;
-    return new Service(store, access, new Api({ routes, context }), context, clock, logged, location, dataRoot);
+    const webhooks = new WebhookSender({ store, log, allowsPrivate: false, resolve: (name) => service.resolve(name) });
+    const context = { store, access, webhooks, log, now: clock.now, settings: { isSecure: false, ownOrigins: [], trustedProxies: [], ...settings } } as unknown as ApiContext;
+    const service: Service = new Service(store, access, new Api({ routes, context }), context, clock, logged, location, dataRoot);
+    return service;
   }
 
   async close(): Promise<void> {
@@ -100,8 +106,8 @@ export class Service {
 export function expectNoSecrets(replies: readonly Reply[]): void {
   for (const { text, status } of replies) {
     expect(text).not.toMatch(/\$argon2|_hash":|"totp_secret":/);
-    const shown = text.match(/sk-cap1_[0-9A-Za-z]{12}_[0-9A-Za-z]{38}|mt-[0-9A-Za-z]{43}/g) ?? [];
-    expect([status, shown.length]).toEqual([status, shown.length === 1 && (status === 200 || status === 201) && /"(secret|token)":"(sk|mt)-/.test(text) ? 1 : 0]);
+    const shown = text.match(/sk-cap1_[0-9A-Za-z]{12}_[0-9A-Za-z]{38}|mt-[0-9A-Za-z]{43}|whsec_[0-9A-Za-z+/=]+/g) ?? [];
+    expect([status, shown.length]).toEqual([status, shown.length === 1 && (status === 200 || status === 201) && /"(secret|token)":"(sk-|mt-|whsec_)/.test(text) ? 1 : 0]);
   }
 }
 

@@ -22,6 +22,7 @@ interface Tenant {
   /** Of the owner. */
   session: string;
   token: string;
+  webhook: string;
 }
 
 /** What a path names, by its beginning; the rest of its parameters follow. */
@@ -32,6 +33,7 @@ const OBJECTS: readonly [prefix: string, params: (tenant: Tenant) => Record<stri
   ['/api/v1/tokens/{id}', ({ token }) => ({ id: token })],
   ['/api/v1/deployments/{id}', ({ deployment }) => ({ id: deployment, n: '1' })],
   ['/api/v1/containers/{id}', ({ container }) => ({ id: container })],
+  ['/api/v1/webhooks/{id}', ({ webhook }) => ({ id: webhook })],
 ];
 
 /** Routes that name no object of anybody in their path; where a query or a body can name one, with what it then is. */
@@ -69,6 +71,8 @@ const ELSEWHERE: Readonly<Record<string, readonly ((tenant: Tenant) => { query?:
   'GET /api/v1/deployments': [({ org }) => ({ query: `owner=org:${org}` }), ({ members }) => ({ query: `owner=user:${members.owner.userId}` })],
   'POST /api/v1/deployments': [({ org }) => ({ body: { name: 'd', owner: { type: 'org', id: org } } }), ({ members }) => ({ body: { name: 'd', owner: { type: 'user', id: members.owner.userId } } })],
   'GET /api/v1/events/stream': [],
+  'GET /api/v1/webhooks': [],
+  'POST /api/v1/webhooks': [({ org }) => ({ body: { url: 'https://example.com/', events: ['*'], owner: { type: 'org', id: org } } }), ({ members }) => ({ body: { url: 'https://example.com/', events: ['*'], owner: { type: 'user', id: members.owner.userId } } })],
 };
 
 /** Refused to everybody else before anything is looked for. */
@@ -93,6 +97,7 @@ overBackends((make) => {
 
     beforeAll(async () => {
       service = await Service.open({}, await make());
+      service.resolve = () => Promise.resolve([{ address: '93.184.215.14', family: 4 }]);
       root = await service.admin();
       ours = await makeTenant('ours');
       theirs = await makeTenant('theirs');
@@ -123,7 +128,8 @@ overBackends((make) => {
       const deployment = await made('/api/v1/deployments', { name: 'deployment', ...ofOrg });
       const container = await made('/api/v1/containers', { name: 'container', ...ofOrg });
       const { body: { id: source } } = await root.post('/api/v1/data-sources', { name: 'source', type: 'model', path: service.dataRoot, visibility: 'org', ...ofOrg });
-      return { org, members, invitation, key, deployment, container, source, session, token };
+      const webhook = await made('/api/v1/webhooks', { url: `https://hooks.${slug}.example/`, events: ['*'], ...ofOrg });
+      return { org, members, invitation, key, deployment, container, source, session, token, webhook };
     }
 
     function send(person: Person, route: ApiRoute, params: Record<string, string>, { query, body }: { query?: string; body?: object } = {}): Promise<Reply> {
@@ -145,7 +151,7 @@ overBackends((make) => {
 
       test.each(routes.filter((route) => route.method === 'GET' && route.answers[200] !== undefined && route.answers[200] !== 'text/event-stream' && !route.path.includes('{') && route.auth !== 'none').map((route) => [nameOf(route), route] as const))('sees nothing of the other in %s', async (_name, route) => {
         const { text } = await send(ours.members[role], route, {});
-        for (const id of [theirs.org, theirs.key, theirs.deployment, theirs.container, theirs.source, theirs.token, theirs.session, 'theirs.example']) expect(text).not.toContain(id);
+        for (const id of [theirs.org, theirs.key, theirs.deployment, theirs.container, theirs.source, theirs.token, theirs.session, theirs.webhook, 'theirs.example']) expect(text).not.toContain(id);
       });
     });
 
@@ -202,7 +208,7 @@ function sample(schema: Schema): unknown {
   }
 }
 
-const TEXTS: Readonly<Record<string, string>> = { '^[0-9]{6}$': '123456', '^/[!-~]*$': '/', '^dep_[0-9a-z]{26}$': `dep_${'0'.repeat(26)}` };
+const TEXTS: Readonly<Record<string, string>> = { '^[0-9]{6}$': '123456', '^/[!-~]*$': '/', '^dep_[0-9a-z]{26}$': `dep_${'0'.repeat(26)}`, '^(\\*|[a-z]+\\.(\\*|[a-z_]+))$': '*' };
 
 function textLike({ pattern, format, minLength = 1 }: Schema): string {
   if (format === 'date-time') return '2030-01-31T00:00:00Z';

@@ -133,3 +133,31 @@ test('the audit names what was done, in its order', async () => {
   expect(out).toMatch(/^AT +ACTION +RESULT +BY +TARGET +FROM\n\S+ +key\.created +ok +user:usr_\S+ +key_\S+ +127\.0\.0\.1\n$/);
   expect(await service.run(['audit', '-n', 'all'])).toMatchObject({ code: 2, err: "--lines: expected a number of 1 or more, got 'all'" });
 });
+
+describe('webhooks', () => {
+  test('are made with a secret on standard output alone, tested, switched and deleted', async () => {
+    const url = service.receiver.url;
+    const made = await service.run(['webhooks', 'create', url, '--event', 'key.*', '--event', 'deployment.running']);
+    expect([made.code, made.out]).toEqual([0, expect.stringMatching(/^whsec_[0-9A-Za-z+/]{43}=\n$/)]);
+    expect(await service.run(['webhooks', 'test', url])).toMatchObject({ code: 0, out: expect.stringMatching(/: 204 after \d+ ms\n$/) });
+    expect(service.receiver.types).toEqual(['webhook.test']);
+    const { out: listed } = await service.run(['webhooks', 'list']);
+    expect(listed).toContain('key.* deployment.running');
+    expect(listed).not.toContain('whsec_');
+    expect((await service.run(['webhooks', 'deliveries', url])).out).toMatch(/webhook\.test +delivered +1 +204 after/);
+    expect(await service.run(['webhooks', 'disable', url])).toMatchObject({ code: 0 });
+    expect((await service.run(['webhooks', 'list'])).out).toMatch(/ off /);
+    expect(await service.run(['webhooks', 'enable', url])).toMatchObject({ code: 0 });
+    expect(await service.run(['webhooks', 'edit', url, '--event', '*', '--json'])).toMatchObject({ code: 0, out: expect.stringContaining('"events":["*"]') });
+    service.receiver.status = 500;
+    expect(await service.run(['webhooks', 'test', url])).toMatchObject({ code: 1, err: expect.stringContaining('answered 500') });
+    expect(await service.run(['webhooks', 'delete', url])).toMatchObject({ code: 2, err: expect.stringContaining('--yes') });
+    expect(await service.run(['webhooks', 'delete', url, '--yes'])).toMatchObject({ code: 0 });
+    expect(await service.run(['webhooks', 'test', url])).toMatchObject({ code: 1, err: `there is no webhook ${url}` });
+  });
+
+  test('without an event, or with one that is none, are refused', async () => {
+    expect(await service.run(['webhooks', 'create', 'https://example.com/'])).toMatchObject({ code: 2, err: expect.stringContaining('--event: expected') });
+    expect(await service.run(['webhooks', 'create', service.receiver.url, '--event', 'deployment.exploded'])).toMatchObject({ code: 2, err: expect.stringContaining('there is no deployment.exploded') });
+  });
+});

@@ -1,5 +1,7 @@
 /** Commands against the management interface in this process, over a real socket. */
 import { realpathSync } from 'node:fs';
+import http from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { Command, CommanderError } from 'commander';
 import { Access } from '../../../server/access';
@@ -16,6 +18,7 @@ import type { Machine } from '../../../server/service/machine';
 import { loadSecretKey } from '../../../server/service/secret-box';
 import { openServiceStore, type ServiceStore } from '../../../server/service/store';
 import { openDataDir } from '../../../server/up/data-dir';
+import { WebhookSender } from '../../../server/webhooks/webhook-sender';
 import { makeFolder, removeFolders } from '../access/support';
 
 export interface Ran {
@@ -31,6 +34,8 @@ export interface TestService {
   client: Client;
   logs: LogStore;
   token: string;
+  /** Somebody who gets webhooks. */
+  receiver: { url: string; types: string[]; status: number };
   /** One command line; `env` beside CAPSTAN_URL and CAPSTAN_TOKEN. */
   run: (line: readonly string[], env?: NodeJS.ProcessEnv) => Promise<Ran>;
   close: () => Promise<void>;
@@ -51,21 +56,38 @@ export async function startService(): Promise<TestService> {
   const logs = new LogStore({ folder: `${root}/logs`, redact: (text) => text });
   const { userId } = (await store.ensureFirstAdmin(ADMIN))!;
   const { token } = await store.createToken({ userId, isAdmin: true, via: 'session', canWrite: true, ip: null, userAgent: null }, { name: 'test', rights: 'write' });
-  const api = new Api({ routes: apiRoutes(), context: { store, access, logs, log, now: Date.now, settings: { isSecure: false, ownOrigins: [], trustedProxies: [] } } });
+  const webhooks = new WebhookSender({ store, log, allowsPrivate: true });
+  const { receiver, stop } = await startReceiver();
+  const api = new Api({ routes: apiRoutes(), context: { store, access, logs, webhooks, log, now: Date.now, settings: { isSecure: false, ownOrigins: [], trustedProxies: [] } } });
   const transport = await createTransport('node', { handler: (request, reply) => api.handle(request, reply), maxBodyBytes: 1 << 20, bodyTimeoutMs: 5_000 });
   const url = `http://127.0.0.1:${await transport.listen('127.0.0.1', 0)}`;
   return {
-    url, dataDir: root, store, token, client: new Client({ url, token }),
+    url, dataDir: root, store, token, receiver, client: new Client({ url, token }),
     run: (line, env = {}) => runCommand(line, { CAPSTAN_URL: url, CAPSTAN_TOKEN: token, ...env }),
     logs,
     close: async () => {
       await transport.close();
+      await stop();
       await logs.close();
       await access.close();
       await store.close();
       removeFolders();
     },
   };
+}
+
+async function startReceiver() {
+  const receiver = { url: '', types: [] as string[], status: 204 };
+  const server = http.createServer((request, reply) => {
+    let body = '';
+    request.setEncoding('utf8').on('data', (text: string) => { body += text; }).on('end', () => {
+      receiver.types.push((JSON.parse(body) as { type: string }).type);
+      reply.writeHead(receiver.status).end();
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  receiver.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/in`;
+  return { receiver, stop: () => new Promise((resolve) => { server.closeAllConnections(); server.close(resolve); }) };
 }
 
 /** As `server/cli.ts` runs it, with what it writes. */

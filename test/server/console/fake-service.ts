@@ -2,7 +2,7 @@
 import type { HttpReply, HttpRequest } from '../../../server/http/transport';
 import type { LogLine } from '../../../server/api/objects';
 import {
-  at, AUDIT, CAPACITY, CONTAINERS, DEPLOYMENTS, EVENTS, id, IMAGES, INVITATIONS, KEYS, LINES, ME, MEMBERS, metrics, ORGS, SESSIONS, SOURCES, TOKENS, VERSIONS,
+  at, AUDIT, CAPACITY, CONTAINERS, DELIVERIES, DEPLOYMENTS, EVENTS, id, IMAGES, INVITATIONS, KEYS, LINES, ME, MEMBERS, metrics, ORGS, SESSIONS, SOURCES, TOKENS, VERSIONS, WEBHOOKS,
 } from './fixtures';
 
 interface Call {
@@ -90,6 +90,10 @@ export class FakeService {
       return { ...KEYS[0], state: 'deleted', propagation: PROPAGATION };
     },
     'GET /keys/*/usage': () => ({ data: Array.from({ length: 14 }, (_, i) => ({ day: at(i * 1_440).slice(0, 10), requests: 40 + i * 7, tokens: 9_000 + i * 800 })) }),
+    'GET /webhooks': () => this.#page(WEBHOOKS),
+    'POST /webhooks': ({ body }) => [201, { ...WEBHOOKS[0], ...body, secret: 'whsec_AAAA' }],
+    'GET /webhooks/*/deliveries': () => this.#page(DELIVERIES),
+    'POST /webhooks/*/test': () => DELIVERIES[1],
     'GET /audit': () => this.#page(AUDIT),
     'GET /images': () => this.#page(IMAGES),
     'GET /data-sources': () => this.#page(SOURCES),

@@ -1,6 +1,6 @@
 /** A small service as its objects go over the wire: what the pages show in tests. Names and texts try what strangers would. */
 import type {
-  AuditEvent, Capacity, Container, DataSource, Deployment, DeploymentEvent, Image, Invitation, Key, LogLine, Me, Member, Metrics, Organization, Session, Token, Version, VersionSpec,
+  AuditEvent, Capacity, Container, DataSource, Deployment, DeploymentEvent, Image, Invitation, Key, LogLine, Me, Member, Metrics, Organization, Session, Token, Version, VersionSpec, Webhook, WebhookDelivery,
 } from '../../../server/api/objects';
 
 export const START_MS = Date.parse('2026-11-21T08:00:00.000Z');
@@ -116,6 +116,15 @@ export const SESSIONS: Session[] = [
   { id: 'b'.repeat(64), is_current: false, ip: '10.1.4.17', user_agent: 'Mozilla/5.0 (iPhone; CPU iPhone OS 19_0) Version/19.0 Safari/604.1', created_at: at(-3_000), last_seen_at: at(-60) },
 ];
 export const TOKENS: Token[] = [{ id: id('tok', 1), name: 'CI', rights: 'write', display: 'mt-…4f2a', expires_at: null, last_used_at: at(250), last_used_ip: '10.1.4.20', created_at: at(30) }];
+
+export const WEBHOOKS: Webhook[] = [
+  { id: id('whk', 1), url: 'https://hooks.example.com/capstan', events: ['deployment.*', 'version.error'], owner: SELF, state: 'active', reason: null, failing_since: at(200), waiting: 3, dropped: 1, created_at: at(20), updated_at: at(20), rev: 7 },
+  { id: id('whk', 2), url: 'https://elsewhere.example.com/in', events: ['*'], owner: ACME, state: 'disabled', reason: `nothing arrived since 2026-01-01; the last attempt: ${HOSTILE}`, failing_since: at(2), waiting: 0, dropped: 0, created_at: at(1), updated_at: at(40), rev: 9 },
+];
+export const DELIVERIES: WebhookDelivery[] = [
+  { id: id('whd', 2), event: 'deployment.running', event_seq: 12, state: 'pending', next_at: at(260), created_at: at(255), attempts: [{ at: at(255), duration_ms: 31, status: 500, error: 'answered 500' }] },
+  { id: id('whd', 1), event: 'webhook.test', event_seq: null, state: 'delivered', next_at: null, created_at: at(240), attempts: [{ at: at(240), duration_ms: 12, status: 204, error: null }] },
+];
 
 export const AUDIT: AuditEvent[] = [
   ['deployment.access_control', id('dep', 1), { access_control: false }, { access_control: true }, 'ok'], ['key.created', id('key', 2), null, { name: 'Website', type: 'deployment-level' }, 'ok'],

@@ -3,10 +3,12 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { CONTAINER_STATES } from '../../../server/service/container-state';
 import { DEPLOYMENT_STATES } from '../../../server/service/deployment-state';
+import { EVENT_GROUPS as GROUPS_OF_SERVICE, EVENT_TYPES } from '../../../server/service/event-types';
 import { ERROR_REASONS, VERSION_STATES } from '../../../server/service/version-state';
 import en from '../../../server/console/i18n/en';
 import { fill } from '../../../server/console/i18n/fill';
 import zhCn from '../../../server/console/i18n/zh-cn';
+import { EVENT_GROUPS } from '../../../server/console/pages/webhooks/wish';
 
 const TABLES = { en, 'zh-CN': zhCn } as const;
 const keys = Object.keys(en) as (keyof typeof en)[];
@@ -32,6 +34,13 @@ test('every state has the label that people know it by', () => {
   for (const state of [...DEPLOYMENT_STATES, ...VERSION_STATES, ...CONTAINER_STATES]) for (const table of Object.values(TABLES)) expect(table).toHaveProperty([`state.${state}`]);
   expect([zhCn['state.queued'], zhCn['state.preparing'], zhCn['state.starting'], zhCn['state.running'], zhCn['state.degraded'], zhCn['state.idle'], zhCn['state.backoff'], zhCn['state.stopping'], zhCn['state.stopped'], zhCn['state.error']])
     .toEqual(['排队中', '准备中', '启动中', '运行中', '降级', '已缩容至零', '重启等待', '正在关闭', '已关闭', '执行出错']);
+});
+
+test('every event has words, and every group of events can be chosen', () => {
+  // Those of versions are told by the state that they lead to.
+  const worded = (type: string) => Object.hasOwn(en, `event.${type}`) || (type.startsWith('version.') && Object.hasOwn(en, `state.${type.slice('version.'.length)}`));
+  expect(EVENT_TYPES.filter((type) => !worded(type))).toEqual([]);
+  expect(EVENT_GROUPS.map((group) => `${group}.*`).sort()).toEqual([...GROUPS_OF_SERVICE].sort());
 });
 
 test('every reason says what it means, and what helps', () => {

@@ -2,6 +2,7 @@
 import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import { gzipSync } from 'node:zlib';
 import { type Browser, chromium, type Page } from 'playwright-core';
 import { findBrowser, startConsole } from './browser';
 import { DEPLOYMENTS, id, ME } from './fixtures';
@@ -26,7 +27,7 @@ const PAGES: Record<string, string> = {
   'logs': `/deployments/${id('dep', 1)}/versions/3/logs`, 'metrics': `/deployments/${id('dep', 1)}/metrics`, 'access': `/deployments/${id('dep', 1)}/access`, 'test': `/deployments/${id('dep', 1)}/test`, 'settings': `/deployments/${id('dep', 1)}/settings`,
   'containers': '/containers', 'container-new': '/containers/new', 'container': `/containers/${id('con', 1)}`, 'container-failed': `/containers/${id('con', 2)}`, 'container-edit': `/containers/${id('con', 2)}/edit`, 'container-deploy': `/containers/${id('con', 1)}/deploy`,
   'resources': '/data', 'orgs': '/orgs', 'org': `/orgs/${id('org', 1)}`, 'org-keys': `/orgs/${id('org', 1)}/keys`, 'org-settings': `/orgs/${id('org', 1)}/settings`, 'org-viewer': `/orgs/${id('org', 2)}/settings`,
-  'audit': '/audit', 'account': '/account', 'account-security': '/account/security', 'account-keys': '/account/keys', 'account-tokens': '/account/tokens', 'not-found': '/nowhere',
+  'webhooks': '/webhooks', 'audit': '/audit', 'account': '/account', 'account-security': '/account/security', 'account-keys': '/account/keys', 'account-tokens': '/account/tokens', 'not-found': '/nowhere',
 };
 const OPEN_PAGES: Record<string, string> = { 'sign-in': '/deployments', 'setup': '/bootstrap#abc', 'invitation': '/invitation#abc' };
 
@@ -110,7 +111,7 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
   test('empty lists say what to do, and failures offer another attempt', async () => {
     const page = await openPage();
     site.service.isEmpty = true;
-    for (const [name, path] of [['deployments', '/deployments'], ['containers', '/containers'], ['keys', '/account/keys'], ['orgs', '/orgs'], ['audit', '/audit'], ['resources', '/data']]) {
+    for (const [name, path] of [['deployments', '/deployments'], ['containers', '/containers'], ['keys', '/account/keys'], ['orgs', '/orgs'], ['audit', '/audit'], ['resources', '/data'], ['webhooks', '/webhooks']]) {
       await page.goto(site.url + path);
       await page.waitForSelector('.empty');
       await picture(page, `empty-${name}`);
@@ -290,6 +291,54 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
     await page.keyboard.press('Escape');
     expect(await page.evaluate("document.activeElement?.getAttribute('aria-label')")).toBe('Actions');
     await page.context().close();
+  });
+
+  test('a webhook is made of groups and single events, its secret shown once; a test says what became of it', async () => {
+    const page = await openPage();
+    await page.goto(`${site.url}/webhooks`);
+    await page.getByRole('button', { name: 'Create webhook' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByLabel('Address').fill('https://hooks.example.com/');
+    await dialog.getByLabel('API keys').check();
+    await dialog.getByLabel('Single events').fill('version.error');
+    await picture(page, 'webhook-dialog');
+    expect(await axeFaults(page)).toEqual([]);
+    await dialog.getByRole('button', { name: 'Create webhook' }).click();
+    await page.getByText('whsec_AAAA').waitFor();
+    const sent = site.service.calls.find(({ method, path }) => method === 'POST' && path === '/webhooks')!;
+    expect(sent.body).toEqual({ url: 'https://hooks.example.com/', events: ['deployment.*', 'key.*', 'version.error'], owner: { type: 'user', id: ME.id } });
+    await page.getByLabel('I have copied it').check();
+    await page.getByRole('button', { name: 'Done' }).click();
+    await page.getByRole('button', { name: 'Actions for https://hooks.example.com/capstan' }).click();
+    await page.getByRole('menuitem', { name: 'Send a test' }).click();
+    await page.getByText('Arrived: 204 after 12 ms').waitFor();
+    await page.getByRole('button', { name: 'Actions for https://hooks.example.com/capstan' }).click();
+    await page.getByRole('menuitem', { name: 'Deliveries' }).click();
+    await page.getByText('answered 500 · 31 ms').waitFor();
+    await picture(page, 'webhook-deliveries');
+    expect(await axeFaults(page)).toEqual([]);
+    await page.context().close();
+  });
+
+  test('each theme has its colours, whatever the system says once somebody chose', async () => {
+    const page = await openPage();
+    Object.assign(site.service.me, { theme: 'system' });
+    const [light, dark] = ['rgb(246, 247, 247)', 'rgb(13, 19, 21)'];
+    for (const [system, theme, canvas] of [['light', undefined, light], ['dark', undefined, dark], ['light', 'dark', dark], ['dark', 'light', light]] as const) {
+      await page.emulateMedia({ colorScheme: system });
+      await page.goto(`${site.url}/nowhere`);
+      await settle(page);
+      await page.evaluate(theme === undefined ? 'delete document.documentElement.dataset.theme' : `document.documentElement.dataset.theme = '${theme}'`);
+      await until(page, `getComputedStyle(document.body).backgroundColor === '${canvas}'`);
+    }
+    await page.context().close();
+  });
+
+  test('what has to come before anything is shown is small', () => {
+    const scripts = [...readFileSync(join(site.folder, 'index.html'), 'utf8').matchAll(/"(\/assets\/[^"]+\.js)"/g)].map(([, path]) => path);
+    expect(scripts.length).toBeGreaterThan(0);
+    const numBytes = scripts.reduce((sum, path) => sum + gzipSync(readFileSync(join(site.folder, path)), { level: 9 }).length, 0);
+    expect(numBytes).toBeLessThan(60 * 1024);
   });
 
   test('the policy forbids scripts within the page', async () => {

@@ -2,7 +2,7 @@ import { demand, demandRoleChange, may, RIGHTS, type Right, ROLES } from '../../
 
 test.each<[Right, string]>([
   ['read', 'viewer developer admin owner'], ['deployment.change', 'developer admin owner'], ['container.change', 'developer admin owner'], ['key.create', 'developer admin owner'],
-  ['key.changeOwn', 'developer admin owner'], ['key.changeOthers', 'admin owner'], ['member.change', 'admin owner'], ['policy.change', 'admin owner'], ['audit.read', 'admin owner'],
+  ['key.changeOwn', 'developer admin owner'], ['key.changeOthers', 'admin owner'], ['member.change', 'admin owner'], ['policy.change', 'admin owner'], ['webhook.change', 'admin owner'], ['audit.read', 'admin owner'],
   ['org.delete', 'owner'], ['owner.name', 'owner'],
 ])('%s: %s', (right, roles) => {
   expect(ROLES.filter((role) => may(role, right)).join(' ')).toBe(roles);
@@ -11,7 +11,7 @@ test.each<[Right, string]>([
   }
 });
 
-test('every right is in the table above', () => expect(Object.keys(RIGHTS)).toHaveLength(11));
+test('every right is in the table above', () => expect(Object.keys(RIGHTS)).toHaveLength(12));
 
 test('nobody gives or takes a role above the own', () => {
   const refused: string[] = [];

@@ -1,0 +1,69 @@
+import { input, page } from './json-schema';
+import { MadeWebhook, NewWebhook, Webhook, WebhookDelivery, WebhookEdit } from './objects';
+import { pageOf, PAGING } from './paging';
+import { ApiProblem } from './problem';
+import { type ApiCall, type ApiRoute, defineRoute } from './route';
+
+const TAG = 'webhooks';
+const PATH = '/api/v1/webhooks';
+
+export const ROUTES: readonly ApiRoute[] = [
+  defineRoute({
+    method: 'GET', path: PATH, summary: 'Webhooks: yours, and those of the organizations that you are an admin of', tag: TAG, auth: 'any', query: input(PAGING), answers: { 200: page(Webhook) },
+    handle: async ({ context: { store }, actor, query }) => ({ status: 200, body: pageOf(await store.listWebhooks(actor), query, ({ id }) => id) }),
+  }),
+  defineRoute({
+    method: 'POST', path: PATH, summary: 'Have events sent to an address of the public internet; the secret that signs them is shown once', tag: TAG, auth: 'any', body: NewWebhook, secrets: ['secret'], answers: { 201: MadeWebhook }, problems: ['quota_exceeded'],
+    handle: async (call) => {
+      const { context: { store }, actor, body } = call;
+      // Whoever may not make one is not told where an address leads.
+      await store.demandOwner(actor, body.owner ?? { type: 'user', id: actor.userId }, 'webhook.change');
+      await senderOf(call).check(body.url);
+      const { webhook, secret } = await store.createWebhook(actor, body);
+      return { status: 201, body: { ...webhook, secret }, headers: { Location: `${PATH}/${webhook.id}` } };
+    },
+  }),
+  defineRoute({
+    method: 'GET', path: `${PATH}/{id}`, summary: 'A webhook', tag: TAG, auth: 'any', answers: { 200: Webhook },
+    handle: async ({ context: { store }, actor, params: { id } }) => ({ status: 200, body: await store.getWebhook(actor, id) }),
+  }),
+  defineRoute({
+    method: 'PATCH', path: `${PATH}/{id}`, summary: 'Change a webhook, or switch it off and on: what happened while it was off is not sent', tag: TAG, auth: 'any', body: WebhookEdit, answers: { 200: Webhook }, problems: ['stale'],
+    handle: async (call) => {
+      const { context: { store }, actor, params: { id }, body, ifMatch } = call;
+      await store.getWebhook(actor, id);
+      if (body.url !== undefined) await senderOf(call).check(body.url);
+      return { status: 200, body: await store.editWebhook(actor, id, body, ifMatch) };
+    },
+  }),
+  defineRoute({
+    method: 'DELETE', path: `${PATH}/{id}`, summary: 'Delete a webhook, and what waits to be sent to it', tag: TAG, auth: 'any', answers: { 204: null },
+    handle: async ({ context: { store }, actor, params: { id } }) => {
+      await store.deleteWebhook(actor, id);
+      return { status: 204 };
+    },
+  }),
+  defineRoute({
+    method: 'GET', path: `${PATH}/{id}/deliveries`, summary: 'What was sent to a webhook, and what became of it, the newest first', tag: TAG, auth: 'any', query: input(PAGING), answers: { 200: page(WebhookDelivery) },
+    handle: async ({ context: { store }, actor, params: { id }, query }) => ({ status: 200, body: await store.pageWebhookDeliveries(actor, id, query) }),
+  }),
+  defineRoute({
+    method: 'POST', path: `${PATH}/{id}/test`, summary: 'Send a webhook.test event now, once, and say what became of it', tag: TAG, auth: 'any', answers: { 200: WebhookDelivery }, problems: ['too_many_attempts'],
+    handle: async (call) => {
+      const { context: { store }, actor, params: { id }, attempts } = call;
+      await store.getWebhook(actor, id);
+      const sender = senderOf(call);
+      // Each of them is a request to an address of somebody's choice.
+      attempts.demand(`webhook test ${actor.userId}`, 'too many tests of webhooks within a minute');
+      attempts.count(`webhook test ${actor.userId}`);
+      const message = await store.createTestDelivery(actor, id);
+      await store.endWebhookAttempt(message.id, await sender.attempt(message));
+      return { status: 200, body: await store.getWebhookDelivery(actor, message.id) };
+    },
+  }),
+];
+
+function senderOf({ context: { webhooks } }: ApiCall<unknown>) {
+  if (webhooks === undefined) throw new ApiProblem('unavailable', 'this process sends no webhooks');
+  return webhooks;
+}

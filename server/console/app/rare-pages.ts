@@ -1,0 +1,14 @@
+/** One piece of code, that comes when the first of these is asked for. */
+export { AccountPage } from '../pages/account/account';
+export { AuditPage } from '../pages/audit';
+export { ContainerPage } from '../pages/containers/container';
+export { ContainerDeployPage } from '../pages/containers/deploy';
+export { ContainerEditPage } from '../pages/containers/edit';
+export { ContainerListPage } from '../pages/containers/list';
+export { ContainerNewPage } from '../pages/containers/new';
+export { DataPage } from '../pages/data';
+export { InvitationPage } from '../pages/invitation';
+export { OrgListPage } from '../pages/orgs/list';
+export { OrgPage } from '../pages/orgs/org';
+export { SetupPage } from '../pages/setup';
+export { WebhooksPage } from '../pages/webhooks/webhooks';

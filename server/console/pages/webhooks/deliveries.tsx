@@ -1,0 +1,41 @@
+import type { Webhook, WebhookDelivery } from '../../../api/objects';
+import { usePages } from '../../api/resource';
+import { neutralise } from '../../format/neutral';
+import { t } from '../../i18n';
+import { Dialog } from '../../ui/dialog';
+import { Loaded } from '../../ui/state';
+import { Table } from '../../ui/table';
+import { Ago } from '../../ui/time';
+
+/** What was sent, and what became of it. */
+export function DeliveriesDialog({ of, onClose }: { of: Webhook; onClose: () => void }) {
+  const deliveries = usePages<WebhookDelivery>(`/webhooks/${of.id}/deliveries`);
+  return (
+    <Dialog title={t('webhooks.deliveries')} isWide onClose={onClose}>
+      <p class="soft isolate">{neutralise(of.url)}</p>
+      <Loaded of={deliveries}>
+        {(data) => (data.length === 0 ? <p class="hint">{t('webhooks.noDeliveries')}</p> : (
+          <Table
+            label={t('webhooks.deliveries')} rows={data} keyOf={({ id }) => id} hasMore={deliveries.hasMore} isLoading={deliveries.isLoading} onMore={deliveries.loadMore}
+            columns={[
+              { title: t('webhooks.event'), cell: ({ event, created_at: at }) => <div><code>{event}</code><span class="table-sub"><Ago time={at} /></span></div> },
+              { title: t('field.state'), cell: ({ state }) => t(`webhooks.delivery.${state}`) },
+              { title: t('webhooks.attempts'), cell: (delivery) => <Attempts of={delivery} /> },
+            ]}
+          />
+        ))}
+      </Loaded>
+    </Dialog>
+  );
+}
+
+function Attempts({ of: { attempts, next_at: nextAt } }: { of: WebhookDelivery }) {
+  const last = attempts.at(-1);
+  return (
+    <div>
+      <span class="numeric">{attempts.length}</span>
+      {last !== undefined && <span class="table-sub isolate">{neutralise(last.error ?? String(last.status))} · {last.duration_ms} ms</span>}
+      {nextAt !== null && <span class="table-sub">{t('webhooks.next')} <Ago time={nextAt} /></span>}
+    </div>
+  );
+}

@@ -1,0 +1,176 @@
+import { newId } from '../access/ids';
+import { controlChange } from './control';
+import { recordEvents } from './control-events';
+import { ServiceError } from './errors';
+import { wantsEvent } from './event-types';
+import type { ServiceDb, ServiceTx } from './schema';
+import type { StoreContext } from './store-context';
+import { rfc3339 } from './times';
+import type { WebhookDeliveryRow, WebhookRow } from './webhook-schema';
+
+/** What is to be sent. */
+export interface WebhookMessage {
+  id: string;
+  webhookId: string;
+  url: string;
+  secret: string;
+  payload: string;
+}
+
+/** How one attempt ended. Of an answer its status alone. */
+export interface WebhookAttempt {
+  at: number;
+  durationMs: number;
+  status: number | null;
+  /** Null: it arrived. */
+  error: string | null;
+}
+
+/** Of one event: the first attempt at once, the others after 10 s, 40 s … up to 6 h. */
+export const MAX_ATTEMPTS = 8;
+const FIRST_DELAY_MS = 10_000;
+const LONGEST_DELAY_MS = 6 * 3_600_000;
+/** An attempt of which nothing was heard for so long is made again. */
+const LEASE_MS = 60_000;
+/** Messages that wait, of one webhook: further events are left out, and counted. */
+export const MAX_WAITING = 1_000;
+/** A webhook at which nothing arrived for so long is switched off. */
+export const FAILING_MS = 3 * 86_400_000;
+/** Events looked at in one transaction. */
+const WINDOW = 500;
+const KEEP_MS = 7 * 86_400_000;
+/** What is kept to look at, of one webhook. */
+const KEEP_DELIVERIES = 1_000;
+
+/** Puts the events since the last time into the queues of the webhooks that want them. */
+export async function queueWebhookEvents({ db, now }: StoreContext): Promise<void> {
+  while (await hasNewEvents(db)) await controlChange(db, (tx) => queueSome(tx, now()));
+}
+
+async function hasNewEvents(db: ServiceDb): Promise<boolean> {
+  const { seq, event_seq: last } = await db.selectFrom('webhook_cursor').innerJoin('auth_state', (join) => join.onTrue()).select(['seq', 'event_seq']).executeTakeFirstOrThrow();
+  return seq < last;
+}
+
+async function queueSome(tx: ServiceTx, nowMs: number): Promise<void> {
+  const { seq, event_seq: last } = await tx.selectFrom('webhook_cursor').innerJoin('auth_state', (join) => join.onTrue()).select(['seq', 'event_seq']).executeTakeFirstOrThrow();
+  const isWanted = await tx.selectFrom('webhooks').select('id').where('status', '=', 'active').limit(1).executeTakeFirst() !== undefined;
+  const end = isWanted ? Math.min(last, seq + WINDOW) : last;
+  const rows = !isWanted ? [] : await tx.selectFrom('events').innerJoin('webhooks', 'webhooks.owner_id', 'events.owner_id')
+    .selectAll('events').select(['webhooks.id', 'webhooks.owner_type', 'webhooks.events as wanted']).where('status', '=', 'active').where('seq', '>', seq).where('seq', '<=', end).whereRef('seq', '>', 'after_seq').orderBy('seq').execute();
+  const due = rows.filter(({ wanted, type }) => wantsEvent(JSON.parse(wanted) as string[], type));
+  const waiting = await countWaiting(tx, [...new Set(due.map(({ id }) => id))]);
+  for (const event of due) {
+    const num = waiting.get(event.id) ?? 0;
+    if (num >= MAX_WAITING) {
+      await tx.updateTable('webhooks').set((eb) => ({ num_dropped: eb('num_dropped', '+', 1) })).where('id', '=', event.id).execute();
+      continue;
+    }
+    waiting.set(event.id, num + 1);
+    const payload = payloadOf({ type: event.type, at: event.at, seq: event.seq, owner: { type: event.owner_type, id: event.owner_id }, target: { type: event.target_type, id: event.target_id }, data: JSON.parse(event.data) as object });
+    await tx.insertInto('webhook_deliveries').values(newDelivery({ webhookId: event.id, type: event.type, seq: event.seq, payload, nextAt: nowMs }, nowMs)).onConflict((conflict) => conflict.columns(['webhook_id', 'event_seq']).doNothing()).execute();
+  }
+  await tx.updateTable('webhook_cursor').set({ seq: end }).execute();
+}
+
+async function countWaiting(tx: ServiceTx, webhookIds: readonly string[]): Promise<Map<string, number>> {
+  if (webhookIds.length === 0) return new Map();
+  const rows = await tx.selectFrom('webhook_deliveries').select((eb) => ['webhook_id', eb.fn.countAll<number | string>().as('num')]).where('state', '=', 'pending').where('webhook_id', 'in', webhookIds).groupBy('webhook_id').execute();
+  return new Map(rows.map(({ webhook_id: id, num }) => [id, Number(num)]));
+}
+
+/** What receivers get. */
+function payloadOf({ type, at, ...rest }: { type: string; at: number; seq: number | null; owner: object; target: object; data: object }): string {
+  return JSON.stringify({ type, timestamp: rfc3339(at), ...rest });
+}
+
+function newDelivery({ webhookId, type, seq, payload, nextAt }: { webhookId: string; type: string; seq: number | null; payload: string; nextAt: number }, nowMs: number): WebhookDeliveryRow {
+  return { id: newId('whd', nowMs), webhook_id: webhookId, event_seq: seq, event_type: type, payload, state: 'pending', num_attempts: 0, next_at: nextAt, attempts: '[]', created_at: nowMs, ended_at: null };
+}
+
+/** The oldest that is due of each webhook, and nothing of those that are busy. Each is given out once until its lease is over. */
+export function takeWebhookMessages({ db, box, now }: StoreContext, busy: readonly string[], limit: number): Promise<WebhookMessage[]> {
+  return controlChange(db, async (tx) => {
+    const nowMs = now();
+    let due = tx.selectFrom('webhook_deliveries').innerJoin('webhooks', 'webhooks.id', 'webhook_id').select((eb) => ['webhook_id', eb.fn.min('event_seq').as('seq')])
+      .where('state', '=', 'pending').where('next_at', '<=', nowMs).where('webhooks.status', '=', 'active').where('event_seq', 'is not', null).groupBy('webhook_id').orderBy('seq').limit(limit);
+    if (busy.length > 0) due = due.where('webhook_id', 'not in', busy);
+    const messages: WebhookMessage[] = [];
+    for (const { webhook_id: webhookId, seq } of await due.execute()) {
+      const row = await tx.updateTable('webhook_deliveries').set({ next_at: nowMs + LEASE_MS }).where('webhook_id', '=', webhookId).where('event_seq', '=', seq).returning(['id', 'payload']).executeTakeFirstOrThrow();
+      const { url, secret } = await tx.selectFrom('webhooks').select(['url', 'secret']).where('id', '=', webhookId).executeTakeFirstOrThrow();
+      messages.push({ ...row, webhookId, url, secret: box.open(secret, webhookPurpose(webhookId)) });
+    }
+    return messages;
+  });
+}
+
+/** A message of no event, to be sent now and once. */
+export async function newTestMessage({ box, now }: StoreContext, tx: ServiceTx, { id: webhookId, owner_type: type, owner_id: ownerId, url, secret }: WebhookRow): Promise<WebhookMessage> {
+  const nowMs = now();
+  const payload = payloadOf({ type: 'webhook.test', at: nowMs, seq: null, owner: { type, id: ownerId }, target: { type: 'webhook', id: webhookId }, data: {} });
+  const row = newDelivery({ webhookId, type: 'webhook.test', seq: null, payload, nextAt: nowMs + LEASE_MS }, nowMs);
+  await tx.insertInto('webhook_deliveries').values(row).execute();
+  return { id: row.id, webhookId, url, payload, secret: box.open(secret, webhookPurpose(webhookId)) };
+}
+
+export function webhookPurpose(webhookId: string): string {
+  return `webhook ${webhookId}`;
+}
+
+/** Writes down how an attempt ended, and what follows. Gives the reason where that was the end of the webhook. */
+export function endWebhookAttempt({ db, now }: StoreContext, deliveryId: string, attempt: WebhookAttempt): Promise<string | undefined> {
+  return controlChange(db, async (tx) => {
+    const row = await tx.selectFrom('webhook_deliveries').selectAll().where('id', '=', deliveryId).executeTakeFirst();
+    // Deleted meanwhile, with its webhook; or given up, for that was switched off.
+    if (row?.state !== 'pending') return undefined;
+    const nowMs = now();
+    const isTest = row.event_seq === null;
+    const numAttempts = row.num_attempts + 1;
+    const state = attempt.error === null ? 'delivered' : isTest || numAttempts >= MAX_ATTEMPTS ? 'failed' : 'pending';
+    await tx.updateTable('webhook_deliveries').set({
+      state, num_attempts: numAttempts, attempts: JSON.stringify([...JSON.parse(row.attempts) as WebhookAttempt[], attempt]), next_at: state === 'pending' ? nowMs + retryDelayMs(numAttempts) : null, ended_at: state === 'pending' ? null : nowMs,
+    }).where('id', '=', deliveryId).execute();
+    return isTest ? undefined : noteHealth(tx, row.webhook_id, attempt, nowMs);
+  });
+}
+
+function retryDelayMs(numAttempts: number): number {
+  return Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 4 ** (numAttempts - 1));
+}
+
+async function noteHealth(tx: ServiceTx, webhookId: string, { error }: WebhookAttempt, nowMs: number): Promise<string | undefined> {
+  const webhook = await tx.selectFrom('webhooks').selectAll().where('id', '=', webhookId).executeTakeFirstOrThrow();
+  const failingSince = error === null ? null : webhook.failing_since ?? nowMs;
+  if (failingSince !== webhook.failing_since) await tx.updateTable('webhooks').set({ failing_since: failingSince }).where('id', '=', webhookId).execute();
+  if (failingSince === null || nowMs - failingSince < FAILING_MS || webhook.status !== 'active') return undefined;
+  const reason = `nothing arrived since ${rfc3339(failingSince)}; the last attempt: ${error}`;
+  await tx.updateTable('webhooks').set((eb) => ({ status: 'disabled', reason, updated_at: nowMs, rev: eb('rev', '+', 1) })).where('id', '=', webhookId).execute();
+  await giveUpWaiting(tx, webhookId, nowMs);
+  await recordEvents(tx, { type: webhook.owner_type, id: webhook.owner_id }, { type: 'webhook', id: webhookId }, [{ type: 'webhook.disabled', data: { reason } }], nowMs);
+  return reason;
+}
+
+/** Of a webhook that is switched off: what comes later begins with what happens later. */
+export async function giveUpWaiting(tx: ServiceTx, webhookId: string, nowMs: number): Promise<void> {
+  await tx.updateTable('webhook_deliveries').set({ state: 'failed', next_at: null, ended_at: nowMs }).where('webhook_id', '=', webhookId).where('state', '=', 'pending').execute();
+}
+
+/** Forgets what came to an end long ago, or is more than anybody looks at; tests that were cut off among it. */
+export async function pruneWebhookDeliveries({ db, now }: StoreContext): Promise<void> {
+  const nowMs = now();
+  await db.updateTable('webhook_deliveries').set({ state: 'failed', next_at: null, ended_at: nowMs }).where('event_seq', 'is', null).where('state', '=', 'pending').where('next_at', '<', nowMs).execute();
+  await db.deleteFrom('webhook_deliveries').where('state', '!=', 'pending').where('ended_at', '<', nowMs - KEEP_MS).execute();
+  const many = await db.selectFrom('webhook_deliveries').select('webhook_id').where('state', '!=', 'pending').groupBy('webhook_id').having((eb) => eb.fn.countAll(), '>', KEEP_DELIVERIES).execute();
+  for (const { webhook_id: webhookId } of many) {
+    const { id } = await db.selectFrom('webhook_deliveries').select('id').where('webhook_id', '=', webhookId).where('state', '!=', 'pending').orderBy('id', 'desc').offset(KEEP_DELIVERIES - 1).limit(1).executeTakeFirstOrThrow();
+    await db.deleteFrom('webhook_deliveries').where('webhook_id', '=', webhookId).where('state', '!=', 'pending').where('id', '<', id).execute();
+  }
+}
+
+/** @throws ServiceError `not_found` */
+export async function findWebhookRow(tx: ServiceDb | ServiceTx, webhookId: string): Promise<WebhookRow> {
+  const row = await tx.selectFrom('webhooks').selectAll().where('id', '=', webhookId).executeTakeFirst();
+  if (row === undefined) throw new ServiceError('not_found', 'there is no such webhook');
+  return row;
+}
