@@ -18,6 +18,7 @@ namespace capstan::cuda {
 namespace {
 
 constexpr int kBlockSize = 64;  // preferred, and what others are multiples of: tiles of keys lie in one block
+constexpr int kSkinnyTokens = 64;  // at most, that launch_gemm multiplies where there is wgmma
 constexpr int kTokenPad = 64;   // activations are read in tiles of up to this many tokens
 constexpr int64_t kUnforeseenBytes = int64_t{512} << 20;  // of the device's memory, at most: what the driver takes for code, graphs and launches
 
@@ -27,10 +28,11 @@ class CudaBackend final : public Backend {
     if (dtype_ == DType::kF32) throw Error(ErrorCode::kInvalidArgument, "dtype: expected bf16 or f16 on CUDA, got f32");
     check(cudaSetDevice(device_), "choosing the device");
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
-    max_blocks_ = 2 * attribute(cudaDevAttrMultiProcessorCount);
+    multiprocessors_ = attribute(cudaDevAttrMultiProcessorCount);
     max_shared_bytes_ = static_cast<size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
     info_.name = "cuda";
-    info_.isa = "mma";
+    has_wgmma_ = attribute(cudaDevAttrComputeCapabilityMajor) == 9 && !options.is_deterministic && knows_tensor_maps();
+    info_.isa = has_wgmma_ ? "wgmma" : "mma";
     info_.depth = 2;
     info_.preferred_block_size = info_.block_size_multiple = kBlockSize;
     info_.compute_dtype = dtype_;
@@ -78,10 +80,12 @@ class CudaBackend final : public Backend {
   void collect() override;
 
  private:
-  // Activations as operands of products, cut as the weights' K. What is never written stays zero.
+  // Activations, as operands of products or in rows, cut as the weights' K. What is never written stays zero: the two share memory where there is no such gap.
   struct Acts {
-    DeviceBuffer buffer;
+    DeviceBuffer buffer, gapped_rows;
     DepthSplit split;
+    ActMaps maps{};  // of the rows
+    uint16_t* at(bool in_rows) const { return in_rows && gapped_rows.bytes() > 0 ? gapped_rows.as<uint16_t>() : buffer.as<uint16_t>(); }
   };
   // What a rank shows the others.
   struct Shown {
@@ -106,6 +110,7 @@ class CudaBackend final : public Backend {
   Acts make_acts(int64_t rows, const DepthSplit& split, const char* purpose);
   int world_size() const { return comm_ == nullptr ? 1 : comm_->world_size(); }
   bool is_first_rank() const { return comm_ == nullptr || comm_->rank() == 0; }
+  bool in_rows(int num_tokens) const { return has_wgmma_ && num_tokens > kSkinnyTokens; }
   FloatType type() const { return dtype_ == DType::kBf16 ? FloatType::kBf16 : FloatType::kF16; }
   static const CudaMatrix& of(const Matrix& matrix) { return static_cast<const CudaMatrix&>(matrix); }
   static const float* of(const std::unique_ptr<Vector>& vector) { return vector == nullptr ? nullptr : static_cast<const CudaVector&>(*vector).device(); }
@@ -132,7 +137,8 @@ class CudaBackend final : public Backend {
   const DType dtype_;
   const std::unique_ptr<Comm> comm_;
   cudaStream_t stream_ = nullptr;
-  int max_blocks_ = 0;           // of a kernel whose blocks stay
+  int multiprocessors_ = 0;
+  bool has_wgmma_ = false;       // and uses it
   size_t max_shared_bytes_ = 0;  // of a block
   BackendInfo info_;
   DeviceModel model_;
@@ -166,8 +172,17 @@ class CudaBackend final : public Backend {
 };
 
 CudaBackend::Acts CudaBackend::make_acts(int64_t rows, const DepthSplit& split, const char* purpose) {
-  Acts acts{DeviceBuffer(static_cast<size_t>(round_up(rows, kTokenPad) * split.padded()) * 2, purpose), split};
-  check(cudaMemsetAsync(acts.buffer.as<void>(), 0, acts.buffer.bytes(), stream_), purpose);
+  const auto zeros = [&] {
+    DeviceBuffer buffer(static_cast<size_t>(round_up(rows, kTokenPad) * split.padded()) * 2, purpose);
+    check(cudaMemsetAsync(buffer.as<void>(), 0, buffer.bytes(), stream_), purpose);
+    return buffer;
+  };
+  Acts acts;
+  acts.buffer = zeros();
+  acts.split = split;
+  if (!in_rows(static_cast<int>(rows))) return acts;
+  if (split.part_cols != split.padded_part) acts.gapped_rows = zeros();
+  if (!make_act_maps(acts.maps, acts.at(true), round_up(rows, kTokenPad), split.padded())) throw Error(ErrorCode::kInternal, std::string("CUDA: the driver makes no map of ") + purpose);
   return acts;
 }
 
@@ -310,7 +325,8 @@ NormArgs CudaBackend::norm_of(const float* weight, const int32_t* rows, int num_
   args.weight = weight;
   args.eps = model_.rms_norm_eps;
   args.split = norm_acts_.split;
-  args.acts = norm_acts_.buffer.as<uint16_t>();
+  args.in_rows = in_rows(num_rows);
+  args.acts = norm_acts_.at(args.in_rows);
   return args;
 }
 
@@ -318,12 +334,15 @@ GemmArgs CudaBackend::product_of(const Matrix& weights, const Acts& acts, int nu
   GemmArgs args;
   args.type = type();
   args.weights = of(weights).device;
-  args.acts = acts.buffer.as<uint16_t>();
   args.num_tokens = num_tokens;
+  if (in_rows(num_tokens))
+    args.act_maps = &acts.maps;
+  else
+    args.acts = acts.at(false);
   return args;
 }
 
-// A product, with the norm before it and what follows for q, k and v: in one kernel where the tokens are few. It gives the same bits.
+// A product, with the norm before it and what follows for q, k and v: in one kernel where the tokens are few, which gives the same bits; by wgmma where they are many, which does not.
 void CudaBackend::project(const GemmArgs& product, const NormArgs* norm, const QkvArgs* heads) {
   if (product.num_tokens <= kGemvTokens) {
     GemvArgs fused;
@@ -331,11 +350,14 @@ void CudaBackend::project(const GemmArgs& product, const NormArgs* norm, const Q
     if (norm != nullptr) fused.is_normed = true, fused.norm = *norm;
     if (heads != nullptr) fused.has_heads = true, fused.heads = *heads;
     fused.rows_done = rows_done_.as<int32_t>();
-    fused.max_blocks = max_blocks_;
+    fused.max_blocks = 2 * multiprocessors_;
     if (gemv_shared_bytes(fused) <= max_shared_bytes_) return launch_gemv(fused, stream_);
   }
   if (norm != nullptr) launch_norm(*norm, stream_);
-  launch_gemm(product, stream_);
+  if (product.act_maps != nullptr)
+    launch_gemm_wgmma(product, multiprocessors_, stream_);
+  else
+    launch_gemm(product, stream_);
   if (heads != nullptr) launch_qkv(*heads, stream_);
 }
 
@@ -386,7 +408,8 @@ void CudaBackend::attention(int layer) {
     args.num_chunks = step_.num_chunks;
     args.scratch = scratch_.as<float>();
     args.split = attention_acts_.split;
-    args.acts = attention_acts_.buffer.as<uint16_t>();
+    args.in_rows = in_rows(step_.num_tokens);
+    args.acts = attention_acts_.at(args.in_rows);
     CAPSTAN_CHECK(args.num_chunks == 1 || static_cast<size_t>(attention_scratch_floats(args)) * sizeof(float) <= scratch_.bytes());
     launch_attention(args, stream_);
   });
@@ -450,7 +473,7 @@ void CudaBackend::norm_gate_up(const LayerWeights& weights) {
     const NormArgs norm = norm_of(of(weights.post_attention_norm), nullptr, step_.num_tokens);
     GemmArgs product = product_of(*weights.gate_up_proj, norm_acts_, step_.num_tokens);
     product.output = GemmOutput::kGated;
-    product.gated = mlp_acts_.buffer.as<uint16_t>();
+    product.gated = mlp_acts_.at(in_rows(step_.num_tokens));
     product.gated_split = mlp_acts_.split;
     product.activation = model_.activation;
     project(product, &norm);

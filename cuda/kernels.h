@@ -36,7 +36,7 @@ struct EmbedArgs {
 };
 void launch_embed(const EmbedArgs& args, cudaStream_t stream);
 
-// acts (num_rows, K) = rms_norm of the given rows of hidden, as operands.
+// acts (num_rows, K) = rms_norm of the given rows of hidden, as operands or in rows.
 struct NormArgs {
   FloatType type = FloatType::kBf16;
   const float* hidden = nullptr;  // (…, hidden_size)
@@ -47,6 +47,7 @@ struct NormArgs {
   float eps = 0;
   DepthSplit split;
   uint16_t* acts = nullptr;
+  bool in_rows = false;
 };
 void launch_norm(const NormArgs& args, cudaStream_t stream);
 
@@ -56,11 +57,13 @@ enum class GemmOutput : uint8_t {
   kResidual,  // out[token][row] +=
   kGated,     // gated[token][row / 2] = activation(gate) * up, as operands; rows are 8 gates, 8 ups, …
 };
+struct ActMaps;
 struct GemmArgs {
   FloatType type = FloatType::kBf16;
   GemmOutput output = GemmOutput::kStore;
   DeviceMatrix weights;
-  const uint16_t* acts = nullptr;
+  const uint16_t* acts = nullptr;   // as operands
+  const ActMaps* act_maps = nullptr;  // of the host: of acts that lie in rows, for launch_gemm_wgmma
   int num_tokens = 0;
   float* out = nullptr;
   int64_t out_stride = 0;
@@ -70,15 +73,15 @@ struct GemmArgs {
 };
 void launch_gemm(const GemmArgs& args, cudaStream_t stream);
 
-// The same for many tokens on compute capability 9.0, of activations that lie in rows (tokens, padded K), as `gated` then does too. One map of them for each
-// width of a tile; the launcher chooses the width where none is given. Another order of sums than launch_gemm's.
+// The same for many tokens on compute capability 9.0, of activations that lie in rows, as `gated` then does too. One map of them for each width of a tile; the
+// launcher chooses the width where none is given. Another order of sums than launch_gemm's.
 constexpr int kNumWidths = 4;
 struct ActMaps {
   TensorMap of_width[kNumWidths];
 };
 // False where the driver makes none.
 bool make_act_maps(ActMaps& maps, const uint16_t* acts, int64_t rows, int64_t padded_k);
-void launch_gemm_wgmma(const GemmArgs& args, const ActMaps& acts, int multiprocessors, cudaStream_t stream, int width = 0);
+void launch_gemm_wgmma(const GemmArgs& args, int multiprocessors, cudaStream_t stream, int width = 0);
 
 // hidden += tree over ranks of partials + bias.
 struct AddPartialsArgs {
@@ -148,7 +151,8 @@ struct AttentionArgs {
   int num_chunks = 1;          // of kChunk keys each; 1: every warp goes over all of them
   float* scratch = nullptr;    // (num_tiles, num_kv_heads, num_chunks, 16, v_dim + 2) with num_chunks > 1
   DepthSplit split;            // of num_heads * head_dim
-  uint16_t* acts = nullptr;    // out, as operands
+  uint16_t* acts = nullptr;    // out, as operands or in rows
+  bool in_rows = false;
 };
 void launch_attention(const AttentionArgs& args, cudaStream_t stream);
 int64_t attention_scratch_floats(const AttentionArgs& args);

@@ -55,6 +55,9 @@ CAPSTAN_BOTH int64_t operand_index(int64_t n, int64_t k, int64_t padded_k) {
   return ((tile * (padded_k / kTileDepth) + step) * 32 + lane) * 8 + element;
 }
 
+// Activations lie as operands, or in rows (tokens, padded K) where boxes of them are copied (launch_gemm_wgmma).
+CAPSTAN_BOTH int64_t act_index(bool in_rows, int64_t token, int64_t k, int64_t padded_k) { return in_rows ? token * padded_k + k : operand_index(token, k, padded_k); }
+
 // The KV cache of one layer: per block, per KV head, the keys (block_size, k_dim) as operands, then the values (v_dim, block_size) as operands.
 struct KvLayout {
   int block_size = 0;  // a multiple of 32

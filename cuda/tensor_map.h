@@ -16,6 +16,9 @@ using TensorMap = CUtensorMap;
 using TensorMap = cuda_host::TensorMap;
 #endif
 
+// Whether the driver makes any.
+bool knows_tensor_maps();
+
 // Boxes of (box_rows, 64 columns), which land as rows of 128 bytes, swizzled (wgmma_layout.h). False where the driver has no such maps, or takes not this one.
 bool make_tensor_map(TensorMap& map, const void* data, int64_t rows, int64_t columns, int box_rows);
 

@@ -73,6 +73,8 @@ export interface NativeEngineOptions {
   /** Total over ranks; 0 = the cores that affinity and the control group allow. */
   threads: number;
   pinThreads: boolean;
+  /** On CUDA: kernels that give a token the same bits whatever runs beside it; the CPU always does. */
+  deterministic: boolean;
   /** Number type of the packed weights; tensors of another type are converted while packing. */
   weightDtype: NativeDType;
   /** What bf16 weights are multiplied with; 'auto' = bf16, but f32 for models narrower than 512. */

@@ -15,6 +15,8 @@ export interface EngineOptions {
   threads?: number;
   /** Tie each thread to a core; default false. */
   pinThreads?: boolean;
+  /** Give a request the same tokens to the bit whatever runs beside it, at some cost in speed on CUDA; default false. The CPU always does. */
+  deterministic?: boolean;
   /** Number type of the weights; 'auto' (default) = the checkpoint's. */
   dtype?: 'auto' | NativeDType;
   /** Number type of the activations that meet bf16 weights; 'auto' (default) = bf16, but f32 for models with a hidden size below 512. f32 and f16 weights compute in f32. */
@@ -74,7 +76,7 @@ export interface LibraryOptions {
 const DTYPES = ['f32', 'f16', 'bf16'] as const;
 const ISAS = ['auto', 'portable', 'avx2', 'avx512', 'avx512bf16'] as const;
 const ENGINE_KEYS = [
-  'device', 'tensorParallelSize', 'threads', 'pinThreads', 'dtype', 'computeDtype', 'kvCacheDtype', 'isa', 'blockSize', 'kvCacheBytes', 'gpuMemoryUtilization', 'maxModelLen',
+  'device', 'tensorParallelSize', 'threads', 'pinThreads', 'deterministic', 'dtype', 'computeDtype', 'kvCacheDtype', 'isa', 'blockSize', 'kvCacheBytes', 'gpuMemoryUtilization', 'maxModelLen',
   'maxNumSeqs', 'maxNumBatchedTokens', 'maxQueuedRequests', 'prefixCache', 'maxQueuedTokens', 'generationConfig', 'generationConfigOverrides', 'chatTemplate',
   'toolCallFormat', 'reasoningFormat', 'signal',
 ] as const satisfies readonly (keyof EngineOptions)[];
@@ -92,6 +94,7 @@ export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOpti
     tensorParallelSize: count('tensorParallelSize', device.startsWith('cuda:') ? device.split(',').length : 1),
     threads: count('threads', 0),
     pinThreads: checkBoolean('pinThreads', options.pinThreads ?? false),
+    deterministic: checkBoolean('deterministic', options.deterministic ?? false),
     dtype: checkOneOf('dtype', options.dtype ?? 'auto', ['auto', ...DTYPES]),
     computeDtype: checkOneOf('computeDtype', options.computeDtype ?? 'auto', ['auto', 'f32', 'bf16']),
     kvCacheDtype: checkOneOf('kvCacheDtype', options.kvCacheDtype ?? 'auto', ['auto', ...DTYPES]),

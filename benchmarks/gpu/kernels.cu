@@ -132,7 +132,16 @@ int max_blocks() {
 }
 
 // `is_fused`: as decodes do it, with the norm where the layer has one before it.
-void measure_gemm(Timer& timer, const Layer& layer, int tokens, bool is_fused = false) {
+// gemv: few tokens, fused with the norm. wgmma: many, on compute capability 9.0.
+enum class Way : uint8_t { kGemm, kGemv, kWgmma };
+
+bool has_wgmma() {
+  int major = 0;
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), "the device");
+  return major == 9 && knows_tensor_maps();
+}
+
+void measure_gemm(Timer& timer, const Layer& layer, int tokens, Way way) {
   const int64_t rows = is_tiny ? 64 : layer.rows, cols = is_tiny ? 64 : layer.cols;
   const DepthSplit split = split_depth(cols, cols, row_parallel_parts(cols));
   const int64_t elements = round_up(rows, kTileRows) * split.padded();
@@ -143,6 +152,8 @@ void measure_gemm(Timer& timer, const Layer& layer, int tokens, bool is_fused = 
   const DeviceBuffer gated = random_bf16(round_up(tokens, 64) * gated_split.padded(), 1.0f);
   const bool is_normed = layer.output != GemmOutput::kResidual;
   const DeviceBuffer hidden = random_floats(tokens * cols), norm = random_floats(cols);
+  ActMaps maps;
+  if (way == Way::kWgmma && !make_act_maps(maps, acts.as<uint16_t>(), round_up(tokens, 64), split.padded())) throw Error(ErrorCode::kInternal, "no maps of the activations");
   const double seconds = timer.measure([&](int i) {
     GemvArgs fused;
     GemmArgs& args = fused.product;
@@ -154,7 +165,9 @@ void measure_gemm(Timer& timer, const Layer& layer, int tokens, bool is_fused = 
     args.out_stride = rows;
     args.gated = gated.as<uint16_t>();
     args.gated_split = gated_split;
-    if (!is_fused) return launch_gemm(args, stream);
+    args.act_maps = &maps;
+    if (way == Way::kGemm) return launch_gemm(args, stream);
+    if (way == Way::kWgmma) return launch_gemm_wgmma(args, max_blocks() / 2, stream);
     fused.is_normed = is_normed;
     fused.norm.hidden = hidden.as<float>();
     fused.norm.num_rows = tokens;
@@ -165,7 +178,7 @@ void measure_gemm(Timer& timer, const Layer& layer, int tokens, bool is_fused = 
     fused.max_blocks = max_blocks();
     launch_gemv(fused, stream);
   });
-  print(std::string(is_fused ? "gemv " : "gemm ") + layer.name + " x" + std::to_string(tokens), seconds, static_cast<double>(rows * cols * 2), 2.0 * static_cast<double>(rows * cols) * tokens);
+  print(std::string(way == Way::kGemm ? "gemm " : way == Way::kGemv ? "gemv " : "wgmma ") + layer.name + " x" + std::to_string(tokens), seconds, static_cast<double>(rows * cols * 2), 2.0 * static_cast<double>(rows * cols) * tokens);
 }
 
 // `count` queries at the end of each of `num_seqs` sequences; 12 heads, 2 KV heads of 128, as the engine cuts it.
@@ -236,9 +249,12 @@ void run() {
   const std::vector<int> tokens = is_tiny ? std::vector<int>{1, 9} : std::vector<int>{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
   for (const Layer& layer : layers)
     for (const int count : tokens)
-      if (layer.rows < 100000 || count <= 256) measure_gemm(timer, layer, count);
+      if (layer.rows < 100000 || count <= 256) {
+        measure_gemm(timer, layer, count, Way::kGemm);
+        if (has_wgmma() && count > 32) measure_gemm(timer, layer, count, Way::kWgmma);
+      }
   for (const Layer& layer : layers)
-    for (const int count : is_tiny ? std::vector<int>{1} : std::vector<int>{1, 2, 4}) measure_gemm(timer, layer, count, true);
+    for (const int count : is_tiny ? std::vector<int>{1} : std::vector<int>{1, 2, 4}) measure_gemm(timer, layer, count, Way::kGemv);
   using Batch = std::pair<int, int>;
   for (const auto& [num_seqs, context] : is_tiny ? std::vector<Batch>{{2, 70}} : std::vector<Batch>{{1, 1024}, {8, 1024}, {64, 1024}, {256, 1024}, {1, 8192}, {8, 8192}, {64, 8192}})
     measure_attention(timer, num_seqs, context, 1);

@@ -125,7 +125,7 @@ def table(results):
     if kernels:
         print(f"\n{'kernel':<26}{'us':>10}{'GB/s':>8}{'TFLOP/s':>9}{'of reads':>9}{'torch us':>10}{'torch/us':>9}")
     for name, line in kernels.items():
-        theirs = torch.get(name)
+        theirs = torch.get(re.sub('^(gemv|wgmma) ', 'gemm ', name))
         beside = f"{theirs['us']:>10.1f}{theirs['us'] / line['us']:>9.2f}" if theirs else ''
         print(f"{name:<26}{line['us']:>10.1f}{line['gb_per_s']:>8.0f}{line['tflop_per_s']:>9.1f}{100 * line['bandwidth_share']:>8.0f}%{beside}")
     if steps:
@@ -133,7 +133,7 @@ def table(results):
     for name, line in steps.items():
         if 'limit_us' not in line:
             continue
-        theirs = torch.get(name)
+        theirs = torch.get(re.sub('^(gemv|wgmma) ', 'gemm ', name))
         beside = f"{theirs['us']:>17.0f}" if theirs else ''
         print(f"{name:<20}{line['us']:>10.0f}{line['steady_us']:>11.0f}{line['limit_us']:>10.0f}{100 * line['steady_share']:>6.0f}%{line['tokens_per_s']:>10.0f}{beside}")
 

@@ -219,7 +219,7 @@ __device__ __forceinline__ void attend_chunk(const AttentionArgs& args, const Ro
 template <class T>
 __device__ __forceinline__ void store_output(const AttentionArgs& args, int64_t token, int head, int dim, float value) {
   if (dim >= args.layout.head_dim) return;
-  args.acts[operand_index(token, args.split.place(int64_t{head} * args.layout.head_dim + dim), args.split.padded())] = to_bits<T>(value);
+  args.acts[act_index(args.in_rows, token, args.split.place(int64_t{head} * args.layout.head_dim + dim), args.split.padded())] = to_bits<T>(value);
 }
 
 // Left to itself (0) ptxas spills where it would have more blocks than these.

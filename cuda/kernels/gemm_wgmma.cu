@@ -1,5 +1,5 @@
 // Products of many tokens on compute capability 9.0. Weights, packed as everywhere, are the side of 64 rows and come from shared memory through registers; the
-// activations, rows there (kRows), are the other side, straight from shared memory. One warp copies both into a ring of stages; two groups of four warps
+// activations, which lie in rows, are the other side, straight from shared memory. One warp copies both into a ring of stages; two groups of four warps
 // multiply, 64 features each. Blocks go over tiles until none is left; the copies of the next tile begin during the end of one.
 //
 // Order of sums: one chain over the padded K of the matrix, in steps of 16, whatever the number of tokens and their place. The parts of K (contract 3) are not
@@ -199,15 +199,16 @@ bool make_act_maps(ActMaps& maps, const uint16_t* acts, int64_t rows, int64_t pa
   return true;
 }
 
-void launch_gemm_wgmma(const GemmArgs& args, const ActMaps& acts, int multiprocessors, cudaStream_t stream, int width) {
+void launch_gemm_wgmma(const GemmArgs& args, int multiprocessors, cudaStream_t stream, int width) {
+  CAPSTAN_CHECK(args.act_maps != nullptr);
   CAPSTAN_CHECK(args.num_tokens > 0 && args.weights.rows > 0 && args.weights.split.padded_part % kTileDepth == 0 && multiprocessors > 0);
   CAPSTAN_CHECK(args.output == GemmOutput::kGated ? args.gated != nullptr && args.weights.rows % kTileRows == 0 : args.out != nullptr);
   if (width == 0) width = choose_width(args.weights.rows, args.num_tokens, multiprocessors);
   const Job job{args, tile_order(args.weights.rows, args.num_tokens, width), static_cast<int>(args.weights.split.padded() / 16)};
   if (args.type == FloatType::kBf16)
-    launch_for<Bf16>(job, acts, width, multiprocessors, stream);
+    launch_for<Bf16>(job, *args.act_maps, width, multiprocessors, stream);
   else
-    launch_for<F16>(job, acts, width, multiprocessors, stream);
+    launch_for<F16>(job, *args.act_maps, width, multiprocessors, stream);
 }
 
 }  // namespace capstan::cuda

@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(NormArgs args) {
   __syncthreads();
   const float scale = norm_scale(squares, args.hidden_size, args.eps);
   for (int64_t k = threadIdx.x; k < args.hidden_size; k += kThreads)
-    args.acts[operand_index(row, args.split.place(k), args.split.padded())] = to_bits<T>(from[k] * scale * args.weight[k]);
+    args.acts[act_index(args.in_rows, row, args.split.place(k), args.split.padded())] = to_bits<T>(from[k] * scale * args.weight[k]);
 }
 
 // One warp per (token, head), heads of q, then k, then v. `shared` holds head_dim floats a warp.

@@ -10,13 +10,14 @@
 
 namespace capstan {
 
-constexpr uint32_t kCudaApiVersion = 2;
+constexpr uint32_t kCudaApiVersion = 3;
 constexpr const char* kCudaEntryName = "capstan_cuda_api";
 
 struct CudaBackendOptions {
   int device = 0;  // as CUDA counts them
   DType weight_dtype = DType::kBf16;
   int num_sharing = 1;  // ranks on the device, this one included
+  bool is_deterministic = false;  // a token's bits depend on nothing that runs beside it
 };
 
 struct CudaApi {

@@ -85,6 +85,7 @@ DeviceGroup make_cuda_group(const DeviceOptions& options, const CudaLibrary& lib
     CudaBackendOptions cuda;
     cuda.device = device;
     cuda.weight_dtype = options.weight_dtype;
+    cuda.is_deterministic = options.is_deterministic;
     cuda.num_sharing = static_cast<int>(std::ranges::count(devices, device));
     int code = 0;
     char message[512] = "";

@@ -17,6 +17,7 @@ struct DeviceOptions {
   bool is_pinned = false;
   DType weight_dtype = DType::kBf16;
   bool compute_f32 = false;
+  bool is_deterministic = false;  // on CUDA: one family of kernels for any number of tokens (the CPU knows no other way)
 };
 
 // Instruction sets this machine can run, best first.

@@ -182,6 +182,7 @@ void read_options(const Napi::Object& object, LoadRequest& request) {
   device.num_threads = int32(object, "threads");
   if (device.num_threads < 0 || device.num_threads > 1024) refuse(object, "threads", "0 (default) to 1024");
   device.is_pinned = boolean(object, "pinThreads");
+  device.is_deterministic = boolean(object, "deterministic");
   device.weight_dtype = to_dtype(object, "weightDtype");
   const std::string compute = text(object, "computeDtype");
   if (compute != "auto" && compute != "f32" && compute != "bf16") refuse(object, "computeDtype", "auto, f32 or bf16");

@@ -1,4 +1,4 @@
-// Index arithmetic of the product by wgmma, exhaustively, and what the host runtime must notice of its instructions.
+// Index arithmetic of the product by wgmma, exhaustively, what the host runtime must notice of its instructions, and a backend that uses it.
 #include <algorithm>
 #include <set>
 
@@ -6,6 +6,7 @@
 #include "cuda/launch.h"
 #include "cuda/wgmma_layout.h"
 #include "test/native/cuda_host/cuda_host.h"
+#include "test/native/gpu/device.h"
 #include "test/native/testing.h"
 
 namespace capstan::testing {
@@ -145,6 +146,53 @@ TEST(cuda_tensor_maps_are_refused_where_the_copy_engine_has_no_way) {
   EXPECT(!make_tensor_map(map, data, 8, 60, 8));
   EXPECT(!make_tensor_map(map, data, 8, 64, 257));
   EXPECT(!make_tensor_map(map, data, 0, 64, 8));
+}
+
+// ---- a backend that uses it -------------------------------------------------------------------------------------------------------------------
+
+// What a device of compute capability 9.0 is, as long as this lives.
+struct Hopper {
+  Hopper() { cuda_host::set_compute_capability(9); }
+  ~Hopper() {
+    cuda_host::set_compute_capability(8);
+    cuda_host::refuse_tensor_maps(false);
+  }
+};
+
+TEST(cuda_wgmma_decoder_equals_reference) {
+  const Hopper hopper;
+  expect_like_reference(false);
+}
+
+TEST(cuda_wgmma_is_left_alone_where_bits_are_to_stay) {
+  DecoderShape shape;
+  shape.file_dtype = DType::kBf16;
+  DecoderFixture fixture(shape);
+  // Alone it is multiplied by launch_gemm, together by wgmma.
+  const Prompts prompts = {random_ids(1, 90, shape.vocab_size), random_ids(2, 40, shape.vocab_size)};
+  const LogProbs wanted = fixture.run(cuda_options(DType::kBf16, false), prompts);
+  const Hopper hopper;
+  EXPECT(is_same(wanted, fixture.run(cuda_options(DType::kBf16, true), prompts)));
+  EXPECT(!is_same(wanted, fixture.run(cuda_options(DType::kBf16, false), prompts)));
+  cuda_host::refuse_tensor_maps(true);
+  EXPECT(is_same(wanted, fixture.run(cuda_options(DType::kBf16, false), prompts)));
+}
+
+TEST(cuda_wgmma_engine_answers_like_without) {
+  const TinyModel model(TinyShape{}, DType::kF16);
+  LoadRequest request = model.request();
+  request.compute = ComputeChoice::kAuto;
+  request.device.device = "cuda";
+  request.max_num_batched_tokens = 96, request.max_num_seqs = 8;
+  const auto prompt = random_ids(4, 129, 300);
+  Session plain(request);
+  EXPECT_EQ(plain.info().isa, std::string("mma"));
+  const Hopper hopper;
+  Session fast(request);
+  EXPECT_EQ(fast.info().isa, std::string("wgmma"));
+  EXPECT(fast.wait(fast.submit(prompt, 4)).token_ids == plain.wait(plain.submit(prompt, 4)).token_ids);
+  request.device.is_deterministic = true;
+  EXPECT_EQ(Session(request).info().isa, std::string("mma"));
 }
 
 }  // namespace

@@ -135,6 +135,7 @@ void check_end(const Async& async) {
 }
 
 void refuse_tensor_maps(bool refuses) { refuses_maps = refuses; }
+bool knows_tensor_maps() { return !refuses_maps; }
 
 // As the driver does: alignment, sizes and boxes that the copy engine has no way with.
 bool encode_tensor_map(TensorMap& map, const void* data, int64_t rows, int64_t columns, int box_rows, int box_columns) {

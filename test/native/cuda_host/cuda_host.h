@@ -90,6 +90,7 @@ void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<vo
 void set_compute_capability(int major);
 // Makes the driver know no tensor maps.
 void refuse_tensor_maps(bool refuses);
+bool knows_tensor_maps();
 struct alignas(64) TensorMap {
   const unsigned char* data = nullptr;
   int64_t rows = 0, columns = 0;  // of 16-bit numbers

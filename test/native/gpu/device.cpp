@@ -7,6 +7,7 @@
 
 #include "native/backend/cuda_library.h"
 #include "native/base/error.h"
+#include "test/native/testing.h"
 
 namespace capstan::testing {
 
@@ -18,15 +19,16 @@ std::string cuda_device(int world_size) {
   return device;
 }
 
-RunOptions cuda_options(DType dtype) {
+RunOptions cuda_options(DType dtype, bool is_deterministic) {
   RunOptions options;
   options.weight_dtype = options.kv_cache_dtype = dtype;
   options.block_size = 64;
-  options.make_backend = [](const RunOptions& run, std::unique_ptr<Comm> comm) {
+  options.make_backend = [is_deterministic](const RunOptions& run, std::unique_ptr<Comm> comm) {
     const CudaLibrary library = open_cuda_library();
     if (library.num_devices == 0) throw Error(ErrorCode::kInvalidArgument, "no CUDA device: " + library.reason);
     CudaBackendOptions backend;
     backend.weight_dtype = run.weight_dtype;
+    backend.is_deterministic = is_deterministic;
     int code = 0;
     char message[512] = "";
     std::unique_ptr<Backend> made(library.api->make_backend(&backend, comm.release(), &code, message, sizeof message));
@@ -34,6 +36,22 @@ RunOptions cuda_options(DType dtype) {
     return made;
   };
   return options;
+}
+
+void expect_like_reference(bool is_deterministic) {
+  for (const DecoderShape& base : decoder_shapes())
+    for (const DType dtype : {DType::kF16, DType::kBf16}) {
+      DecoderShape shape = base;
+      shape.file_dtype = dtype;
+      DecoderFixture fixture(shape);
+      Prompts prompts = {random_ids(1, 70, shape.vocab_size), random_ids(2, 5, shape.vocab_size)};
+      if (is_full_run())
+        for (const int length : {1, 63, 64, 65, 255, 256, 257, 400}) prompts.push_back(random_ids(static_cast<uint64_t>(length), length, shape.vocab_size));
+      const double worst = worst_difference(fixture, cuda_options(dtype, is_deterministic), prompts, 5);
+      // Activations of narrow models lose more to bf16 than contract 4 allows wide ones; f16 shows that the arithmetic is right.
+      const double limit = dtype == DType::kF16 ? 0.02 : 0.25;
+      if (!(worst < limit)) fail(__FILE__, __LINE__, std::string(dtype_name(dtype)) + " head_dim " + std::to_string(shape.head_dim) + ": difference " + show(worst));
+    }
 }
 
 std::vector<int32_t> random_ids(uint64_t seed, int count, int64_t vocab_size) {

@@ -14,7 +14,9 @@ bool is_full_run();
 // 'cuda', or 'cuda:0,0' and the like for virtual ranks on one device.
 std::string cuda_device(int world_size);
 
-RunOptions cuda_options(DType dtype);
+RunOptions cuda_options(DType dtype, bool is_deterministic = true);
+// Decoders of every shape against the double-precision reference, in 16-bit types.
+void expect_like_reference(bool is_deterministic);
 std::vector<int32_t> random_ids(uint64_t seed, int count, int64_t vocab_size);
 // Decoders of different variants, some with sizes that fit no tile.
 const std::vector<DecoderShape>& decoder_shapes();

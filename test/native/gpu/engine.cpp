@@ -36,11 +36,12 @@ Prompts engine_prompts() {
 
 int num_tokens() { return is_full_run() ? kMaxTokens : 5; }
 
-LoadRequest on_device(const TinyModel& model, int world_size = 1) {
+LoadRequest on_device(const TinyModel& model, int world_size = 1, bool is_deterministic = true) {
   LoadRequest request = model.request();
   request.compute = ComputeChoice::kAuto;
   request.device.device = cuda_device(world_size);
   request.device.world_size = world_size;
+  request.device.is_deterministic = is_deterministic;
   // An emulated device takes seconds to warm up for more.
   if (!is_full_run()) request.max_num_batched_tokens = 96, request.max_num_seqs = 8;
   return request;
@@ -67,7 +68,7 @@ TEST(cuda_engine_answers_like_the_cpu) {
     const TinyModel model(shape, dtype);
     LoadRequest on_cpu = model.request();
     on_cpu.compute = ComputeChoice::kF32;
-    Session cpu(on_cpu), cuda(on_device(model));
+    Session cpu(on_cpu), cuda(on_device(model, 1, false));
     EXPECT_EQ(cuda.info().backend, std::string("cuda"));
     const Prompts prompts = engine_prompts();
     for (size_t i = 0; i < prompts.size(); ++i) {

@@ -141,7 +141,8 @@ void check_gemm_wgmma(FloatType type, const WgmmaCase& shape, GemmOutput output,
   args.activation = Activation::kSilu;
   ActMaps maps;
   EXPECT(make_act_maps(maps, device_acts.get(), act_rows, split.padded()));
-  launch_gemm_wgmma(args, maps, 2, stream(), shape.width);
+  args.act_maps = &maps;
+  launch_gemm_wgmma(args, 2, stream(), shape.width);
   const std::vector<float> got = out.read();
   const std::vector<uint16_t> got_gated = gated.read();
 
@@ -219,7 +220,8 @@ TEST(kernel_gemm_wgmma_gives_a_token_the_same_bits_in_any_company) {
     args.out_stride = kRows;
     ActMaps maps;
     EXPECT(make_act_maps(maps, device_acts.get(), count, split.padded()));
-    launch_gemm_wgmma(args, maps, blocks, stream(), width);
+    args.act_maps = &maps;
+    launch_gemm_wgmma(args, blocks, stream(), width);
     return out.read();
   };
   const std::vector<float> wanted = run(0, kTokens, 64, 1);
