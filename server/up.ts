@@ -70,7 +70,7 @@ export async function up(options: UpOptions): Promise<number> {
     const firstRun = await bootstrap(store, options);
 
     const targets = new Targets();
-    const controller = new Controller({ store, driver, targets, snapshots: new HomeSnapshots(join(dir.root, 'homes')), dataRoots, logs, log });
+    const controller = new Controller({ store, driver, targets, snapshots: new HomeSnapshots(join(dir.root, 'homes')), dataRoots, allowsUnisolated: options.allowUnisolated, logs, log });
     closers.push(() => controller.close({ stopsReplicas: options.stopsDeployments && shutdown.signal.aborted }));
     const metrics = new ServiceMetrics(targets);
     const usage = new UsageRecorder({ store, targets, driver, log });

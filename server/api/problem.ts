@@ -1,4 +1,5 @@
 import { AccessError, type AccessErrorCode } from '../access/errors';
+import { DISK_FULL } from '../disk-full';
 import { ApiError, type ApiErrorCode } from '../errors';
 import { ServiceError, type ServiceErrorCode } from '../service/errors';
 import type { Problem } from './objects';
@@ -41,6 +42,7 @@ export const PROBLEMS = {
   upstream_unavailable: { status: 502, title: 'The deployment does not answer' },
   unavailable: { status: 503, title: 'The service is not available right now' },
   upstream_timeout: { status: 504, title: 'The deployment did not answer in time' },
+  storage_full: { status: 507, title: 'The disk of the service is full' },
 } as const satisfies Record<string, ProblemKind>;
 
 export type ProblemCode = keyof typeof PROBLEMS;
@@ -84,6 +86,7 @@ const TRANSPORT_ERRORS: Partial<Record<ApiErrorCode, ProblemCode>> = {
 export function toProblem(error: unknown): ApiProblem {
   if (error instanceof ApiProblem) return error;
   if (error instanceof ServiceError) return new ApiProblem(SERVICE_ERRORS[error.code], error.message, { headers: retryAfter(error) });
+  if (error instanceof Error && DISK_FULL.test(error.message)) return new ApiProblem('storage_full', 'The disk of the service is full: nothing was changed', { cause: error });
   if (error instanceof AccessError) {
     const code = ACCESS_ERRORS[error.code];
     return code === 'unavailable' ? new ApiProblem(code, 'The database does not answer', { headers: { 'Retry-After': '1' }, cause: error }) : new ApiProblem(code, error.message);

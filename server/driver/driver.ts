@@ -81,7 +81,7 @@ export type ReplicaEvent =
   | { type: 'misplaced'; replicaId: string; reason: 'port_80_not_bound' | 'wrong_port' | 'bound_to_loopback'; message: string }
   /** What was said by `misplaced` is no longer so: it listens where it should, and does not answer yet. */
   | { type: 'placed'; replicaId: string }
-  /** Its whole log is there by then. `cause`: where it is known, or its log speaks of it; `message` is for people, and says how sure that is. `wasStopped`: it was asked to. */
+  /** Its whole log is there by then, unless the disk has no room for it. `cause`: where it is known, or its log speaks of it; `message` is for people, and says how sure that is. `wasStopped`: it was asked to. */
   | { type: 'exited'; replicaId: string; exitCode: number | null; signal: string | null; cause?: ExitCause; message: string; wasStopped: boolean };
 
 export type ExitCause = 'out_of_memory' | 'gpu_out_of_memory' | 'disk_full';
@@ -94,7 +94,7 @@ export interface ReplicaUsage {
 
 export class DriverError extends Error {
   override readonly name = 'DriverError';
-  readonly reason: 'image_missing' | 'data_binding_missing' | 'disk_full' | 'driver_lost';
+  readonly reason: 'image_missing' | 'data_binding_missing' | 'not_isolated' | 'disk_full' | 'driver_lost';
 
   constructor(reason: DriverError['reason'], message: string) {
     super(message);

@@ -31,6 +31,8 @@ export interface ControllerOptions {
   targets: Targets;
   snapshots: HomeSnapshots;
   dataRoots: readonly string[];
+  /** Default false. */
+  allowsUnisolated?: boolean;
   logs: ReplicaLogs;
   log: ControllerLog;
   policy?: ControlPolicy;
@@ -76,6 +78,7 @@ export class Controller implements GatewayControl {
     this.#runner = new ReplicaRunner({
       driver: options.driver,
       clock: this.#clock,
+      allowsUnisolated: options.allowsUnisolated ?? false,
       specOf: async (replicaId) => {
         const launch = await options.store.readLaunch(replicaId);
         return launch === undefined ? undefined : replicaSpec(launch, options, options.driver.isolation);

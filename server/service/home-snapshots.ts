@@ -29,8 +29,14 @@ export class HomeSnapshots {
     const unfinished = `${folder}.part`;
     await fs.promises.rm(unfinished, { recursive: true, force: true });
     await fs.promises.mkdir(this.#folder, { recursive: true, mode: 0o700 });
-    await fs.promises.cp(source, unfinished, { recursive: true, mode: fs.constants.COPYFILE_FICLONE, verbatimSymlinks: true, filter: isCopied });
-    await fs.promises.rename(unfinished, folder);
+    try {
+      await fs.promises.cp(source, unfinished, { recursive: true, mode: fs.constants.COPYFILE_FICLONE, verbatimSymlinks: true, filter: isCopied });
+      await fs.promises.rename(unfinished, folder);
+    } catch (error) {
+      // Half a copy only takes room.
+      await fs.promises.rm(unfinished, { recursive: true, force: true }).catch(() => {});
+      throw error;
+    }
   }
 
   async remove(versionId: string): Promise<void> {

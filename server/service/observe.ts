@@ -1,3 +1,4 @@
+import { DISK_FULL } from '../disk-full';
 import { type Exit, exited, fail, retryDelayMs, signal } from './version-life';
 import { type ControlPolicy, type DeploymentWork, isLive, leastReplicas, type Observation, type ReplicaWork, type VersionWork } from './work';
 
@@ -8,7 +9,7 @@ export function observe(work: DeploymentWork, observation: Observation, nowMs: n
     if (version?.homeState !== 'pending') return;
     if (observation.type === 'homeReady') version.homeState = 'ready';
     // A version waits in the queue for its home, and is brought to an end from there.
-    else version.life = fail(signal(version.life, 'granted', nowMs), 'prepareFailed', { reason: 'data_binding_missing', message: observation.message }, nowMs);
+    else version.life = fail(signal(version.life, 'granted', nowMs), 'prepareFailed', { reason: DISK_FULL.test(observation.message) ? 'disk_full' : 'data_binding_missing', message: observation.message }, nowMs);
     return;
   }
   const version = work.versions.find(({ replicas }) => replicas.some(({ id }) => id === observation.replicaId));
@@ -25,6 +26,7 @@ export function observe(work: DeploymentWork, observation: Observation, nowMs: n
     case 'notStarted':
       if (replica.state !== 'created') return;
       if (version.life.state === 'preparing') version.life = fail(version.life, 'prepareFailed', observation, nowMs);
+      else if (observation.reason === 'disk_full') awaitRoom(version, replica, observation.message, nowMs, policy);
       else end(version, replica, { exitCode: null, reason: observation.reason, message: observation.message }, nowMs, policy);
       return;
     case 'ready':
@@ -81,6 +83,13 @@ function lose(version: VersionWork, replica: ReplicaWork, nowMs: number, policy:
   replica.restarts = restarts;
   if (replica.retryAt !== null) replica.retryAt = nowMs;
   if (version.life.state === 'backoff') version.life = { ...version.life, numExits, retryAt: nowMs };
+}
+
+/** It is tried for as long as the disk is full: what ran before runs again once there is room. */
+function awaitRoom(version: VersionWork, replica: ReplicaWork, message: string, nowMs: number, policy: ControlPolicy): void {
+  const { crash } = policy;
+  end(version, replica, { exitCode: null, reason: 'disk_full', message }, nowMs, { ...policy, crash: { ...crash, maxExits: Infinity } });
+  version.life = { ...version.life, numExits: Math.min(version.life.numExits, crash.maxExits - 1) };
 }
 
 function begin(version: VersionWork, nowMs: number): void {

@@ -1,10 +1,13 @@
 import { type Driver, DriverError, type ReplicaSpec } from '../driver/driver';
 import type { Clock } from './clock';
+import { demandIsolated } from './replica-spec';
 import { isLive, type Observation, type ReplicaWork } from './work';
 
 export interface RunnerOptions {
   driver: Driver;
   clock: Clock;
+  /** Whether start scripts run where nothing isolates them. */
+  allowsUnisolated: boolean;
   /** Undefined: the replica is no more. @throws DriverError where it cannot be started. */
   specOf: (replicaId: string) => Promise<ReplicaSpec | undefined>;
   openOf: (ownerId: string, replicaId: string) => number;
@@ -76,10 +79,11 @@ export class ReplicaRunner {
   }
 
   async #run({ id, reference, state }: ReplicaWork): Promise<Observation | undefined> {
-    const { driver, specOf } = this.#options;
+    const { driver, specOf, allowsUnisolated } = this.#options;
     try {
       const spec = await specOf(id);
       if (spec === undefined) return undefined;
+      if (reference === null) demandIsolated(spec, driver.isolation, allowsUnisolated);
       const handle = reference === null ? await driver.ensure(spec) : await driver.adopt(reference, spec);
       return handle === undefined ? { type: 'lost', replicaId: id } : { type: 'started', replicaId: id, ...handle };
     } catch (error) {

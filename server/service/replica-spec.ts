@@ -29,6 +29,12 @@ export function replicaSpec(launch: Launch, { dataRoots, snapshots }: Folders, i
   return { id, logId, ordinal, startCommand, runtimeArgs, isProduction, cpuMillis, memoryMb, gpuUuids, env, inputs, home, healthPath, secret };
 }
 
+/** A script that was made where replicas are isolated is not started where they are not any more, unless the service was started to allow it. @throws DriverError */
+export function demandIsolated({ startCommand }: ReplicaSpec, { level, reason }: Isolation, allowsUnisolated: boolean): void {
+  if (startCommand === null || level === 'L2' || allowsUnisolated) return;
+  throw new DriverError('not_isolated', `Its start script needs namespaces, or a service that was started with --allow-unisolated; this one found level ${level} alone: ${reason}`);
+}
+
 /** Where nothing is mounted the built-in runtime reads its model where it lies. */
 function unmapped(argument: string, inputs: readonly { mount: string; path: string }[]): string {
   for (const { mount, path } of inputs) {

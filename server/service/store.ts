@@ -1,4 +1,5 @@
 import { type AccessStore, createStore } from '../access/store';
+import { reserveRoom } from '../access/reserve';
 import { openServiceDatabase } from './change';
 import { seedImages } from './catalog';
 import { NO_MACHINE } from './machine';
@@ -18,6 +19,7 @@ export type ServiceStore = AccessStore & AccountStore & DeploymentStore & Contro
 export async function openServiceStore(options: ServiceStoreOptions, now: () => number = Date.now): Promise<ServiceStore> {
   const db = await openServiceDatabase(options.location);
   const context: StoreContext = { db, now, options: { machine: NO_MACHINE, ...options }, box: new SecretBox(options.secretKey) };
+  if (options.machine !== undefined) await reserveRoom(db);
   if (options.version !== undefined) await seedImages(db, options.version, now());
   return { ...createStore(db, now), ...accountMethods(context), ...deploymentMethods(context), ...controlMethods(context), ...usageMethods(context), ...webhookMethods(context) };
 }

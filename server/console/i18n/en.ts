@@ -64,6 +64,8 @@ const en = {
   'reason.image_missing.help': 'Choose another image in a new version, or ask an administrator to register this one again.',
   'reason.data_binding_missing': 'Bound data is missing',
   'reason.data_binding_missing.help': 'A data source that this version binds cannot be read. Check that it is still there, then start again or bind another.',
+  'reason.not_isolated': 'Not isolated on this machine',
+  'reason.not_isolated.help': 'A start script of one’s own runs in namespaces, which the machine does not allow any more, or with --allow-unisolated. Ask whoever runs the service.',
   'reason.insufficient_gpu': 'Not enough free GPUs',
   'reason.insufficient_gpu.help': 'Stop something that holds GPUs, ask for fewer, or start again later.',
   'reason.insufficient_memory': 'Not enough free memory',
@@ -127,6 +129,7 @@ const en = {
   'problem.code.unavailable': 'The service is not available right now',
   'problem.code.upstream_unavailable': 'The deployment does not answer',
   'problem.code.upstream_timeout': 'The deployment did not answer in time',
+  'problem.code.storage_full': 'The disk of the service is full: nothing was changed',
   'problem.code.internal_error': 'The service failed',
 
   // navigation and frame

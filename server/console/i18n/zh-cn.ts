@@ -65,6 +65,8 @@ const zhCn: Readonly<Record<MessageKey, string>> = {
   'reason.image_missing.help': '请在新版本中选择其他镜像，或请管理员重新登记该镜像。',
   'reason.data_binding_missing': '绑定的数据不存在',
   'reason.data_binding_missing.help': '该版本绑定的数据源无法读取。请确认其仍然存在，然后重新启动或改绑其他数据。',
+  'reason.not_isolated': '此机器无法隔离',
+  'reason.not_isolated.help': '自定义启动脚本需要命名空间隔离（此机器已不允许），或服务以 --allow-unisolated 启动。请联系服务的管理者。',
   'reason.insufficient_gpu': '空闲 GPU 不足',
   'reason.insufficient_gpu.help': '请停止占用 GPU 的任务、减少申请数量，或稍后再启动。',
   'reason.insufficient_memory': '空闲内存不足',
@@ -128,6 +130,7 @@ const zhCn: Readonly<Record<MessageKey, string>> = {
   'problem.code.unavailable': '服务暂不可用',
   'problem.code.upstream_unavailable': '部署没有响应',
   'problem.code.upstream_timeout': '部署响应超时',
+  'problem.code.storage_full': '服务的磁盘已满，未做任何更改',
   'problem.code.internal_error': '服务出错',
 
   // navigation and frame

@@ -1,3 +1,4 @@
+import { DISK_FULL } from '../../disk-full';
 import type { ExitCause, ReplicaEvent } from '../driver';
 import type { ReplicaExit } from './replica-folder';
 import type { Level } from './world';
@@ -6,8 +7,6 @@ type Exited = Extract<ReplicaEvent, { type: 'exited' }>;
 
 /** What servers say that may not have their port. */
 export const PORT_REFUSED = /EACCES|EADDRINUSE|permission denied|address already in use|cannot assign requested address/i;
-/** What the kernel, and supervisors, say of a disk without room. */
-export const DISK_FULL = /\bENOSPC\b|No space left on device|\bEDQUOT\b|Disk quota exceeded/i;
 const NO_NETWORK = /\bEAI_AGAIN\b|\bENETUNREACH\b|Network is unreachable|Temporary failure in name resolution|Could not resolve host|Name or service not known/i;
 /** What a log speaks of, the surest first. */
 const SIGNS: readonly { pattern: RegExp; cause: ExitCause; what: string }[] = [

@@ -1,6 +1,7 @@
 import { mkdir, rm } from 'node:fs/promises';
 import { existsSync, realpathSync } from 'node:fs';
 import { join } from 'node:path';
+import { DISK_FULL } from '../../disk-full';
 import type { Isolation } from '../driver';
 import { canListen } from './address';
 import { ReplicaFolder } from './replica-folder';
@@ -8,6 +9,7 @@ import { launch, packageRoot, type SandboxInput } from './sandbox';
 import { INNER_HOST, type Level, PRODUCTION_PORT, runtimeMain, runtimeShares, WORKLOAD_UID } from './world';
 
 const PROBE_MS = 20_000;
+const MEMORY = '/dev/shm';
 /** In which Node.js has to start, and to read what `capstan serve` is. */
 const PROBE = (file: string): string => `require('fs').readFileSync(${JSON.stringify(file)})`;
 
@@ -37,10 +39,16 @@ export async function probeIsolation(options: ProbeOptions): Promise<Isolation> 
   return { level: 'L0', reason: `${NONE} Namespaces: ${noNamespaces}. Port 80: ${noPort}.` };
 }
 
-/** Why not; undefined when a whole replica's world came up, and Node.js in it. */
-async function tryNamespaces({ sandbox, replicas, sockets, hides }: ProbeOptions): Promise<string | undefined> {
+/** Why not; undefined when a whole replica's world came up, and Node.js in it. A full disk says nothing of namespaces: then it is tried in memory. */
+async function tryNamespaces(options: ProbeOptions): Promise<string | undefined> {
+  const { sandbox } = options;
   if (process.platform !== 'linux') return `they are Linux's, and this is ${process.platform}`;
   if (sandbox === undefined) return 'the helper program capstan_sandbox is not there (npm run build:addon makes it)';
+  const why = await tryIn(options.replicas, sandbox, options);
+  return why === undefined || !DISK_FULL.test(why) ? why : tryIn(MEMORY, sandbox, options);
+}
+
+async function tryIn(replicas: string, sandbox: string, { sockets, hides }: ProbeOptions): Promise<string | undefined> {
   const folder = new ReplicaFolder(replicas, `probe_${process.pid}x${Date.now()}`);
   try {
     await mkdir(join(folder.path, 'root'), { recursive: true });

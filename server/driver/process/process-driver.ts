@@ -1,12 +1,12 @@
 import { mkdir, readdir, readFile, realpath, rm, rmdir, stat, writeFile } from 'node:fs/promises';
 import { availableParallelism, totalmem } from 'node:os';
 import { join } from 'node:path';
+import { DISK_FULL } from '../../disk-full';
 import { type Driver, type DriverCapacity, DriverError, type DriverHandle, type Isolation, type ReplicaAddress, type ReplicaEvent, type ReplicaSpec, type ReplicaUsage } from '../driver';
 import type { LogStore } from '../logs/log-store';
 import { chooseAddress, socketFolder } from './address';
 import { type Cgroups, openCgroups } from './cgroups';
 import { gpuDevices, type GpuFiles, listGpus } from './gpus';
-import { DISK_FULL } from './exit-text';
 import { checkBindings, linkInputs, prepareHome } from './home';
 import { probeIsolation, worldInput } from './probe';
 import { type Intervals, type LookedAfter, Replica } from './replica';
@@ -46,6 +46,8 @@ export class ProcessDriver implements Driver {
   readonly #hides: readonly string[];
   readonly #cgroups: Cgroups | undefined;
   readonly #replicas = new Map<string, Replica>();
+  /** Ended, and the disk has no room yet for the last of their logs. */
+  readonly #lingering = new Set<Replica>();
   /** Starts under way, so that asking twice starts once. */
   readonly #starting = new Map<string, Promise<DriverHandle>>();
   readonly #listeners = new Set<(event: ReplicaEvent) => void>();
@@ -123,7 +125,11 @@ export class ProcessDriver implements Driver {
     await checkBindings(spec, level, owner !== undefined);
     await mkdir(join(folder.path, 'root'), { recursive: true, mode: 0o700 });
     await mkdir(folder.spool, { recursive: true, mode: 0o700 });
-    const home = await prepareHome(spec, folder, owner);
+    const home = await prepareHome(spec, folder, owner).catch(async (error: unknown) => {
+      // Half a copy only takes room.
+      await rm(folder.home, { recursive: true, force: true }).catch(() => {});
+      throw error;
+    });
     if (level !== 'L2') await linkInputs(spec, folder);
     const address = await chooseAddress(level, spec, this.#sockets);
     const { logId, ordinal, isProduction, healthPath } = spec;
@@ -167,7 +173,12 @@ export class ProcessDriver implements Driver {
   }
 
   #emit(event: ReplicaEvent): void {
-    if (event.type === 'exited') this.#replicas.delete(event.replicaId);
+    const ended = event.type === 'exited' ? this.#replicas.get(event.replicaId) : undefined;
+    if (ended !== undefined) {
+      this.#replicas.delete(event.replicaId);
+      this.#lingering.add(ended);
+      void ended.isWritten.then(() => this.#lingering.delete(ended));
+    }
     for (const listener of this.#listeners) listener(event);
   }
 
@@ -192,7 +203,7 @@ export class ProcessDriver implements Driver {
     clearInterval(this.#sweeping);
     this.#listeners.clear();
     await Promise.all([...this.#starting.values()].map((starting) => starting.catch(() => {})));
-    await Promise.all([...this.#replicas.values()].map((replica) => replica.close()));
+    await Promise.all([...this.#replicas.values(), ...this.#lingering].map((replica) => replica.close()));
     this.#replicas.clear();
     // Unless some of them run on.
     await rmdir(this.#sockets).catch(() => {});
@@ -215,9 +226,13 @@ interface Note {
   spec: Pick<ReplicaSpec, 'logId' | 'ordinal' | 'isProduction' | 'healthPath'>;
 }
 
+/** Undefined too where the disk had no room for it: then nothing was started. */
 async function readNote(folder: ReplicaFolder): Promise<Note | undefined> {
-  const text = await readFile(folder.noteFile, 'utf8').catch(() => undefined);
-  return text === undefined ? undefined : JSON.parse(text) as Note;
+  try {
+    return JSON.parse(await readFile(folder.noteFile, 'utf8')) as Note;
+  } catch {
+    return undefined;
+  }
 }
 
 function handleOf({ address, supervisor }: Replica): DriverHandle {

@@ -57,6 +57,8 @@ export class Replica {
   readonly #watchers: { close(): void }[] = [];
   readonly #ended: Promise<void>;
   #end!: () => void;
+  /** Once it has ended: when the last of its log is there. */
+  isWritten: Promise<void> = Promise.resolve();
   #isEnding = false;
   #isReady = false;
   #misplaced: string | undefined;
@@ -122,23 +124,28 @@ export class Replica {
     this.#isEnding = true;
     const { spec, level, folder, logs, emit } = this.#options;
     const exit = await folder.exit();
-    await this.#reader.read();
-    // Closed while the disk was full: a later process of the service tells it.
+    await this.#reader.readIfRoom();
+    // A later process of the service tells it.
     if (this.#closing.signal.aborted) return;
     const event = explainExit(spec.id, level, exit, this.#lastLines);
     await logs.note(spec.logId, spec.ordinal, event.message);
     const isRefused = level !== 'L2' && spec.isProduction && !this.#isReady && event.exitCode !== 0 && !event.wasStopped && this.#lastLines.some((line) => PORT_REFUSED.test(line));
     if (isRefused) emit({ type: 'misplaced', replicaId: spec.id, reason: 'port_80_not_bound', message: `It ended, and its log speaks of an address that it may not listen on${why(level)}` });
-    await this.close();
+    this.#endWatch();
+    this.isWritten = this.#reader.read().then(() => this.#reader.close());
     emit(event);
     this.#end();
   }
 
   /** Looks after it no more; it runs on. */
   async close(): Promise<void> {
+    this.#endWatch();
+    await this.#reader.close();
+  }
+
+  #endWatch(): void {
     this.#closing.abort();
     for (const watcher of this.#watchers.splice(0)) watcher.close();
-    await this.#reader.close();
   }
 
   #watch(path: string, listener: (name: string | null) => void): void {

@@ -14,7 +14,7 @@ export interface SpoolReaderOptions {
   logId: string;
   replicaId: string;
   ordinal: number;
-  /** Hears each line. */
+  /** Hears each line; some of them again where the disk was full. */
   onLine: (line: NewLogLine) => void;
 }
 
@@ -26,6 +26,7 @@ export class SpoolReader {
   #isWanted = false;
   #isClosed = false;
   #wake: (() => void) | undefined;
+  #onTrouble: (() => void) | undefined;
 
   constructor(options: SpoolReaderOptions) {
     this.#options = options;
@@ -36,6 +37,11 @@ export class SpoolReader {
     this.#isWanted = true;
     this.#reading ??= this.#run();
     return this.#reading;
+  }
+
+  /** The same, and resolves as well once the disk did not take it; the rest follows when there is room. */
+  async readIfRoom(): Promise<void> {
+    await Promise.race([this.read(), new Promise<void>((resolve) => { this.#onTrouble = resolve; })]);
   }
 
   /** Reads no more. */
@@ -52,6 +58,7 @@ export class SpoolReader {
         while (await this.#readOne()) if (this.#isClosed) break;
       } catch {
         // The disk is full: what the spool holds is not lost.
+        this.#onTrouble?.();
         await this.#wait();
         this.#isWanted = true;
       }
@@ -77,9 +84,8 @@ export class SpoolReader {
     }
     const position = { file: number, offset: at.offset + records.length };
     const lines = this.#parse(records);
-    await logs.append(logId, lines, { replicaId, position });
+    await logs.append(logId, lines, { replicaId, position }).finally(() => lines.forEach(this.#options.onLine));
     this.#position = position;
-    lines.forEach(this.#options.onLine);
     return true;
   }
 

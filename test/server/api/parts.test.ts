@@ -140,6 +140,9 @@ describe('problems', () => {
     expect(toProblem(new ServiceError('not_found', 'x'))).toMatchObject({ status: 404, code: 'not_found', message: 'x' });
     expect(toProblem(new ServiceError('too_many_attempts', 'try again in 60 s'))).toMatchObject({ status: 429, headers: { 'Retry-After': '60' } });
     expect(toProblem(new AccessError('stale', 'x'))).toMatchObject({ status: 412 });
+    for (const full of [new Error('database or disk is full'), new AccessError('database_error', 'could not extend file: No space left on device'), new Error('ENOSPC: no space left on device, write')]) {
+      expect(toProblem(full)).toMatchObject({ status: 507, code: 'storage_full', message: expect.stringContaining('nothing was changed') });
+    }
     expect(toProblem(new ApiError('request_too_large', 'x'))).toMatchObject({ status: 413 });
     for (const own of [new Error('select * from secrets'), new AccessError('database_error', 'select * from secrets'), 'thrown']) {
       const problem = toProblem(own);

@@ -121,6 +121,35 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect(await get(id)).toMatchObject({ state: 'failed', reason: { code } });
   });
 
+  on('what finds no room on the disk is started again until there is some, and a new one is an error', async () => {
+    await open(undefined, { ...DEFAULT_CONTROL_POLICY, crash: { firstDelayMs: SECOND, longestDelayMs: SECOND, healthyMs: MINUTE, maxExits: 2 } });
+    const { id } = await start();
+    h.driver.beforeEnsure = () => Promise.reject(new DriverError('disk_full', 'no space left'));
+    h.driver.exit(running()[0].id, 1);
+    await h.settle();
+    for (let i = 0; i < 5; i++) {
+      await h.advance(SECOND);
+      expect(await get(id)).toMatchObject({ state: 'degraded', reason: { code: 'disk_full', message: expect.stringContaining('no space left') } });
+    }
+    const { id: late } = await create({ name: 'late' });
+    expect(await get(late)).toMatchObject({ state: 'failed', reason: { code: 'disk_full' } });
+    h.driver.beforeEnsure = () => Promise.resolve();
+    await h.advance(SECOND);
+    expect(await get(id)).toMatchObject({ state: 'running', reason: null });
+  });
+
+  on('a start script is not started where replicas are no longer isolated, unless that is allowed', async () => {
+    const script = { start_command: 'python3 serve.py' };
+    await open();
+    const { id } = await create(script);
+    expect(await get(id)).toMatchObject({ state: 'running' });
+    Object.assign(h.driver.isolation, { level: 'L1', reason: 'the machine forbids it' });
+    await then(id, h.store.wishDeployment(h.actor, id, 'restart'));
+    expect(await get(id)).toMatchObject({ state: 'failed', reason: { code: 'not_isolated', message: expect.stringContaining('the machine forbids it') } });
+    const { id: builtin } = await create({ name: 'builtin' });
+    expect(await get(builtin)).toMatchObject({ state: 'running' });
+  });
+
   on('what the driver cannot start is an error with its reason', async () => {
     await open();
     h.driver.beforeEnsure = () => Promise.reject(new DriverError('image_missing', 'there is no runtime'));
