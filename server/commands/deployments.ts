@@ -74,7 +74,9 @@ async function edit({ client, flags, args: [name], io }: Call<EditFlags>): Promi
 async function remove({ client, flags, args: [name], io }: Call<{ yes?: boolean }>): Promise<void> {
   const deployment = await findDeployment(client, name);
   if (flags.yes !== true) throw new UsageError(`this cannot be undone, and ${deployment.url} is never given again: --yes deletes ${plain(deployment.name)} (${deployment.id}, ${deployment.state})`);
-  tell(io, flags, await client.deployments.remove(deployment.id, deployment.name), 'ends');
+  const removed = await client.deployments.remove(deployment.id, deployment.name);
+  if (flags.json) return printJson(io, removed);
+  io.out(`${plain(deployment.name)} (${deployment.id}) is being deleted: its address is closed, and what runs of it ends\n`);
 }
 
 /** Also `capstan access NAME on`. */

@@ -23,7 +23,7 @@ export function deploymentState({ desired, active, target, wasReady }: Deploymen
   if (desired === 'paused') return active === undefined || active.state === 'stopped' || active.state === 'error' ? 'paused' : 'stopping';
   if (target !== undefined && !(isInactive(target.state) && active !== undefined && isAsleep(active))) return rolloutState(active?.state, target.state, wasReady);
   if (active === undefined) return 'pending';
-  return activeState(active.state, active.isWaking);
+  return activeState(active.state, active.isWaking, wasReady);
 }
 
 /** Requests are held for it, whatever became of a rollout. */
@@ -39,12 +39,13 @@ function rolloutState(active: VersionState | undefined, target: VersionState, wa
   return oldServes || wasReady ? 'updating' : 'pending';
 }
 
-function activeState(state: VersionState, isWaking: boolean): DeploymentState {
+function activeState(state: VersionState, isWaking: boolean, wasReady: boolean): DeploymentState {
   if (isComingUp(state)) return isWaking ? 'scaled_to_zero' : 'pending';
   switch (state) {
     case 'running': return 'running';
-    case 'degraded':
-    case 'backoff': return 'degraded';
+    case 'degraded': return 'degraded';
+    // What never served is not less of what it was: it comes up, with a reason why it takes so long.
+    case 'backoff': return wasReady ? 'degraded' : 'pending';
     case 'idle': return 'scaled_to_zero';
     case 'stopping':
     case 'stopped': return state === 'stopping' ? 'stopping' : 'paused';

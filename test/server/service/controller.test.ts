@@ -100,7 +100,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       await h.settle();
       const { state, retry_at: retryAt, reason } = await version(id, 1);
       expect([state, reason]).toEqual(['backoff', { code: 'crash_loop', exit_code: 7, message: expect.stringMatching(exits === 1 ? /^ended once: / : `^ended ${exits} times: `), last_lines: [] }]);
-      expect((await get(id)).reason).toEqual(reason);
+      expect(await get(id)).toMatchObject({ state: 'pending', reason });
       delays.push(Date.parse(retryAt ?? '') - h.clock.now());
       await h.advance(delays[exits - 1]);
       expect(await version(id, 1)).toMatchObject({ state: 'starting', reason: null, replicas: [{ restarts: exits }] });

@@ -127,7 +127,7 @@ describe('a deployment', () => {
   const active = (of: VersionState, isWaking = false) => ({ active: { state: of, isWaking } });
 
   test.each<[Partial<DeploymentFacts>, string]>([
-    [{ wasReady: false }, 'pending'],
+    [{ wasReady: false }, 'pending'], [{ wasReady: false, ...active('backoff') }, 'pending'], [{ wasReady: false, ...active('error') }, 'failed'],
     [{ wasReady: false, ...active('queued') }, 'pending'], [{ wasReady: false, ...active('preparing') }, 'pending'], [{ wasReady: false, ...active('starting') }, 'pending'],
     [active('running'), 'running'], [active('degraded'), 'degraded'], [active('backoff'), 'degraded'], [active('idle'), 'scaled_to_zero'], [active('error'), 'failed'],
     [active('queued', true), 'scaled_to_zero'], [active('starting', true), 'scaled_to_zero'], [active('queued'), 'pending'], [active('stopping'), 'stopping'], [active('stopped'), 'paused'],
