@@ -1,6 +1,7 @@
 import { createGzip } from 'node:zlib';
 import { once } from 'node:events';
 import type { LogPage as Page } from '../driver/logs/log';
+import { levelOf, LOG_LINE_LEVELS, type LogLineLevel } from '../driver/logs/log-level';
 import type { LogFilter, LogLine } from '../driver/logs/log-line';
 import { LogExpiredError } from '../driver/logs/log-store';
 import { SseStream } from '../http/sse';
@@ -15,6 +16,7 @@ import { msOf, timeOf } from './times';
 const SEQ = { type: 'integer', minimum: 0, maximum: Number.MAX_SAFE_INTEGER } as const;
 const FILTER = {
   stream: { type: 'string', enum: ['stdout', 'stderr', 'system'] },
+  level: { type: 'string', enum: LOG_LINE_LEVELS, description: 'Lines of this level or a graver one, as far as lines tell their level; `unknown`: those that tell none' },
   replica: { type: 'integer', minimum: 0, maximum: 1_000_000, description: 'Its ordinal' },
   since: { type: 'string', format: 'date-time' },
   until: { type: 'string', format: 'date-time' },
@@ -36,7 +38,7 @@ const MAX_FOLLOWERS = 100;
 const RECHECK_MS = 5_000;
 const followers = new Map<string, number>();
 
-type Filter = { stream?: LogLine['stream']; replica?: number; since?: string; until?: string; q?: string };
+type Filter = { stream?: LogLine['stream']; level?: LogLineLevel; replica?: number; since?: string; until?: string; q?: string };
 
 /** The log that a path names, of whoever may read it. @throws ServiceError `not_found` */
 type FindLog = (call: ApiCall<unknown>) => Promise<{ logId: string; name: string }>;
@@ -96,9 +98,9 @@ function logsOf({ context: { logs } }: ApiCall<unknown>): Logs {
   return logs;
 }
 
-function toFilter({ stream, replica, since, until, q }: Filter): LogFilter {
+function toFilter({ stream, level, replica, since, until, q }: Filter): LogFilter {
   return {
-    ...(stream === undefined ? {} : { stream }), ...(replica === undefined ? {} : { replica }), ...(q === undefined ? {} : { text: q }),
+    ...(stream === undefined ? {} : { stream }), ...(level === undefined ? {} : { level }), ...(replica === undefined ? {} : { replica }), ...(q === undefined ? {} : { text: q }),
     ...(since === undefined ? {} : { since: msOf(since) }), ...(until === undefined ? {} : { until: msOf(until) }),
   };
 }
@@ -117,7 +119,7 @@ function pageView({ lines, next, firstSeq, lastSeq }: Page): LogPage {
 }
 
 function lineView({ seq, at, stream, replica, text }: LogLine): LogPage['data'][number] {
-  return { seq, at: timeOf(at), stream, replica, text };
+  return { seq, at: timeOf(at), stream, level: levelOf({ stream, text }), replica, text };
 }
 
 /** Returns what ends it. @throws ApiProblem */

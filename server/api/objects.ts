@@ -2,6 +2,7 @@
  * The objects of the management interface as they go over the wire. One source: requests are checked against these, the OpenAPI document, the console's types and the command line's come from them.
  * Times are RFC 3339, lists are `{data, next}`, absent is `null`.
  */
+import { LOG_LINE_LEVELS } from '../driver/logs/log-level';
 import { DEPLOYMENT_STATES } from '../service/deployment-state';
 import { CONTAINER_STATES } from '../service/container-state';
 import { ROLES } from '../service/roles';
@@ -250,7 +251,8 @@ export const AuditEvent = object({
 });
 
 export const LogLine = object({
-  seq: { type: 'integer', description: 'Within the version, without gaps but for lines that expired' }, at: Time, stream: oneOf(['stdout', 'stderr', 'system']), replica: { type: 'integer', description: 'Its ordinal' }, text: STRING,
+  seq: { type: 'integer', description: 'Within the version, without gaps but for lines that expired' }, at: Time, stream: oneOf(['stdout', 'stderr', 'system']), level: oneOf(LOG_LINE_LEVELS),
+  replica: { type: 'integer', description: 'Its ordinal' }, text: STRING,
 });
 export const LogPage = object({ data: list(LogLine), next: orNull(STRING), first_seq: orNull(INTEGER), last_seq: orNull(INTEGER) });
 

@@ -3,6 +3,7 @@ import type { Command } from 'commander';
 import { parseDuration } from '../access/durations';
 import { ApiFailure, toLogLine } from '../api/client';
 import type { LogLine, LogPage } from '../api/objects';
+import { LOG_LINE_LEVELS } from '../driver/logs/log-level';
 import { parseChoice, UsageError } from '../flag-values';
 import { findContainer, findDeployment } from './find';
 import type { CommandIo } from './io';
@@ -18,6 +19,7 @@ interface Flags {
   lines?: string;
   since?: string;
   stream?: string;
+  level?: string;
   replica?: string;
   search?: string;
   times?: boolean;
@@ -36,6 +38,7 @@ export function addLogsCommand(program: Command, io?: CommandIo): void {
     .option('-n, --lines <number>', `the last so many lines, or all (default: ${DEFAULT_LINES})`)
     .option('--since <when>', 'from then on: a duration such as 10m, or a time such as 2030-01-31T12:00:00Z')
     .option('--stream <name>', 'stdout, stderr or system alone')
+    .option('--level <level>', 'of this level or a graver one: error, warn, info or debug; unknown: lines that tell none')
     .option('--replica <number>', 'of this replica alone')
     .option('--search <text>', 'lines with this text alone')
     .option('--times', 'with the time and the replica of each line')
@@ -94,11 +97,12 @@ async function lastLines(client: Call<Flags>['client'], path: string, query: Rea
   return { lines, lastSeq: lastSeq ?? 0 };
 }
 
-function filterOf({ since, stream, replica, search }: Flags, nowMs: number): Record<string, string | number> {
+function filterOf({ since, stream, level, replica, search }: Flags, nowMs: number): Record<string, string | number> {
   if (replica !== undefined && !/^\d{1,3}$/.test(replica)) throw new UsageError(`--replica: expected a number, got '${replica}'`);
   return {
     ...defined('since', since === undefined ? undefined : timeOf(since, nowMs)),
     ...defined('stream', stream === undefined ? undefined : parseChoice(stream, '--stream', ['stdout', 'stderr', 'system'])),
+    ...defined('level', level === undefined ? undefined : parseChoice(level, '--level', LOG_LINE_LEVELS)),
     ...defined('replica', replica === undefined ? undefined : Number(replica)),
     ...defined('q', search),
   };
@@ -119,5 +123,6 @@ const HELP_TAIL = `
 Examples:
   capstan logs chat -f
   capstan logs chat --version 2 --stream stderr --times
+  capstan logs chat --level warn
   capstan logs lab --container --since 10m
 `;

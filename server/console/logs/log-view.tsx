@@ -15,8 +15,10 @@ import { addLines, markMatches, parseLines } from './lines';
 interface Filter {
   q: string;
   stream: string;
+  level: string;
 }
 
+const LEVELS = ['error', 'warn', 'info', 'debug', 'unknown'] as const satisfies readonly LogLine['level'][];
 const PAGE = 500;
 const TYPING_MS = 300;
 /** This near to the end counts as at the end. */
@@ -25,7 +27,7 @@ const NEAR_PX = 40;
 /** A log: the last lines, those that come, older ones on request, and a search through all of it. */
 export function LogView({ path }: { path: string }) {
   const [text, setText] = useState('');
-  const [filter, setFilter] = useState<Filter>({ q: '', stream: '' });
+  const [filter, setFilter] = useState<Filter>({ q: '', stream: '', level: '' });
   useEffect(() => {
     if (text === filter.q) return undefined;
     const timer = setTimeout(() => setFilter({ ...filter, q: text }), TYPING_MS);
@@ -36,8 +38,9 @@ export function LogView({ path }: { path: string }) {
       <div class="filters" role="search">
         <input class="input" type="search" aria-label={t('logs.search')} placeholder={t('logs.search')} maxLength={200} value={text} onInput={(event) => setText(event.currentTarget.value)} />
         <Select label={t('logs.stream')} value={filter.stream} onChange={(stream) => setFilter({ ...filter, stream })} options={[{ value: '', label: t('logs.allStreams') }, ...['stdout', 'stderr', 'system'].map((value) => ({ value, label: value }))]} />
+        <Select label={t('logs.level')} value={filter.level} onChange={(level) => setFilter({ ...filter, level })} options={[{ value: '', label: t('logs.allLevels') }, ...LEVELS.map((value) => ({ value, label: t(`logs.level.${value}`) }))]} />
       </div>
-      <Lines key={`${path} ${filter.q} ${filter.stream}`} path={path} filter={filter} />
+      <Lines key={`${path} ${filter.q} ${filter.stream} ${filter.level}`} path={path} filter={filter} />
     </div>
   );
 }
@@ -61,7 +64,7 @@ function Lines({ path, filter }: { path: string; filter: Filter }) {
     // What was on view stays on view.
     requestAnimationFrame(() => { if (box.current !== null) box.current.scrollTop += box.current.scrollHeight - before; });
   };
-  const isSearching = filter.q !== '' || filter.stream !== '';
+  const isSearching = filter.q !== '' || filter.stream !== '' || filter.level !== '';
   return (
     <>
       <ProblemBanner problem={log.problem}><div class="row"><Button isSmall icon="restart" onClick={log.retry}>{t('action.retry')}</Button></div></ProblemBanner>
@@ -84,10 +87,10 @@ function LiveMark({ state }: { state: LiveState }) {
   return <span class={`badge badge-${state === 'live' ? 'ok' : state === 'lost' ? 'warn' : 'info'}`}><span class={state === 'live' ? 'dot' : 'dot dot-moving'} />{t(`live.${state}`)}</span>;
 }
 
-function Line({ of: { at, stream, replica, text }, search }: { of: LogLine; search: string }) {
+function Line({ of: { at, stream, level, replica, text }, search }: { of: LogLine; search: string }) {
   const parts = markMatches(neutralise(text.replaceAll('\u2028', '\n')), search);
   return (
-    <div class="log-line" data-stream={stream}>
+    <div class="log-line" data-stream={stream} data-level={level}>
       <time dateTime={at} title={formatTime(at, locale())}>{formatClock(at)}</time>
       <span class="from" title={stream}>{stream === 'system' ? 'sys' : `r${replica}`}</span>
       <span class="text">{parts.map((part, i) => (i % 2 === 1 ? <mark key={i}>{part}</mark> : part))}</span>
@@ -105,11 +108,11 @@ interface LogState {
 }
 
 /** The end of the log first, then what follows it; both by number, so that nothing is shown twice or missed. */
-function useLog(path: string, { q, stream }: Filter) {
+function useLog(path: string, { q, stream, level }: Filter) {
   const [state, setState] = useState<LogState>({ lines: [], older: null, lastSeq: null, isLoading: true, problem: null });
   const [live, setLive] = useState<LiveState>('connecting');
   const [round, setRound] = useState(0);
-  const query = { q: q === '' ? null : q, stream: stream === '' ? null : stream };
+  const query = { q: q === '' ? null : q, stream: stream === '' ? null : stream, level: level === '' ? null : level };
   const fits = (line: LogLine) => (stream === '' || line.stream === stream) && (q === '' || line.text.toLowerCase().includes(q.toLowerCase()));
   useEffect(() => {
     const controller = new AbortController();
@@ -138,7 +141,7 @@ function useLog(path: string, { q, stream }: Filter) {
       controller.abort();
       if (frame !== undefined) clearTimeout(frame);
     };
-  }, [path, q, stream, round]);
+  }, [path, q, stream, level, round]);
   const loadOlder = async () => {
     if (state.older === null) return;
     setState((old) => ({ ...old, isLoading: true }));

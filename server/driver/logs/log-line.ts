@@ -1,3 +1,5 @@
+import { isOfLevel, levelOf, type LogLineLevel } from './log-level';
+
 export const LOG_STREAMS = ['stdout', 'stderr', 'system'] as const;
 export type LogStreamName = (typeof LOG_STREAMS)[number];
 
@@ -67,15 +69,18 @@ export interface LogFilter {
   /** UTC milliseconds, included. */
   since?: number;
   until?: number;
+  /** Of this level or a graver one; `unknown`: that tell none. */
+  level?: LogLineLevel;
   /** Plain text, in whatever case. */
   text?: string;
 }
 
-export function matcher({ stream, replica, since, until, text }: LogFilter): (line: LogLine) => boolean {
+export function matcher({ stream, replica, since, until, level, text }: LogFilter): (line: LogLine) => boolean {
   const wanted = text?.toLowerCase();
   return (line) => (stream === undefined || line.stream === stream)
     && (replica === undefined || line.replica === replica)
     && (since === undefined || line.at >= since)
     && (until === undefined || line.at <= until)
+    && (level === undefined || isOfLevel(levelOf(line), level))
     && (wanted === undefined || line.text.toLowerCase().includes(wanted));
 }

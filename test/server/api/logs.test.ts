@@ -94,7 +94,7 @@ test('without a place the last lines come; before and after lead on', async () =
   await write(1, 30);
   const last = await ask(owner, `${VERSION_LOGS}?limit=10`);
   expect([last.status, seqs(last), last.body.next, last.body.first_seq, last.body.last_seq]).toEqual([200, [21, 22, 23, 24, 25, 26, 27, 28, 29, 30], '21', 1, 30]);
-  expect(last.body.data[0]).toEqual({ seq: 21, at: '2023-11-14T22:13:20.000Z', stream: 'stdout', replica: 0, text: 'line 21' });
+  expect(last.body.data[0]).toEqual({ seq: 21, at: '2023-11-14T22:13:20.000Z', stream: 'stdout', level: 'unknown', replica: 0, text: 'line 21' });
   expect(seqs(await ask(owner, `${VERSION_LOGS}?limit=10&before=21`))).toEqual([11, 12, 13, 14, 15, 16, 17, 18, 19, 20]);
   const first = await ask(owner, `${VERSION_LOGS}?limit=25&after=0`);
   expect([seqs(first).at(-1), first.body.next]).toEqual([25, '25']);
@@ -118,11 +118,13 @@ test('filters', async () => {
   expect(await find('stream=stderr')).toEqual([2]);
   expect(await find('replica=1')).toEqual([3]);
   expect(await find('q=b')).toEqual([2, 3]);
+  await logs.append(VERSION, [line('ERROR: e', { at: 1 }), line('{"level":40}', { at: 1 })]);
+  expect([await find('level=error'), await find('level=warn'), await find('level=unknown')]).toEqual([[5], [5, 6], [1, 2, 3, 4]]);
   expect(await find('since=2027-01-01T00:00:00Z')).toEqual([4]);
-  expect(await find('until=2027-01-01T00:00:00Z')).toEqual([1, 2, 3]);
+  expect(await find('until=2027-01-01T00:00:00Z')).toEqual([1, 2, 3, 5, 6]);
 });
 
-test.each(['limit=0', 'limit=1001', 'after=-1', 'after=x', 'stream=other', 'since=yesterday', 'level=info', 'after=1&before=2', 'q='])('%s is refused', async (query) => {
+test.each(['limit=0', 'limit=1001', 'after=-1', 'after=x', 'stream=other', 'since=yesterday', 'level=loud', 'after=1&before=2', 'q='])('%s is refused', async (query) => {
   expect((await ask(owner, `${VERSION_LOGS}?${query}`)).status).toBe(400);
 });
 

@@ -74,7 +74,7 @@ describe('deployments', () => {
     const { slug, id } = await json('deployments', 'get', 'talk');
     expect((await json('deployments', 'get', slug)).id).toBe(id);
     expect((await run('deployments', 'stop', id)).code).toBe(0);
-    expect(await run('deployments', 'delete', 'talk', '--yes')).toMatchObject({ code: 0, out: expect.stringContaining('ends: deleting') });
+    expect(await run('deployments', 'delete', 'talk', '--yes')).toMatchObject({ code: 0, out: expect.stringContaining('is being deleted') });
     expect((await json('deployments', 'list')).data.find(({ name }: { name: string }) => name === 'talk')).toMatchObject({ state: 'deleting' });
   });
 
@@ -91,6 +91,9 @@ describe('logs', () => {
     await service.logs.append(id, Array.from({ length: 5 }, (_unused, i) => ({ at: Date.UTC(2030, 0, 1), stream: i === 3 ? 'stderr' as const : 'stdout' as const, replica: 0, text: i === 4 ? '\x1b[31mred\u202e' : `line ${i}` })));
     expect((await run('logs', 'script', '-n', '2')).out).toBe('line 3\n\\x1b[31mred\\x202e\n');
     expect((await run('logs', 'script', '-n', 'all', '--stream', 'stderr', '--times')).out).toBe('2030-01-01T00:00:00.000Z 0 stderr line 3\n');
+    expect((await run('logs', 'script', '--level', 'error')).out).toBe('');
+    expect((await run('logs', 'script', '--level', 'unknown', '-n', '1')).out).toContain('red');
+    expect((await run('logs', 'script', '--level', 'loud')).err).toContain('--level: expected error, warn, info, debug, unknown');
     expect((await run('logs', 'script', '--search', 'LINE 1', '--json')).out).toMatch(/^\{"seq":2,[^\n]*"text":"line 1"\}\n$/);
     expect((await run('logs', 'script', '--version', '9')).err).toContain('(404 not_found)');
   });

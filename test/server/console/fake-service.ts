@@ -124,7 +124,7 @@ export class FakeService {
     'GET /deployments/*/versions/*': ({ params }) => VERSIONS[params[0]]?.find(({ number }) => String(number) === params[1]) ?? [404, { status: 404, code: 'not_found', detail: 'there is no such version' }],
     'GET /deployments/*/versions/*/logs': ({ query }) => this.#logs(query),
     'GET /containers/*/logs': ({ query }) => this.#logs(query),
-    'GET /deployments/*/versions/*/logs/follow': (call) => this.#stream(call, [{ seq: 61, at: at(20), stream: 'stdout', replica: 0, text: 'a line that came later' }]),
+    'GET /deployments/*/versions/*/logs/follow': (call) => this.#stream(call, [{ seq: 61, at: at(20), stream: 'stdout', level: 'unknown', replica: 0, text: 'a line that came later' }]),
     'GET /containers/*/logs/follow': (call) => this.#stream(call, []),
     'GET /deployments/*/metrics': () => metrics(),
     'GET /deployments/*/events': () => this.#page(EVENTS),
@@ -141,7 +141,7 @@ export class FakeService {
 
   #logs(query: URLSearchParams): unknown {
     const q = query.get('q')?.toLowerCase() ?? '';
-    const data = this.isEmpty ? [] : LINES.filter(({ text, stream }) => text.toLowerCase().includes(q) && (query.get('stream') ?? stream) === stream);
+    const data = this.isEmpty ? [] : LINES.filter(({ text, stream, level }) => text.toLowerCase().includes(q) && (query.get('stream') ?? stream) === stream && (query.get('level') !== 'warn' || level === 'warn'));
     return { data, next: null, first_seq: 1, last_seq: 60 };
   }
 

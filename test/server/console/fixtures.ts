@@ -136,7 +136,7 @@ export const AUDIT: AuditEvent[] = [
 export const EVENTS: DeploymentEvent[] = ['deployment.running', 'deployment.updating', 'deployment.access_control', 'deployment.created'].map((type, i) => ({ seq: 90 - i, at: at(280 - i * 30), type, target_id: id('dep', 1), data: {} }));
 
 export const LINES: LogLine[] = Array.from({ length: 60 }, (_, i): LogLine => ({
-  seq: i + 1, at: at(12 + i / 10), stream: i === 0 ? 'system' : i % 9 === 8 ? 'stderr' : 'stdout', replica: 0,
+  seq: i + 1, at: at(12 + i / 10), stream: i === 0 ? 'system' : i % 9 === 8 ? 'stderr' : 'stdout', level: i % 9 === 8 ? 'warn' : 'info', replica: 0,
   text: i === 0 ? 'replica 0 started on L2' : i === 5 ? HOSTILE : i % 9 === 8 ? 'warning: prompt of 8120 tokens is close to the context length' : `{"level":30,"msg":"request completed","path":"/v1/chat/completions","status":200,"ms":${120 + i}}`,
 }));
 

@@ -269,6 +269,10 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
     await page.getByRole('searchbox', { name: 'Search the log' }).fill('context LENGTH');
     await page.locator('.log mark').first().waitFor();
     await until(page, "[...document.querySelectorAll('.log-line')].every((line) => line.textContent.includes('context length'))");
+    await page.getByRole('searchbox', { name: 'Search the log' }).fill('');
+    await page.getByText('replica 0 started on L2').waitFor();
+    await page.getByRole('combobox', { name: 'Level' }).selectOption('Warnings and above');
+    await until(page, "[...document.querySelectorAll('.log-line')].every((line) => line.dataset.level === 'warn' || line.textContent.includes('came later'))");
     await page.context().close();
   });
 

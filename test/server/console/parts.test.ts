@@ -75,7 +75,7 @@ describe('problems', () => {
 });
 
 describe('lines of a log', () => {
-  const line = (seq: number, text = `line ${seq}`) => ({ seq, at: '2026-11-21T16:00:00Z', stream: 'stdout' as const, replica: 0, text });
+  const line = (seq: number, text = `line ${seq}`) => ({ seq, at: '2026-11-21T16:00:00Z', stream: 'stdout' as const, level: 'unknown' as const, replica: 0, text });
 
   test('are there once and in order, the newest where there are too many', () => {
     expect(addLines([line(1), line(2)], [line(2), line(3)]).map(({ seq }) => seq)).toEqual([1, 2, 3]);
