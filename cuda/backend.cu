@@ -1,7 +1,6 @@
 #include "cuda/backend.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <utility>
 #include <vector>
@@ -9,6 +8,7 @@
 #include "cuda/graph.h"
 #include "cuda/kernels.h"
 #include "cuda/memory.h"
+#include "cuda/ranks.h"
 #include "cuda/sampling.h"
 #include "cuda/step.h"
 #include "cuda/weights.h"
@@ -22,12 +22,16 @@ constexpr int kSkinnyTokens = 64;  // at most, that launch_gemm multiplies where
 constexpr int kTokenPad = 64;   // activations are read in tiles of up to this many tokens
 constexpr int64_t kUnforeseenBytes = int64_t{512} << 20;  // of the device's memory, at most: what the driver takes for code, graphs and launches
 
+// One token of each sequence.
+bool is_decode(const StepInput& step) { return step.input_ids.size() == step.context_lens.size(); }
+
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(const CudaBackendOptions& options, std::unique_ptr<Comm> comm) : device_(options.device), num_sharing_(options.num_sharing), dtype_(options.weight_dtype), comm_(std::move(comm)) {
+  CudaBackend(const CudaBackendOptions& options, std::unique_ptr<Comm> comm) : device_(options.device), num_sharing_(options.num_sharing), dtype_(options.weight_dtype) {
     if (dtype_ == DType::kF32) throw Error(ErrorCode::kInvalidArgument, "dtype: expected bf16 or f16 on CUDA, got f32");
     check(cudaSetDevice(device_), "choosing the device");
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
+    ranks_ = std::make_unique<Ranks>(std::move(comm), device_);
     multiprocessors_ = attribute(cudaDevAttrMultiProcessorCount);
     max_shared_bytes_ = static_cast<size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
     info_.name = "cuda";
@@ -87,13 +91,6 @@ class CudaBackend final : public Backend {
     ActMaps maps{};  // of the rows
     uint16_t* at(bool in_rows) const { return in_rows && gapped_rows.bytes() > 0 ? gapped_rows.as<uint16_t>() : buffer.as<uint16_t>(); }
   };
-  // What a rank shows the others.
-  struct Shown {
-    void* data;
-    cudaEvent_t shown;  // written
-    cudaEvent_t read;   // this rank has read the others'
-  };
-
   template <class Work>
   auto guarded(const Work& work) -> decltype(work()) {
     if (is_device_lost()) throw Error(ErrorCode::kDeviceLost, "CUDA: the device was lost earlier; it cannot be used again in this process");
@@ -108,17 +105,15 @@ class CudaBackend final : public Backend {
   }
   void allocate(const DeviceModel& model, const DeviceLimits& limits);
   Acts make_acts(int64_t rows, const DepthSplit& split, const char* purpose);
-  int world_size() const { return comm_ == nullptr ? 1 : comm_->world_size(); }
-  bool is_first_rank() const { return comm_ == nullptr || comm_->rank() == 0; }
+  int world_size() const { return ranks_->size(); }
   bool in_rows(int num_tokens) const { return has_wgmma_ && num_tokens > kSkinnyTokens; }
   FloatType type() const { return dtype_ == DType::kBf16 ? FloatType::kBf16 : FloatType::kF16; }
   static const CudaMatrix& of(const Matrix& matrix) { return static_cast<const CudaMatrix&>(matrix); }
   static const float* of(const std::unique_ptr<Vector>& vector) { return vector == nullptr ? nullptr : static_cast<const CudaVector&>(*vector).device(); }
 
-  // kRecording and kReplaying: nothing has been enqueued yet, and the ops before lm_head do so only into the graph.
+  // kRecording and kReplaying: nothing has been enqueued yet. The ops up to the drawing of samples do so into the graph, or not at all.
   enum class StepMode : uint8_t { kEager, kRecording, kReplaying };
 
-  bool fits_a_graph(const StepInput& step) const;
   void head_rows(const Vector& norm, const Matrix& head, const int32_t* rows, int num_rows);
   void run_graph();
   void run_what_is_left();
@@ -127,16 +122,14 @@ class CudaBackend final : public Backend {
   GemmArgs product_of(const Matrix& weights, const Acts& acts, int num_tokens) const;
   void project(const GemmArgs& product, const NormArgs* norm = nullptr, const QkvArgs* heads = nullptr);
   void row_parallel_residual(const Matrix& weights, const Acts& acts);
-  std::array<Shown, 8> meet_ranks(void* data);
-  void part_ranks(const std::array<Shown, 8>& all);
   // hidden += (or =) the sum of all ranks' partials.
   void add_all_partials(const float* bias, bool replaces);
   int64_t layer_elements() const { return limits_.num_blocks * layout_.block_elements(); }
 
   const int device_, num_sharing_;
   const DType dtype_;
-  const std::unique_ptr<Comm> comm_;
   cudaStream_t stream_ = nullptr;
+  std::unique_ptr<Ranks> ranks_;
   int multiprocessors_ = 0;
   bool has_wgmma_ = false;       // and uses it
   size_t max_shared_bytes_ = 0;  // of a block
@@ -158,12 +151,10 @@ class CudaBackend final : public Backend {
   Acts norm_acts_, attention_acts_, mlp_acts_;
   Staging rows_staging_{"the rows of a step"};
   std::unique_ptr<DeviceSampler> sampler_;
-  Shown shown_{};  // to the other ranks, until they part
-  std::unique_ptr<Event> shown_event_, read_event_;
 
   std::unique_ptr<StepArrays> arrays_;
   DeviceStep step_;
-  bool has_drawn_ids_ = false;  // ids that the step before has drawn
+  bool asks_first_rank_ = false;  // for ids that the step before has drawn
   int num_logit_rows_ = 0;
 
   StepMode mode_ = StepMode::kEager;
@@ -202,15 +193,13 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
   qkv_ = floats(rows * qkv_stride_, "queries, keys and values");
   q_ = DeviceBuffer(static_cast<size_t>(rows * model.num_heads * layout_.k_dim) * 2, "the queries");
   logits_ = floats(seqs * model.vocab_size, "the logits");
-  if (is_first_rank()) sampler_ = std::make_unique<DeviceSampler>(model.vocab_size, model.num_token_ids, limits.max_num_seqs, limits.max_num_tokens + limits.max_num_seqs);
+  if (ranks_->is_first()) sampler_ = std::make_unique<DeviceSampler>(model.vocab_size, model.num_token_ids, limits.max_num_seqs, limits.max_num_tokens + limits.max_num_seqs);
   norm_acts_ = make_acts(std::max(rows, seqs), split_depth(model.hidden_size, model.hidden_size, row_parallel_parts(model.hidden_size)), "the activations");
   // The parts of a row-parallel layer are those of the whole model.
   attention_acts_ = make_acts(rows, split_depth(q_size, q_size * world_size(), row_parallel_parts(q_size * world_size())), "the activations of attention");
   mlp_acts_ = make_acts(rows, split_depth(model.intermediate_size, model.intermediate_size * world_size(), row_parallel_parts(model.intermediate_size * world_size())),
                         "the activations of the MLP");
   rope_ = floats(int64_t{model.max_model_len} * model.rotary_dim, "the rotations");
-  shown_event_ = std::make_unique<Event>();
-  read_event_ = std::make_unique<Event>();
   const int64_t chunk_items = kWantedWarps + 64;  // chunks are only cut while they are fewer
   scratch_ = floats(chunk_items * 16 * (layout_.v_dim + 2), "the scratch of attention");
   rows_done_ = DeviceBuffer(static_cast<size_t>(model.num_heads + 2 * model.num_kv_heads) * sizeof(int32_t), "the heads of a product");
@@ -248,8 +237,9 @@ void CudaBackend::begin_step(const StepInput& step) {
   guarded([&] {
     run_what_is_left();
     if (sampler_ != nullptr) sampler_->begin_step();
-    has_drawn_ids_ = std::ranges::any_of(step.input_ids, [](int32_t id) { return id < 0; });
-    if (!fits_a_graph(step)) {
+    // A graph serves steps of both kinds.
+    asks_first_rank_ = world_size() > 1 && (is_decode(step) || std::ranges::any_of(step.input_ids, [](int32_t id) { return id < 0; }));
+    if (!is_decode(step)) {
       mode_ = StepMode::kEager;
       step_ = arrays_->send(step, stream_);
       return;
@@ -257,19 +247,15 @@ void CudaBackend::begin_step(const StepInput& step) {
     plan_ = arrays_->plan(step);
     step_ = arrays_->place(step, plan_);
     mode_ = graphs_.contains(plan_) ? StepMode::kReplaying : StepMode::kRecording;
-    if (mode_ == StepMode::kRecording) begin_recording(stream_);
+    if (mode_ == StepMode::kRecording) ranks_->begin_recording(stream_);
   });
 }
 
-// Ranks wait for each other's events, which no graph of one rank can hold.
-bool CudaBackend::fits_a_graph(const StepInput& step) const { return world_size() == 1 && step.input_ids.size() == step.context_lens.size(); }
-
 // The step's arrays, then what they are for.
 void CudaBackend::run_graph() {
-  const StepMode mode = std::exchange(mode_, StepMode::kEager);
-  if (mode == StepMode::kRecording) graphs_[plan_] = end_recording(stream_);
+  mode_ = StepMode::kEager;
   arrays_->send_placed(stream_);
-  graphs_[plan_].launch(stream_);
+  ranks_->launch(graphs_[plan_], stream_);
 }
 
 // A step of which no logits were wanted: its graph has come to no end.
@@ -277,15 +263,15 @@ void CudaBackend::run_what_is_left() {
   if (mode_ == StepMode::kEager) return;
   if (mode_ == StepMode::kReplaying) return run_graph();  // logits that nobody reads
   mode_ = StepMode::kEager;
-  const Graph headless = end_recording(stream_);
+  const Graph headless = ranks_->end_recording(stream_);
   arrays_->send_placed(stream_);
-  headless.launch(stream_);
+  ranks_->launch(headless, stream_);
   check(cudaStreamSynchronize(stream_), "a step without logits");
 }
 
+// NOTE: a step without logits has nothing to wait for; it runs when the next begins, on all ranks.
 void CudaBackend::collect() {
   guarded([&] {
-    run_what_is_left();
     if (sampler_ != nullptr) sampler_->collect();
   });
 }
@@ -293,13 +279,9 @@ void CudaBackend::collect() {
 void CudaBackend::embed(const Matrix& table) {
   if (mode_ == StepMode::kReplaying) return;
   guarded([&] {
-    std::array<Shown, 8> all{};
-    const bool asks_first_rank = world_size() > 1 && has_drawn_ids_;
-    void* drawn_ids = sampler_ == nullptr ? nullptr : const_cast<int32_t*>(sampler_->drawn_ids());
-    if (asks_first_rank) {
-      all = meet_ranks(drawn_ids);
-      drawn_ids = all[0].data;
-    }
+    // The first rank's, where other ranks ask for them.
+    const void* drawn_ids = sampler_ == nullptr ? nullptr : sampler_->drawn_ids();
+    if (asks_first_rank_) drawn_ids = ranks_->meet(const_cast<void*>(drawn_ids), stream_)[0];
     EmbedArgs args;
     args.type = type();
     args.table = of(table).device;
@@ -310,7 +292,7 @@ void CudaBackend::embed(const Matrix& table) {
     args.hidden_size = model_.hidden_size;
     args.hidden = world_size() > 1 ? partial_.as<float>() : hidden_.as<float>();
     launch_embed(args, stream_);
-    if (asks_first_rank) part_ranks(all);
+    if (asks_first_rank_) ranks_->part(stream_);
     if (world_size() > 1) add_all_partials(nullptr, true);
   });
 }
@@ -433,28 +415,8 @@ void CudaBackend::row_parallel_residual(const Matrix& weights, const Acts& acts)
   });
 }
 
-// Ranks meet twice: when all have enqueued what the others wait for, and when all have enqueued their reading of it.
-std::array<CudaBackend::Shown, 8> CudaBackend::meet_ranks(void* data) {
-  shown_event_->record(stream_);
-  shown_ = {data, shown_event_->get(), read_event_->get()};
-  void* const* published = comm_->exchange(&shown_);
-  std::array<Shown, 8> all{};
-  for (int rank = 0; rank < world_size(); ++rank) {
-    all[static_cast<size_t>(rank)] = *static_cast<const Shown*>(published[rank]);
-    check(cudaStreamWaitEvent(stream_, all[static_cast<size_t>(rank)].shown, 0), "waiting for a rank");
-  }
-  return all;
-}
-
-void CudaBackend::part_ranks(const std::array<Shown, 8>& all) {
-  read_event_->record(stream_);
-  comm_->barrier();
-  for (int rank = 0; rank < world_size(); ++rank) check(cudaStreamWaitEvent(stream_, all[static_cast<size_t>(rank)].read, 0), "waiting for a rank");
-  comm_->barrier();  // nobody records an event again before all wait for it
-}
-
 void CudaBackend::add_all_partials(const float* bias, bool replaces) {
-  const std::array<Shown, 8> all = meet_ranks(partial_.as<float>());
+  const auto all = ranks_->meet(partial_.as<float>(), stream_);
   AddPartialsArgs args;
   args.hidden = hidden_.as<float>();
   args.world_size = world_size();
@@ -462,9 +424,9 @@ void CudaBackend::add_all_partials(const float* bias, bool replaces) {
   args.num_tokens = step_.num_tokens;
   args.hidden_size = model_.hidden_size;
   args.replaces = replaces;
-  for (int rank = 0; rank < world_size(); ++rank) args.partials[rank] = static_cast<const float*>(all[static_cast<size_t>(rank)].data);
+  for (int rank = 0; rank < world_size(); ++rank) args.partials[rank] = static_cast<const float*>(all[static_cast<size_t>(rank)]);
   launch_add_partials(args, stream_);
-  part_ranks(all);
+  ranks_->part(stream_);
 }
 
 void CudaBackend::norm_gate_up(const LayerWeights& weights) {
@@ -484,14 +446,12 @@ void CudaBackend::norm_gate_up(const LayerWeights& weights) {
 void CudaBackend::head_rows(const Vector& norm_weight, const Matrix& head, const int32_t* rows, int num_rows) {
   const NormArgs norm = norm_of(static_cast<const CudaVector&>(norm_weight).device(), rows, num_rows);
   // Every rank writes its columns of rank 0's array, which rank 0 reads only then.
-  std::array<Shown, 8> all{};
-  if (world_size() > 1) all = meet_ranks(logits_.as<void>());
-  float* logits = world_size() > 1 ? static_cast<float*>(all[0].data) : logits_.as<float>();
+  float* logits = static_cast<float*>(ranks_->meet(logits_.as<void>(), stream_)[0]);
   GemmArgs product = product_of(head, norm_acts_, num_rows);
   product.out = logits + model_.vocab_begin;
   product.out_stride = model_.vocab_size;
   project(product, &norm);
-  if (world_size() > 1) part_ranks(all);
+  ranks_->part(stream_);
 }
 
 void CudaBackend::lm_head(const Vector& norm, const Matrix& head, std::span<const int32_t> rows) {
@@ -502,8 +462,15 @@ void CudaBackend::lm_head(const Vector& norm, const Matrix& head, std::span<cons
     if (mode_ != StepMode::kEager) {
       CAPSTAN_CHECK(num_logit_rows_ <= plan_.rows);
       std::ranges::copy(rows, arrays_->head_rows().begin());
-      if (mode_ == StepMode::kRecording) head_rows(norm, head, arrays_->device_head_rows(), plan_.rows);
-      return run_graph();
+      if (mode_ == StepMode::kRecording) {
+        head_rows(norm, head, arrays_->device_head_rows(), plan_.rows);
+        if (sampler_ != nullptr) sampler_->draw(logits_.as<float>(), arrays_->device_samples(), plan_.rows, stream_);
+        graphs_[plan_] = ranks_->end_recording(stream_);
+        mode_ = StepMode::kReplaying;
+      }
+      // The first rank goes on when it knows what is to be drawn.
+      if (sampler_ == nullptr) run_graph();
+      return;
     }
     rows_staging_.begin(rows.size_bytes() + 16);
     const int32_t* device_rows = rows_staging_.add(rows.data(), rows.size());
@@ -514,8 +481,14 @@ void CudaBackend::lm_head(const Vector& norm, const Matrix& head, std::span<cons
 
 void CudaBackend::sample(std::span<const SampleRow> rows, std::span<SampleResult> results) {
   for (const SampleRow& row : rows) CAPSTAN_CHECK(row.logits_row >= 0 && row.logits_row < num_logit_rows_);
-  CAPSTAN_CHECK(sampler_ != nullptr && mode_ == StepMode::kEager);
-  guarded([&] { sampler_->sample(logits_.as<float>(), rows, results, stream_); });
+  CAPSTAN_CHECK(sampler_ != nullptr);
+  guarded([&] {
+    if (mode_ == StepMode::kEager) return sampler_->sample(logits_.as<float>(), rows, results, stream_);
+    CAPSTAN_CHECK(rows.size() <= static_cast<size_t>(plan_.rows));
+    sampler_->place(rows, arrays_->samples(), stream_);
+    run_graph();
+    sampler_->fetch(logits_.as<float>(), rows, results, stream_);
+  });
 }
 
 }  // namespace

@@ -159,7 +159,8 @@ int64_t attention_scratch_floats(const AttentionArgs& args);
 
 // One row to sample: SampleRow (backend.h) with its lists as ranges of `words`.
 struct SampleItem {
-  int32_t logits_row = 0;
+  const int32_t* words = nullptr;
+  int32_t logits_row = 0;     // -1: there is nothing to sample, and nothing is written
   int32_t target_id = -1;     // with wants_sample 0
   int32_t wants_sample = 1;
   int32_t num_logprobs = -1;  // at most kMaxTopLogprobs
@@ -194,7 +195,6 @@ struct SampleArgs {
   int64_t num_token_ids = 0;
   const SampleItem* items = nullptr;  // (num_items)
   int num_items = 0;
-  const int32_t* words = nullptr;
   float* scores = nullptr;        // (num_items, vocab_size) scratch
   SampleOutput* outputs = nullptr;
   int32_t* drawn_ids = nullptr;   // (num_items) the ids again, for the next step's embedding; -1 where none may be drawn

@@ -26,27 +26,55 @@ DeviceSampler::Step& DeviceSampler::open_step() {
   return steps_.back();
 }
 
+// Where the results of the step's next call begin.
+int DeviceSampler::next_result() const {
+  if (steps_.empty() || steps_.back().number != num_begun_ || steps_.back().calls.empty()) return 0;
+  const Call& last = steps_.back().calls.back();
+  return last.first + static_cast<int>(last.results.size());
+}
+
 void DeviceSampler::sample(const float* logits, std::span<const SampleRow> rows, std::span<SampleResult> results, cudaStream_t stream) {
-  CAPSTAN_CHECK(rows.size() == results.size() && rows.size() * sizeof(SampleOutput) <= outputs_.bytes());
-  Step& step = open_step();
-  Call call;
-  call.results = results;
-  call.first = step.calls.empty() ? 0 : step.calls.back().first + static_cast<int>(step.calls.back().results.size());
-  CAPSTAN_CHECK(call.first + static_cast<int>(rows.size()) <= max_results_);
   pack(rows);
   staging_.begin(host_items_.size() * sizeof(SampleItem) + host_words_.size() * sizeof(int32_t) + 64);
+  const int32_t* words = staging_.add(host_words_.data(), host_words_.size());
+  for (SampleItem& item : host_items_) item.words = words;
+  const SampleItem* items = staging_.add(host_items_.data(), host_items_.size());
+  staging_.send(stream);
+  draw(logits, items, static_cast<int>(rows.size()), next_result(), stream);
+  fetch(logits, rows, results, stream);
+}
+
+void DeviceSampler::place(std::span<const SampleRow> rows, std::span<SampleItem> items, cudaStream_t stream) {
+  pack(rows);
+  if (!host_words_.empty()) {
+    staging_.begin(host_words_.size() * sizeof(int32_t) + 64);
+    const int32_t* words = staging_.add(host_words_.data(), host_words_.size());
+    for (SampleItem& item : host_items_) item.words = words;
+    staging_.send(stream);
+  }
+  std::ranges::copy(host_items_, items.begin());
+}
+
+void DeviceSampler::draw(const float* logits, const SampleItem* items, int num_items, int first, cudaStream_t stream) {
+  CAPSTAN_CHECK(static_cast<size_t>(num_items) * sizeof(SampleOutput) <= outputs_.bytes() && first + num_items <= max_results_);
   SampleArgs args;
   args.logits = logits;
   args.vocab_size = vocab_size_;
   args.num_token_ids = num_token_ids_;
-  args.items = staging_.add(host_items_.data(), host_items_.size());
-  args.num_items = static_cast<int>(rows.size());
-  args.words = staging_.add(host_words_.data(), host_words_.size());
+  args.items = items;
+  args.num_items = num_items;
   args.scores = scores_.as<float>();
   args.outputs = outputs_.as<SampleOutput>();
-  args.drawn_ids = drawn_ids_.as<int32_t>() + call.first;
-  staging_.send(stream);
+  args.drawn_ids = drawn_ids_.as<int32_t>() + first;
   launch_sample(args, stream);
+}
+
+void DeviceSampler::fetch(const float* logits, std::span<const SampleRow> rows, std::span<SampleResult> results, cudaStream_t stream) {
+  CAPSTAN_CHECK(rows.size() == results.size());
+  Call call;
+  call.results = results;
+  call.first = next_result();
+  Step& step = open_step();
   Slot& slot = slots_[step.number % 2];
   check(cudaMemcpyAsync(slot.outputs.as<SampleOutput>() + call.first, outputs_.as<void>(), rows.size() * sizeof(SampleOutput), cudaMemcpyDeviceToHost, stream), "reading the samples");
   for (size_t i = 0; i < rows.size(); ++i) {

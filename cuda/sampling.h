@@ -19,6 +19,12 @@ class DeviceSampler {
   void begin_step() { ++num_begun_; }
   // Enqueues; `results` are filled by `collect`, `rows` are not needed any longer. `logits` (…, vocab_size) on the device.
   void sample(const float* logits, std::span<const SampleRow> rows, std::span<SampleResult> results, cudaStream_t stream);
+  // The same in three, the second of which a graph can hold: the rows as the kernel reads them go to `items`, their lists to the device; …
+  void place(std::span<const SampleRow> rows, std::span<SampleItem> items, cudaStream_t stream);
+  // … `num_items` of them on the device are drawn as the first of the step; …
+  void draw(const float* logits, const SampleItem* items, int num_items, cudaStream_t stream) { draw(logits, items, num_items, 0, stream); }
+  // … and what was drawn comes back.
+  void fetch(const float* logits, std::span<const SampleRow> rows, std::span<SampleResult> results, cudaStream_t stream);
   // Waits for the results of the oldest step that was not collected, if it has any.
   void collect();
   // (max_results) the ids that the newest step's samples drew, in the order of the step's rows; on the device.
@@ -43,6 +49,8 @@ class DeviceSampler {
   };
 
   void pack(std::span<const SampleRow> rows);
+  void draw(const float* logits, const SampleItem* items, int num_items, int first, cudaStream_t stream);
+  int next_result() const;
   Step& open_step();
   void fill(const Call& call, const SampleOutput* outputs) const;
   void read_top_logprobs(const float* logits, int num_logprobs, SampleResult& result) const;

@@ -9,7 +9,8 @@ namespace capstan::cuda {
 namespace {
 
 constexpr int kRowStep = 8;  // decodes are padded to multiples of this, many to multiples of four times this
-constexpr size_t kArrayWords = 4 * 8;  // between eight arrays that begin at multiples of 16 bytes
+constexpr size_t kArrayWords = 4 * 9;  // between nine arrays that begin at multiples of 16 bytes
+constexpr size_t kSampleWords = sizeof(SampleItem) / sizeof(int32_t);
 
 int chunks_of(int num_tokens) { return (num_tokens + kChunk - 1) / kChunk; }
 int power_of_two(int count) { return static_cast<int>(std::bit_ceil(static_cast<unsigned>(count))); }
@@ -19,7 +20,7 @@ size_t most_words(const DeviceModel& model, const DeviceLimits& limits) {
   const auto tokens = static_cast<size_t>(limits.max_num_tokens), seqs = static_cast<size_t>(limits.max_num_seqs), group = static_cast<size_t>(model.num_heads / model.num_kv_heads);
   const auto blocks = static_cast<size_t>(blocks_of(power_of_two(chunks_of(model.max_model_len)), limits.block_size)) + 1;
   const size_t tiles = tokens * group / 16 + seqs;
-  return tokens * 3 + seqs * (3 + blocks) + 1 + tiles * 2 + kArrayWords;
+  return tokens * 3 + seqs * (3 + blocks + kSampleWords) + 1 + tiles * 2 + kArrayWords;
 }
 
 }  // namespace
@@ -79,7 +80,7 @@ DeviceStep StepArrays::place(const StepInput& step, const DecodePlan& plan) {
   device.num_chunks = num_chunks(device.num_tiles, plan.chunks);
   device.max_blocks_per_seq = static_cast<int>(blocks);
 
-  begin(rows * (6 + blocks + 2 * static_cast<size_t>(tiles_per_seq)) + 1 + kArrayWords);
+  begin(rows * (6 + blocks + 2 * static_cast<size_t>(tiles_per_seq) + kSampleWords) + 1 + kArrayWords);
   const auto padded = [&](std::span<const int32_t> from, int32_t filler, const int32_t*& place) {
     int32_t* to = staging_.reserve(rows, place);
     std::fill(std::ranges::copy(from, to).out, to + rows, filler);
@@ -99,6 +100,10 @@ DeviceStep StepArrays::place(const StepInput& step, const DecodePlan& plan) {
   for (size_t row = 0; row < static_cast<size_t>(count); ++row) std::ranges::copy(step.block_tables.subspan(row * given, std::min(given, blocks)), tables + row * blocks);
   head_rows_ = {staging_.reserve(rows, device_head_rows_), rows};
   std::ranges::fill(head_rows_, 0);
+  samples_ = {staging_.reserve(rows, device_samples_), rows};
+  SampleItem none;
+  none.logits_row = -1;
+  std::ranges::fill(samples_, none);
   return device;
 }
 

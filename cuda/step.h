@@ -38,6 +38,9 @@ class StepArrays {
   // (plan.rows) rows whose logits are wanted: zeros, to be written before `send_placed`; and where the device will have them.
   std::span<int32_t> head_rows() { return head_rows_; }
   const int32_t* device_head_rows() const { return device_head_rows_; }
+  // (plan.rows) rows to sample, at first none, likewise.
+  std::span<SampleItem> samples() { return samples_; }
+  const SampleItem* device_samples() const { return device_samples_; }
   void send_placed(cudaStream_t stream) { staging_.send(stream); }
 
  private:
@@ -50,6 +53,8 @@ class StepArrays {
   std::vector<AttentionTile> tiles_;
   std::span<int32_t> head_rows_;
   const int32_t* device_head_rows_ = nullptr;
+  std::span<SampleItem> samples_;
+  const SampleItem* device_samples_ = nullptr;
 };
 
 // Attention cuts the keys into chunks while there are fewer warps than this.

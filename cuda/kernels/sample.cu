@@ -168,7 +168,7 @@ __device__ __forceinline__ float repeat(float penalty, float score) { return sco
 
 // Masks, bias and penalties: scores (num_token_ids).
 __device__ void make_scores(const SampleArgs& args, const SampleItem& item, const float* logits, float* scores) {
-  const int32_t* words = args.words;
+  const int32_t* words = item.words;
   const auto each = [&](SampleItem::Range range, int width, auto&& change) {
     for (int i = static_cast<int>(threadIdx.x); i < range.count; i += kThreads) {
       const int32_t* entry = words + range.begin + i * width;
@@ -266,6 +266,7 @@ __device__ int32_t choose(const SampleArgs& args, const SampleItem& item, const 
 __global__ void __launch_bounds__(kThreads, 1) sample_kernel(SampleArgs args) {
   auto& shared = *reinterpret_cast<Shared*>(shared_memory());
   const SampleItem item = args.items[blockIdx.x];
+  if (item.logits_row < 0) return;
   SampleOutput& output = args.outputs[blockIdx.x];
   const float* logits = args.logits + item.logits_row * args.vocab_size;
   float* scores = args.scores + blockIdx.x * args.vocab_size;

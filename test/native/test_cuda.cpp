@@ -166,6 +166,46 @@ TEST(cuda_decodes_of_like_size_share_a_graph) {
   EXPECT_EQ(cuda_host::num_graphs(), before);
 }
 
+// All ranks' steps are one graph, sampling included, recorded once and launched by the first rank.
+TEST(cuda_ranks_share_a_graph) {
+  TinyShape shape;
+  shape.intermediate_size = 256;
+  const TinyModel model(shape, DType::kBf16);
+  const auto answers = [&](Session& session) {
+    std::vector<int32_t> ids;
+    for (const float temperature : {0.0f, 0.9f}) {
+      Request request;
+      request.prompt_token_ids = random_ids(1, 5, 300);
+      request.sampling.temperature = temperature;
+      request.sampling.seed = 7;
+      request.sampling.max_tokens = 8;
+      request.sampling.repetition_penalty = 1.3f;  // a list that grows from step to step
+      request.sampling.is_eos_ignored = true;
+      const Answer answer = session.wait(session.submit(std::move(request)));
+      EXPECT_EQ(answer.token_ids.size(), size_t{8});
+      ids.insert(ids.end(), answer.token_ids.begin(), answer.token_ids.end());
+    }
+    return ids;
+  };
+  Session alone(small_on_cuda(model));
+  const std::vector<int32_t> wanted = answers(alone);
+  for (const char* device : {"cuda:0,0", "cuda:0,1"}) {
+    LoadRequest request = small_on_cuda(model);
+    request.device.device = device;
+    request.device.world_size = 2;
+    Session session(request);
+    const size_t warmed_up = cuda_host::num_graphs();
+    EXPECT(answers(session) == wanted);
+    EXPECT_EQ(cuda_host::num_graphs(), warmed_up + 1);
+  }
+  cuda_host::set_peers(false);
+  LoadRequest request = small_on_cuda(model);
+  request.device.device = "cuda:0,1";
+  request.device.world_size = 2;
+  EXPECT_ERROR("invalid_argument", Session{request});
+  cuda_host::set_peers(true);
+}
+
 // A kernel that never ends: the step's deadline passes, open requests end, and nothing waits for the device any more.
 TEST(cuda_hung_step_loses_the_device) {
   const TinyModel model(TinyShape{}, DType::kBf16);

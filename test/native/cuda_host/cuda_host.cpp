@@ -352,29 +352,40 @@ void run_grid(dim3 grid, dim3 block_size, size_t shared_bytes, const std::functi
 
 // ---- the runtime ------------------------------------------------------------------------------------------------------------------------
 
+// Work that waits for no more than it must: for what was before it on its stream, and for the events that its stream waited for.
+struct Node {
+  std::function<void()> work;
+  std::vector<size_t> after;
+};
+// What is recorded by a stream, and by those that waited for one of its events.
+struct Recording {
+  Stream* origin = nullptr;
+  std::vector<Node> nodes;
+  std::vector<Stream*> streams;
+};
 // All streams of all threads run under one lock, when somebody waits.
 struct Stream {
   std::deque<std::function<void()>> work;
-  bool is_recording = false;
-  std::vector<std::function<void()>> recorded;
+  std::shared_ptr<Recording> recording;
+  std::vector<size_t> tips;  // what the next node is after
 
   void push(std::function<void()> item) {
-    if (is_recording)
-      recorded.push_back(std::move(item));
-    else
-      work.push_back(std::move(item));
+    if (recording == nullptr) return work.push_back(std::move(item));
+    recording->nodes.push_back({std::move(item), std::exchange(tips, {recording->nodes.size()})});
   }
 };
 struct Graph {
-  std::vector<std::function<void()>> work;
+  std::vector<Node> nodes;
 };
 struct GraphExec {
-  std::vector<std::function<void()>> work;
+  std::vector<Node> nodes;
 };
 struct Event {
   Stream* stream = nullptr;
   uint64_t recorded = 0, done = 0;
   std::chrono::steady_clock::time_point time;
+  std::shared_ptr<Recording> recording;  // that it was recorded into, after `tips`
+  std::vector<size_t> tips;
 };
 
 namespace {
@@ -386,7 +397,9 @@ auto& pinned = *new std::set<void*>;
 auto& graph_execs = *new std::set<GraphExec*>;
 auto& streams = *new std::vector<Stream*>;
 size_t memory_in_use = 0, memory_size = size_t{1} << 30;
-int device_count = 1, capability = 8;
+constexpr int device_count = 2;
+int capability = 8;
+bool has_peers = true;
 cudaError_t sticky = cudaSuccess;
 bool is_hung = false;
 size_t graph_count = 0;
@@ -395,6 +408,28 @@ void run_one(Stream* stream) {
   const std::function<void()> work = std::move(stream->work.front());
   stream->work.pop_front();
   if (sticky == cudaSuccess) work();
+}
+
+// Every order that the nodes allow is as good as another: one is drawn.
+void run_nodes(const std::vector<Node>& nodes) {
+  static uint64_t random = 0;
+  std::vector<bool> is_done(nodes.size());
+  std::vector<size_t> left(nodes.size()), ready;
+  std::vector<std::vector<size_t>> before(nodes.size());
+  for (size_t n = 0; n < nodes.size(); ++n) {
+    left[n] = nodes[n].after.size();
+    if (left[n] == 0) ready.push_back(n);
+    for (const size_t earlier : nodes[n].after) before[earlier].push_back(n);
+  }
+  while (!ready.empty()) {
+    random = random * 6364136223846793005ull + seed;
+    std::swap(ready[(random >> 33) % ready.size()], ready.back());
+    const size_t n = ready.back();
+    ready.pop_back();
+    if (sticky == cudaSuccess) nodes[n].work();
+    for (const size_t later : before[n])
+      if (--left[later] == 0) ready.push_back(later);
+  }
 }
 
 void run_until(Event* event, uint64_t number) {
@@ -413,8 +448,7 @@ void enqueue(Stream* stream, std::function<void()> work) {
 
 void set_device_memory(size_t bytes) { memory_size = bytes; }
 size_t device_memory_in_use() { return memory_in_use; }
-int num_devices() { return device_count; }
-void set_num_devices(int count) { device_count = count; }
+void set_peers(bool can_reach_each_other) { has_peers = can_reach_each_other; }
 void set_compute_capability(int major) { capability = major; }
 void break_device(int error) { sticky = static_cast<cudaError_t>(error); }
 void repair_device() {
@@ -447,6 +481,12 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) {
   *value = which == cudaDevAttrMultiProcessorCount ? 2 : which == cudaDevAttrComputeCapabilityMajor ? capability : kMaxSharedBytes;
   return sticky;
 }
+cudaError_t cudaDeviceCanAccessPeer(int* can_access, int, int) {
+  *can_access = has_peers ? 1 : 0;
+  return sticky;
+}
+cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return has_peers ? sticky : cudaErrorInvalidValue; }
+cudaError_t cudaGetLastError() { return sticky; }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   *total = memory_size;
   *free = memory_size - std::min(memory_size, memory_in_use);
@@ -509,11 +549,13 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   const std::lock_guard lock(runtime_mutex);
+  if (stream->recording != nullptr) return cudaErrorStreamCaptureUnsupported;
   while (!stream->work.empty()) run_one(stream);
   return sticky;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   const std::lock_guard lock(runtime_mutex);
+  if (stream->recording != nullptr) return cudaErrorStreamCaptureUnsupported;
   if (!stream->work.empty()) run_one(stream);
   return sticky != cudaSuccess ? sticky : stream->work.empty() ? cudaSuccess : cudaErrorNotReady;
 }
@@ -527,6 +569,9 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned) {
 cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const std::lock_guard lock(runtime_mutex);
+  event->recording = stream->recording;
+  event->tips = stream->tips;
+  if (stream->recording != nullptr) return sticky;
   event->stream = stream;
   const uint64_t number = ++event->recorded;
   stream->push([=] {
@@ -535,20 +580,34 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   });
   return sticky;
 }
+// A stream that waits for an event of a recording joins it.
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   const std::lock_guard lock(runtime_mutex);
+  if (event->recording != nullptr) {
+    if (stream->recording == nullptr) {
+      stream->recording = event->recording;
+      stream->tips.clear();
+      stream->recording->streams.push_back(stream);
+    }
+    if (stream->recording != event->recording || event->recording->origin->recording != event->recording) return cudaErrorStreamCaptureIsolation;
+    stream->tips.insert(stream->tips.end(), event->tips.begin(), event->tips.end());
+    return sticky;
+  }
+  if (stream->recording != nullptr) return cudaErrorStreamCaptureIsolation;
   const uint64_t number = event->recorded;
   stream->push([=] { run_until(event, number); });
   return sticky;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   const std::lock_guard lock(runtime_mutex);
+  if (event->recording != nullptr) return cudaErrorCapturedEvent;
   if (sticky == cudaSuccess) run_until(event, event->recorded);
   return sticky;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const std::lock_guard lock(runtime_mutex);
   if (sticky != cudaSuccess) return sticky;
+  if (event->recording != nullptr) return cudaErrorCapturedEvent;
   if (is_hung) return cudaErrorNotReady;
   if (event->done < event->recorded && !event->stream->work.empty()) run_one(event->stream);
   return event->done < event->recorded ? cudaErrorNotReady : cudaSuccess;
@@ -560,20 +619,29 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   const std::lock_guard lock(runtime_mutex);
-  if (stream->is_recording) return cudaErrorInvalidValue;
-  stream->is_recording = true;
+  if (stream->recording != nullptr) return cudaErrorInvalidValue;
+  stream->recording = std::make_shared<Recording>(Recording{stream, {}, {stream}});
+  stream->tips.clear();
   return sticky;
 }
+// All that was recorded must lie before the end of the stream that began.
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   const std::lock_guard lock(runtime_mutex);
-  if (!stream->is_recording) return cudaErrorInvalidValue;
-  stream->is_recording = false;
-  *graph = new Graph{std::exchange(stream->recorded, {})};
+  const std::shared_ptr<Recording> recording = stream->recording;
+  if (recording == nullptr || recording->origin != stream) return cudaErrorInvalidValue;
+  std::vector<bool> is_joined(recording->nodes.size());
+  for (const size_t tip : stream->tips) is_joined[tip] = true;
+  for (size_t n = recording->nodes.size(); n-- > 0;)
+    if (is_joined[n])
+      for (const size_t earlier : recording->nodes[n].after) is_joined[earlier] = true;
+  for (Stream* joined : recording->streams) joined->recording = nullptr, joined->tips.clear();
+  if (std::ranges::find(is_joined, false) != is_joined.end()) return cudaErrorStreamCaptureUnjoined;
+  *graph = new Graph{std::move(recording->nodes)};
   return sticky;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
   const std::lock_guard lock(runtime_mutex);
-  graph_execs.insert(*exec = new GraphExec{graph->work});
+  graph_execs.insert(*exec = new GraphExec{graph->nodes});
   ++graph_count;
   return sticky;
 }
@@ -590,6 +658,6 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   const std::lock_guard lock(runtime_mutex);
-  for (const std::function<void()>& work : exec->work) stream->push(work);
+  stream->push([nodes = exec->nodes] { run_nodes(nodes); });
   return sticky;
 }
