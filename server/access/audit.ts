@@ -20,6 +20,8 @@ export interface ChangeRecord {
   target: { type: TargetType; id: string };
   before?: object;
   after?: object;
+  /** Default `ok`. */
+  result?: AuditRow['result'];
 }
 
 /** Where the records stand; kept in the row that every change locks, so that numbers have no gaps and links no forks. */
@@ -32,11 +34,11 @@ export interface AuditHead {
 /** The rows of one change, and the head after it: what was done, and what is `told` of it beside. Each audit row carries the hash of the one before. */
 export function auditRows(head: AuditHead, records: readonly ChangeRecord[], told: readonly ChangeRecord[], actor: Actor, nowMs: number): { head: AuditHead; audit: AuditRow[]; events: EventRow[] } {
   const next = { ...head };
-  const audit = records.map(({ action, owner, target, before, after }) => {
+  const audit = records.map(({ action, owner, target, before, after, result = 'ok' }) => {
     const row = {
       seq: ++next.audit_seq, id: newId('aud', nowMs), at: nowMs, actor_type: actor.type, actor_id: actor.id, org_id: owner.type === 'org' ? owner.id : null, action,
       target_type: target.type, target_id: target.id, ip: actor.ip ?? null, user_agent: actor.userAgent ?? null,
-      before: json(before), after: json(after), result: 'ok' as const, prev_hash: next.audit_hash,
+      before: json(before), after: json(after), result, prev_hash: next.audit_hash,
     };
     next.audit_hash = linkHash(row);
     return { ...row, hash: next.audit_hash };

@@ -13,7 +13,7 @@ export interface ApiContext {
   /** Keys: changes that apply here before they are answered. */
   readonly access: Pick<Access, 'createKey' | 'editKey' | 'setKeyEnabled' | 'rotateKey' | 'finishRotation' | 'deleteKey' | 'setAccessControl' | 'propagation' | 'sync'>;
   /** Makes what runs follow what is wanted; absent where this process runs nothing. */
-  readonly controller?: Pick<Controller, 'changed' | 'forget' | 'onChange'>;
+  readonly controller?: Pick<Controller, 'changed' | 'forget' | 'onChange' | 'roomMade'>;
   /** Of versions and containers; absent where this process runs none. */
   readonly logs?: Pick<LogStore, 'read' | 'follow'>;
   /** Absent where this process has no gateway. */

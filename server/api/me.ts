@@ -1,7 +1,7 @@
 import { csrfTokenOf } from '../service/sessions';
 import { signedIn } from './auth';
-import { input } from './json-schema';
-import { Me, MeEdit, PasswordChange, TotpConfirm, TotpSecret, TotpStart } from './objects';
+import { endedCookie } from './cookies';
+import { EmailChange, Me, MeEdit, PasswordChange, PasswordProof, TotpConfirm, TotpSecret } from './objects';
 import { type ApiCall, type ApiRoute, defineRoute } from './route';
 
 const TAG = 'account';
@@ -20,11 +20,26 @@ export const ROUTES: readonly ApiRoute[] = [
     },
   }),
   defineRoute({
+    method: 'DELETE', path: PATH, summary: 'Delete your account with its keys and tokens; not while it has deployments or containers, or an organization has no other owner', tag: TAG, auth: 'session', body: PasswordProof, answers: { 204: null }, problems: ['bad_credentials', 'conflict'],
+    handle: async ({ context: { store, access, settings }, actor, body }) => {
+      await store.deleteOwnAccount(actor, body.password);
+      await access.sync();
+      return { status: 204, headers: endedCookie(settings) };
+    },
+  }),
+  defineRoute({
+    method: 'POST', path: `${PATH}/email`, summary: 'Change your address: sessions stay', tag: TAG, auth: 'session', body: EmailChange, answers: { 200: Me }, problems: ['bad_credentials', 'conflict'],
+    handle: async (call) => {
+      await call.context.store.changeEmail(call.actor, call.body.email, call.body.password);
+      return { status: 200, body: await view(call) };
+    },
+  }),
+  defineRoute({
     method: 'POST', path: `${PATH}/password`, summary: 'Change your password: every session ends but a new one', tag: TAG, auth: 'session', body: PasswordChange, answers: { 204: null }, problems: ['bad_credentials'],
     handle: async (call) => signedIn(call, await call.context.store.changePassword(call.actor, call.body.current, call.body.password)),
   }),
   defineRoute({
-    method: 'POST', path: `${PATH}/totp`, summary: 'Make a second factor, to be confirmed by one of its codes', tag: TAG, auth: 'session', body: TotpStart, secrets: ['secret', 'url'], answers: { 201: TotpSecret }, problems: ['bad_credentials', 'conflict'],
+    method: 'POST', path: `${PATH}/totp`, summary: 'Make a second factor, to be confirmed by one of its codes', tag: TAG, auth: 'session', body: PasswordProof, secrets: ['secret', 'url'], answers: { 201: TotpSecret }, problems: ['bad_credentials', 'conflict'],
     handle: async ({ context: { store }, actor, body }) => ({ status: 201, body: await store.startTotp(actor, body.password) }),
   }),
   defineRoute({
@@ -35,7 +50,7 @@ export const ROUTES: readonly ApiRoute[] = [
     },
   }),
   defineRoute({
-    method: 'DELETE', path: `${PATH}/totp`, summary: 'Take the second factor off', tag: TAG, auth: 'session', body: input(TotpStart.properties, 'password'), answers: { 204: null }, problems: ['bad_credentials'],
+    method: 'DELETE', path: `${PATH}/totp`, summary: 'Take the second factor off', tag: TAG, auth: 'session', body: PasswordProof, answers: { 204: null }, problems: ['bad_credentials'],
     handle: async ({ context: { store }, actor, body }) => {
       await store.removeTotp(actor, body.password);
       return { status: 204 };
@@ -44,10 +59,10 @@ export const ROUTES: readonly ApiRoute[] = [
 ];
 
 async function view({ context: { store }, actor, session }: Pick<ApiCall, 'context' | 'actor' | 'session'>): Promise<Me> {
-  const { userId, email, name, locale, theme, isAdmin, hasTotp, rev } = await store.findAccount(actor.userId);
+  const { userId, email, name, locale, theme, isAdmin, hasTotp, quotaGpu, quotaDeployments, rev } = await store.findAccount(actor.userId);
   const organizations = await store.listOrganizations(actor);
   return {
-    id: userId, email, name, locale, theme, is_admin: isAdmin, has_totp: hasTotp,
+    id: userId, email, name, locale, theme, is_admin: isAdmin, has_totp: hasTotp, quota_gpu: quotaGpu, quota_deployments: quotaDeployments,
     organizations: organizations.map((org) => ({ id: org.id, slug: org.slug, name: org.name, role: org.role })),
     via: actor.via, csrf_token: session === undefined ? null : csrfTokenOf(session.token), rev,
   };

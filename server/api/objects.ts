@@ -156,16 +156,19 @@ export const Login = input({ email: Email, password: Password, otp: Otp }, 'emai
 /** The link of the first start: the first administrator. Answers as a sign-in does. */
 export const Bootstrap = input({ token: { type: 'string', maxLength: 200 }, email: Email, name: Name, password: Password }, 'token', 'email', 'name', 'password');
 export const PasswordChange = input({ current: Password, password: Password }, 'current', 'password');
+const Quota = orNull({ type: 'integer', minimum: 0, maximum: 1_000_000 });
 export const Me = object({
-  id: STRING, email: STRING, name: Name, locale: Locale, theme: Theme, is_admin: BOOLEAN, has_totp: BOOLEAN,
+  id: STRING, email: STRING, name: Name, locale: Locale, theme: Theme, is_admin: BOOLEAN, has_totp: BOOLEAN, quota_gpu: Quota, quota_deployments: Quota,
   organizations: list(object({ id: STRING, slug: STRING, name: Name, role: Role })),
   via: oneOf(['session', 'token']),
   csrf_token: orNull({ type: 'string', description: 'Of a session: what every changing request carries as `X-CSRF-Token`' }), rev: Rev,
 });
 export const MeEdit = input({ name: Name, locale: Locale, theme: Theme });
+export const EmailChange = input({ email: Email, password: Password }, 'email', 'password');
+/** What asks for the password again. */
+export const PasswordProof = input({ password: Password }, 'password');
 /** Not in force before it is confirmed. */
 export const TotpSecret = object({ secret: { type: 'string', description: 'In base32' }, url: { type: 'string', description: '`otpauth://…`, for a QR code' } });
-export const TotpStart = input({ password: Password }, 'password');
 export const TotpConfirm = input({ otp: Otp }, 'otp');
 
 export const Session = object({ id: STRING, is_current: BOOLEAN, ip: orNull(STRING), user_agent: orNull(STRING), created_at: Time, last_seen_at: Time });
@@ -184,13 +187,15 @@ const PERIOD = oneOf(['day', 'week', 'month', 'total']);
 export const KeyPolicy = input({
   max_lifetime_s: orNull({ type: 'integer', minimum: 1, maximum: 3_153_600_000 }), require_expiry: BOOLEAN, allowed_types: list(KEY_TYPE, { minItems: 1, maxItems: 2 }),
 }, 'max_lifetime_s', 'require_expiry', 'allowed_types');
-const Quota = orNull({ type: 'integer', minimum: 0, maximum: 1_000_000 });
 export const Organization = object({
   id: STRING, slug: STRING, name: Name, role: { ...Role, description: 'Your own' }, quota_gpu: Quota, quota_deployments: Quota, key_policy: orNull(KeyPolicy), rev: Rev,
 });
 const Slug = { type: 'string', pattern: '^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$', description: '1 to 63 small letters, digits and dashes, with no dash at either end' } as const;
 export const NewOrganization = input({ name: Name, slug: Slug }, 'name', 'slug');
-export const OrganizationEdit = input({ name: Name, quota_gpu: Quota, quota_deployments: Quota, key_policy: orNull(KeyPolicy) });
+export const OrganizationEdit = input({ name: Name, key_policy: orNull(KeyPolicy) });
+/** What an owner may have of the machine, and has. Null is no bound. */
+export const OwnerQuota = object({ owner: Owner, quota_gpu: Quota, quota_deployments: Quota, used_gpu: INTEGER, used_deployments: INTEGER, rev: Rev });
+export const QuotaEdit = input({ quota_gpu: Quota, quota_deployments: Quota });
 export const Member = object({ user_id: STRING, email: STRING, name: Name, role: Role });
 export const MemberEdit = input({ role: Role }, 'role');
 export const Invitation = object({ id: STRING, email: STRING, role: Role, invited_by: STRING, expires_at: Time });
@@ -322,7 +327,6 @@ export type PasswordChange = Static<typeof PasswordChange>;
 export type Me = Static<typeof Me>;
 export type MeEdit = Static<typeof MeEdit>;
 export type TotpSecret = Static<typeof TotpSecret>;
-export type TotpStart = Static<typeof TotpStart>;
 export type TotpConfirm = Static<typeof TotpConfirm>;
 export type Session = Static<typeof Session>;
 export type Token = Static<typeof Token>;
@@ -330,6 +334,7 @@ export type NewToken = Static<typeof NewToken>;
 export type MadeToken = Static<typeof MadeToken>;
 export type KeyPolicy = Static<typeof KeyPolicy>;
 export type Organization = Static<typeof Organization>;
+export type OwnerQuota = Static<typeof OwnerQuota>;
 export type NewOrganization = Static<typeof NewOrganization>;
 export type OrganizationEdit = Static<typeof OrganizationEdit>;
 export type Member = Static<typeof Member>;

@@ -26,9 +26,9 @@ export const ROUTES: readonly ApiRoute[] = [
     handle: async ({ context: { store }, actor, params }) => ({ status: 200, body: view(await store.findOrganization(actor, params.org)) }),
   }),
   defineRoute({
-    method: 'PATCH', path: `${PATH}/{org}`, summary: 'Change the name, the quotas or what is demanded of keys', tag: TAG, auth: 'any', body: OrganizationEdit, answers: { 200: Organization }, problems: ['stale'],
-    handle: async ({ context: { store }, actor, params, body: { name, quota_gpu: quotaGpu, quota_deployments: quotaDeployments, key_policy: keyPolicy }, ifMatch }) => {
-      const edit = { name, quotaGpu, quotaDeployments, keyPolicy: keyPolicy && toPolicy(keyPolicy) };
+    method: 'PATCH', path: `${PATH}/{org}`, summary: 'Change the name, or what is demanded of keys', tag: TAG, auth: 'any', body: OrganizationEdit, answers: { 200: Organization }, problems: ['stale'],
+    handle: async ({ context: { store }, actor, params, body: { name, key_policy: keyPolicy }, ifMatch }) => {
+      const edit = { name, keyPolicy: keyPolicy && toPolicy(keyPolicy) };
       return { status: 200, body: view(await store.editOrganization(actor, params.org, edit, ifMatch)) };
     },
   }),

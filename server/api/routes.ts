@@ -15,15 +15,17 @@ import * as metrics from './metrics';
 import { openApiRoute } from './openapi';
 import * as orgs from './orgs';
 import * as propagation from './propagation';
+import * as quotas from './quotas';
 import type { ApiRoute } from './route';
 import * as sessions from './sessions';
 import * as snippets from './snippets';
 import * as testTool from './test-tool';
 import * as tokens from './tokens';
+import * as users from './users';
 import * as versions from './versions';
 import * as webhooks from './webhooks';
 
-const RESOURCES: readonly { readonly ROUTES: readonly ApiRoute[] }[] = [auth, me, sessions, tokens, orgs, members, invitations, keys, keyInspection, propagation, audit, images, dataSources, containers, deployments, versions, events, logs, metrics, testTool, snippets, webhooks];
+const RESOURCES: readonly { readonly ROUTES: readonly ApiRoute[] }[] = [auth, me, sessions, tokens, orgs, members, invitations, users, quotas, keys, keyInspection, propagation, audit, images, dataSources, containers, deployments, versions, events, logs, metrics, testTool, snippets, webhooks];
 
 /** Every route of the management interface, by its modules. */
 export function apiRoutes(): readonly ApiRoute[] {

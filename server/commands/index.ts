@@ -6,6 +6,7 @@ import { addHistoryCommands } from './history';
 import type { CommandIo } from './io';
 import { addLogsCommand } from './logs';
 import { addOrgsCommand } from './orgs';
+import { addAdministrationCommands } from './quotas';
 import { addResourceCommands } from './resources';
 import { addTokensCommand } from './tokens';
 import { addVersionsCommand } from './versions';
@@ -20,6 +21,7 @@ export function addServiceCommands(program: Command, io?: CommandIo): void {
   addContainersCommand(program, io);
   addResourceCommands(program, io);
   addOrgsCommand(program, io);
+  addAdministrationCommands(program, io);
   addHistoryCommands(program, io);
   addTokensCommand(program, io);
   addWebhooksCommand(program, io);

@@ -1,10 +1,12 @@
 import { hashSecret, verifySecret } from '../access/hash';
 import { ensureOwner } from '../access/owners';
+import { type From, NOWHERE } from './actor';
 import { checkDisplayName, checkEmail, checkPassword } from './account-values';
 import { serviceChange, type ServiceChange } from './change';
 import type { ChangeOptions } from '../access/change';
 import { ServiceError } from './errors';
 import type { AccountRow, ServiceDb, ServiceTx } from './schema';
+import { recordFailure } from './sign-in-failures';
 import { newToken, tokenHash } from './tokens';
 
 /** Somebody who can sign in, as the interface shows them. */
@@ -17,6 +19,9 @@ export interface Account {
   theme: AccountRow['theme'];
   /** Whether signing in takes a second factor. */
   hasTotp: boolean;
+  /** Null is no bound. */
+  quotaGpu: number | null;
+  quotaDeployments: number | null;
   rev: number;
 }
 
@@ -77,11 +82,17 @@ export async function findAccount(db: ServiceDb | ServiceTx, userId: string): Pr
   return toAccount(row);
 }
 
+export interface AuthenticateOptions {
+  /** For the audit, where it fails. */
+  from?: From;
+  isSecondFactorRight?: (account: AccountRow) => Promise<boolean>;
+}
+
 /**
  * Whose address and password these are. One answer for all that is wrong, after the same work; too many failures for an address, whether
  * anybody has it or not, make it wait.
  */
-export async function authenticate(db: ServiceDb, email: string, password: string, nowMs: number, isSecondFactorRight?: (account: AccountRow) => Promise<boolean>): Promise<Account> {
+export async function authenticate(db: ServiceDb, email: string, password: string, nowMs: number, { from = NOWHERE, isSecondFactorRight }: AuthenticateOptions = {}): Promise<Account> {
   const address = email.trim().normalize('NFC').toLowerCase();
   const slot = tokenHash(address);
   const attempts = await db.selectFrom('login_attempts').select('blocked_until').where('email_hash', '=', slot).executeTakeFirst();
@@ -92,22 +103,47 @@ export async function authenticate(db: ServiceDb, email: string, password: strin
   const isRight = await verifySecret(row?.password_hash ?? await nobodysHash(), password);
   if (row === undefined || !isRight || (isSecondFactorRight !== undefined && !await isSecondFactorRight(row))) {
     await countFailure(db, slot, nowMs);
+    await recordFailure(db, row?.user_id, from, nowMs);
     throw new ServiceError('bad_credentials', 'the address or the password is wrong');
   }
   await db.deleteFrom('login_attempts').where('email_hash', '=', slot).execute();
   return toAccount(row);
 }
 
+/** That it is the owner of an account who asks. @throws ServiceError `bad_credentials`, `too_many_attempts` */
+export async function demandPassword(db: ServiceDb, userId: string, password: string, nowMs: number, { actor }: ChangeOptions): Promise<Account> {
+  const { email } = await findAccount(db, userId);
+  return authenticate(db, email, password, nowMs, { from: { ip: actor?.ip ?? null, userAgent: actor?.userAgent ?? null } });
+}
+
 /** Sessions end with the old password: see `revokeSessions`. @throws ServiceError `bad_credentials` */
 export async function changePassword(db: ServiceDb, userId: string, current: string, wanted: string, nowMs: number, options: ChangeOptions = {}): Promise<void> {
-  const { email } = await findAccount(db, userId);
-  await authenticate(db, email, current, nowMs);
+  const { email } = await demandPassword(db, userId, current, nowMs, options);
   const hash = await hashSecret(checkPassword(wanted, email));
   await serviceChange(db, nowMs, options, async ({ tx, rev, record }) => {
     await tx.updateTable('accounts').set({ password_hash: hash, updated_at: nowMs, rev }).where('user_id', '=', userId).execute();
     await tx.updateTable('sessions').set({ revoked_at: nowMs }).where('user_id', '=', userId).where('revoked_at', 'is', null).execute();
     const user = { type: 'user', id: userId } as const;
     record({ action: 'account.password_changed', owner: user, target: user });
+  });
+}
+
+/** What somebody signs in with, and is invited and named by; sessions stay. @throws ServiceError `bad_credentials`, `conflict` */
+export async function changeEmail(db: ServiceDb, userId: string, wanted: string, password: string, nowMs: number, options: ChangeOptions = {}): Promise<Account> {
+  const email = checkEmail(wanted);
+  await demandPassword(db, userId, password, nowMs, options);
+  checkPassword(password, email);
+  return serviceChange(db, nowMs, options, async ({ tx, rev, touch, record }) => {
+    const { email: before } = await findAccount(tx, userId);
+    if (email !== before) {
+      await demandFreeEmail(tx, email);
+      await tx.updateTable('accounts').set({ email, updated_at: nowMs, rev }).where('user_id', '=', userId).execute();
+      await tx.updateTable('users').set({ name: email, updated_at: nowMs, rev }).where('id', '=', userId).execute();
+      await touch('owner', userId);
+      const user = { type: 'user', id: userId } as const;
+      record({ action: 'account.email_changed', owner: user, target: user, before: { email: before }, after: { email } });
+    }
+    return findAccount(tx, userId);
   });
 }
 
@@ -143,15 +179,23 @@ export async function prepare(spec: NewAccount): Promise<Prepared> {
 
 export async function insertAccount({ access, tx, rev, nowMs, record }: ServiceChange, { email, name, hash }: Prepared, isAdmin: boolean): Promise<Account> {
   const taken = await tx.selectFrom('accounts').select('user_id').where('email', '=', email).executeTakeFirst();
-  if (taken !== undefined) throw new ServiceError('conflict', 'email: there is an account with this address');
+  if (taken !== undefined) throw new ServiceError('conflict', TAKEN);
   const user = await ensureOwner(access, { type: 'user', name: email });
   const row: AccountRow = {
     user_id: user.id, email, display_name: name, password_hash: hash, locale: 'en', theme: 'system', is_admin: isAdmin ? 1 : 0,
-    totp_secret: null, totp_confirmed_at: null, totp_last_step: null, created_at: nowMs, updated_at: nowMs, rev,
+    totp_secret: null, totp_confirmed_at: null, totp_last_step: null, quota_gpu: null, quota_deployments: null, created_at: nowMs, updated_at: nowMs, rev,
   };
   await tx.insertInto('accounts').values(row).execute();
   record({ action: 'account.created', owner: user, target: user, after: { email, is_admin: isAdmin } });
   return toAccount(row);
+}
+
+const TAKEN = 'email: there is an account with this address';
+
+/** Those that have keys and no account hold their names too. */
+async function demandFreeEmail(tx: ServiceTx, email: string): Promise<void> {
+  const taken = await tx.selectFrom('users').select('id').where('name', '=', email).executeTakeFirst();
+  if (taken !== undefined) throw new ServiceError('conflict', TAKEN);
 }
 
 async function demandNoAdmin(tx: ServiceTx): Promise<void> {
@@ -180,6 +224,6 @@ function nobodysHash(): Promise<string> {
   return nobody ??= hashSecret(newToken());
 }
 
-function toAccount({ user_id: userId, email, display_name: name, is_admin: isAdmin, locale, theme, totp_confirmed_at: confirmedAt, rev }: AccountRow): Account {
-  return { userId, email, name, isAdmin: isAdmin === 1, locale, theme, hasTotp: confirmedAt !== null, rev };
+function toAccount({ user_id: userId, email, display_name: name, is_admin: isAdmin, locale, theme, totp_confirmed_at: confirmedAt, quota_gpu: quotaGpu, quota_deployments: quotaDeployments, rev }: AccountRow): Account {
+  return { userId, email, name, isAdmin: isAdmin === 1, locale, theme, hasTotp: confirmedAt !== null, quotaGpu, quotaDeployments, rev };
 }

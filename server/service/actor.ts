@@ -1,3 +1,4 @@
+import type { Actor } from '../access/audit';
 import type { ChangeOptions } from '../access/change';
 import type { OwnerRef } from '../access/owners';
 import { ServiceError } from './errors';
@@ -17,6 +18,14 @@ export interface ServiceActor {
   userAgent: string | null;
 }
 
+/** Where a request came from. */
+export type From = Pick<ServiceActor, 'ip' | 'userAgent'>;
+
+/** Of somebody who did not prove who they are. */
+export const SIGN_IN_ACTOR: Actor = { type: 'system', id: 'sign-in' };
+
+export const NOWHERE: From = { ip: null, userAgent: null };
+
 /** For the audit, and for the revision that a change expects. */
 export function changeOptions({ userId, ip, userAgent }: ServiceActor, ifRev?: number): ChangeOptions {
   return { actor: { type: 'user', id: userId, ip, userAgent }, ...(ifRev === undefined ? {} : { ifRev }) };
@@ -28,11 +37,16 @@ export function changeOptions({ userId, ip, userAgent }: ServiceActor, ifRev?: n
  */
 export async function demandOwner(db: ServiceDb | ServiceTx, actor: ServiceActor, owner: OwnerRef, right: Right): Promise<void> {
   if (owner.type === 'user') {
-    if (owner.id !== actor.userId) throw new ServiceError('not_found', 'there is no such object');
+    if (owner.id !== actor.userId || (right !== 'read' && !await isHere(db, actor.userId))) throw new ServiceError('not_found', 'there is no such object');
   } else {
     demand(await roleOf(db, owner.id, actor.userId), right);
   }
   if (right !== 'read' && !actor.canWrite) throw new ServiceError('forbidden', 'this management token may only read');
+}
+
+/** Nothing is made for an account that was deleted while the request was under way. */
+async function isHere(db: ServiceDb | ServiceTx, userId: string): Promise<boolean> {
+  return await db.selectFrom('users').select('id').where('id', '=', userId).where('status', '=', 'active').executeTakeFirst() !== undefined;
 }
 
 /** @throws ServiceError */

@@ -102,6 +102,11 @@ export class Controller implements GatewayControl {
     return this.#lanes.add(id);
   }
 
+  /** There is more room by nobody's step, such as by a greater quota: whoever waits looks again. */
+  async roomMade(): Promise<void> {
+    await Promise.all([...this.#waiting].map((id) => this.changed(id)));
+  }
+
   /** A version or a container was deleted: its files may go. */
   async forget(id: string): Promise<void> {
     await this.#options.snapshots.remove(id);

@@ -7,7 +7,7 @@ import { serviceChange, type ServiceChange } from './change';
 import type { DeploymentSettingsRow } from './deployment-schema';
 import { type DeploymentRecord, readDeployment } from './deployment-views';
 import { ServiceError } from './errors';
-import { demandGpuQuota, quotaOf } from './pool-rows';
+import { countDeployments, demandGpuQuota, quotaOf } from './pool-rows';
 import { checkScale, DEFAULT_SCALE, type Scale, scaleOf } from './scale';
 import type { ServiceTx } from './schema';
 import { completeSpec, demandIsolation, demandPossible, type OpenSpec } from './spec';
@@ -74,9 +74,8 @@ async function claimName({ access, tx }: ServiceChange, owner: OwnerRef, name: s
 async function demandQuota(tx: ServiceTx, owner: OwnerRef, { stored }: OpenSpec, scale: Scale): Promise<void> {
   const quota = await quotaOf(tx, owner);
   if (quota.deployments !== null) {
-    const { count } = await tx.selectFrom('deployment_settings').innerJoin('deployments', 'deployments.id', 'deployment_settings.deployment_id')
-      .select((eb) => eb.fn.countAll<number | string>().as('count')).where('owner_id', '=', owner.id).where('desired', '!=', 'deleted').executeTakeFirstOrThrow();
-    if (Number(count) >= quota.deployments) throw new ServiceError('quota_exceeded', `the owner's quota is ${quota.deployments} deployments`);
+    const count = (await countDeployments(tx, [owner.id])).get(owner.id) ?? 0;
+    if (count >= quota.deployments) throw new ServiceError('quota_exceeded', `the owner's quota is ${quota.deployments} deployments`);
   }
   demandGpuQuota(quota.gpu, stored.compute.gpu_count * Math.max(1, scale.min_replicas));
 }

@@ -14,8 +14,8 @@ const EVENTS = {
   token: ['created', 'deleted'],
   member: ['invited', 'invitation_revoked', 'added', 'removed', 'role_changed'],
   org: ['updated'],
-  owner: ['created', 'deleted', 'key_policy'],
-  account: ['created', 'signed_in', 'password_changed', 'totp_on', 'totp_off'],
+  owner: ['created', 'deleted', 'key_policy', 'quota'],
+  account: ['created', 'deleted', 'signed_in', 'sign_in_failed', 'email_changed', 'password_changed', 'totp_on', 'totp_off'],
   webhook: ['created', 'updated', 'deleted', 'disabled'],
 } as const;
 

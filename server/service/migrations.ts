@@ -3,7 +3,7 @@ import type { Component } from '../access/migrations';
 import type { Tx } from '../access/schema';
 import { createCatalog, createContainers, createDeployments, createReplicas } from './deployment-migrations';
 
-export const SERVICE: Component = { name: 'service', steps: [createAccounts, createOrganizations, addManagement, createCatalog, createDeployments, createContainers, createReplicas] };
+export const SERVICE: Component = { name: 'service', steps: [createAccounts, createOrganizations, addManagement, createCatalog, createDeployments, createContainers, createReplicas, countFailures] };
 
 async function createAccounts(tx: Tx): Promise<void> {
   await tx.schema.createTable('accounts')
@@ -96,5 +96,13 @@ async function addManagement(tx: Tx): Promise<void> {
     .addColumn('body', 'text')
     .addColumn('expires_at', 'bigint', (column) => column.notNull())
     .addPrimaryKeyConstraint('idempotency_keys_pk', ['user_id', 'key'])
+    .execute();
+}
+
+async function countFailures(tx: Tx): Promise<void> {
+  await tx.schema.createTable('sign_in_failures')
+    .addColumn('slot', 'text', (column) => column.primaryKey())
+    .addColumn('since', 'bigint', (column) => column.notNull())
+    .addColumn('failures', 'integer', (column) => column.notNull())
     .execute();
 }

@@ -29,8 +29,6 @@ export interface Member {
 
 export interface OrganizationEdit {
   name?: string;
-  quotaGpu?: number | null;
-  quotaDeployments?: number | null;
   /** Null is none. */
   keyPolicy?: KeyPolicy | null;
 }
@@ -70,8 +68,6 @@ export async function editOrganization(db: ServiceDb, actorId: string, orgId: st
     const changed: OrgSettingsRow = {
       ...settings, updated_at: nowMs, rev,
       ...(edit.name === undefined ? {} : { display_name: checkDisplayName(edit.name) }),
-      ...(edit.quotaGpu === undefined ? {} : { quota_gpu: checkQuota('quota_gpu', edit.quotaGpu) }),
-      ...(edit.quotaDeployments === undefined ? {} : { quota_deployments: checkQuota('quota_deployments', edit.quotaDeployments) }),
     };
     await tx.updateTable('org_settings').set(changed).where('org_id', '=', orgId).execute();
     const org = { type: 'org', id: orgId } as const;
@@ -161,13 +157,8 @@ async function lockedOrganization(tx: ServiceTx, orgId: string): Promise<{ slug:
   return { slug, settings };
 }
 
-function checkQuota(param: string, value: number | null): number | null {
-  if (value !== null && !(Number.isInteger(value) && value >= 0 && value <= 1_000_000)) throw new ServiceError('invalid_argument', `${param}: expected an integer from 0 to 1000000, or none`);
-  return value;
-}
-
-function view({ display_name: name, quota_gpu: quotaGpu, quota_deployments: quotaDeployments }: OrgSettingsRow): object {
-  return { name, quota_gpu: quotaGpu, quota_deployments: quotaDeployments };
+function view({ display_name: name }: OrgSettingsRow): object {
+  return { name };
 }
 
 function toOrganization(slug: string, { org_id: id, display_name: name, quota_gpu: quotaGpu, quota_deployments: quotaDeployments, rev }: OrgSettingsRow): Organization {

@@ -1,12 +1,13 @@
-import type { Generated, Kysely, Transaction } from 'kysely';
+import type { Kysely, Transaction } from 'kysely';
 import type { AccessTables, MemberRole } from '../access/schema';
 import type { DeploymentTables } from './deployment-schema';
 import type { WebhookTables } from './webhook-schema';
 
 /** The tables of access, and what the service adds to the same ids. Times are UTC milliseconds; flags are 0 and 1. */
 export interface ServiceTables extends AccessTables, DeploymentTables, WebhookTables {
-  /** The quotas, as an organization's: null is no bound. */
-  accounts: AccountRow & { quota_gpu: Generated<number | null>; quota_deployments: Generated<number | null> };
+  accounts: AccountRow;
+  /** What the audit tells of: by the id of a user, or `nobody`. */
+  sign_in_failures: { slot: string; since: number; failures: number };
   login_attempts: { email_hash: string; failures: number; blocked_until: number; updated_at: number };
   sessions: SessionRow;
   bootstrap_links: { token_hash: string; created_at: number; expires_at: number };
@@ -33,6 +34,9 @@ export interface AccountRow {
   totp_confirmed_at: number | null;
   /** Of the last code that was good: no code is good twice. */
   totp_last_step: number | null;
+  /** As an organization's: null is no bound. */
+  quota_gpu: number | null;
+  quota_deployments: number | null;
   created_at: number;
   updated_at: number;
   rev: number;

@@ -1,9 +1,11 @@
 import type { ChangeOptions } from '../access/change';
-import { type Account, authenticate, findAccount } from './accounts';
+import { type Account, authenticate, demandPassword } from './accounts';
+import type { From } from './actor';
 import { serviceChange } from './change';
 import { ServiceError } from './errors';
 import type { AccountRow, ServiceDb } from './schema';
 import type { SecretBox } from './secret-box';
+import { forgetFailures } from './sign-in-failures';
 import { newTotpSecret, totpStep, totpUrl } from './totp';
 
 export interface Credentials {
@@ -17,27 +19,27 @@ export interface Credentials {
  * A sign-in with all that the account asks for. A code is good once.
  * @throws ServiceError `otp_required` where only the code is missing, `bad_credentials`, `too_many_attempts`
  */
-export function signIn(db: ServiceDb, box: SecretBox, { email, password, otp }: Credentials, nowMs: number): Promise<Account> {
-  return authenticate(db, email, password, nowMs, async (account) => {
+export function signIn(db: ServiceDb, box: SecretBox, { email, password, otp }: Credentials, from: From, nowMs: number): Promise<Account> {
+  const isSecondFactorRight = async (account: AccountRow): Promise<boolean> => {
     if (account.totp_confirmed_at === null) return true;
     if (otp === undefined) throw new ServiceError('otp_required', 'otp: expected the six digits of your authenticator');
     return takeCode(db, box, account, otp, nowMs);
-  });
+  };
+  return authenticate(db, email, password, nowMs, { from, isSecondFactorRight });
 }
 
-/** For the audit. */
-export async function recordSignIn(db: ServiceDb, userId: string, { ip, userAgent }: { ip: string | null; userAgent: string | null }, nowMs: number): Promise<void> {
-  await serviceChange(db, nowMs, { actor: { type: 'user', id: userId, ip, userAgent } }, ({ record }) => {
+/** For the audit, with how many failures went before it. */
+export async function recordSignIn(db: ServiceDb, userId: string, { ip, userAgent }: From, nowMs: number): Promise<void> {
+  await serviceChange(db, nowMs, { actor: { type: 'user', id: userId, ip, userAgent } }, async ({ tx, record }) => {
+    const failures = await forgetFailures(tx, userId, nowMs);
     const user = { type: 'user', id: userId } as const;
-    record({ action: 'account.signed_in', owner: user, target: user });
-    return Promise.resolve();
+    record({ action: 'account.signed_in', owner: user, target: user, ...(failures === 0 ? {} : { after: { failures_before: failures } }) });
   });
 }
 
 /** Makes a secret, which is in force once a code of it was given. @throws ServiceError `bad_credentials` */
-export async function startTotp(db: ServiceDb, box: SecretBox, userId: string, password: string, nowMs: number): Promise<{ secret: string; url: string }> {
-  const { email, hasTotp } = await findAccount(db, userId);
-  await authenticate(db, email, password, nowMs);
+export async function startTotp(db: ServiceDb, box: SecretBox, userId: string, password: string, nowMs: number, options: ChangeOptions = {}): Promise<{ secret: string; url: string }> {
+  const { email, hasTotp } = await demandPassword(db, userId, password, nowMs, options);
   if (hasTotp) throw new ServiceError('conflict', 'the account has a second factor already: take it off first');
   const secret = newTotpSecret();
   await db.updateTable('accounts').set({ totp_secret: box.seal(secret, purposeOf(userId)), totp_confirmed_at: null, totp_last_step: null }).where('user_id', '=', userId).execute();
@@ -57,8 +59,7 @@ export async function confirmTotp(db: ServiceDb, box: SecretBox, userId: string,
 
 /** @throws ServiceError `bad_credentials` */
 export async function removeTotp(db: ServiceDb, userId: string, password: string, nowMs: number, options: ChangeOptions = {}): Promise<void> {
-  const { email } = await findAccount(db, userId);
-  await authenticate(db, email, password, nowMs);
+  await demandPassword(db, userId, password, nowMs, options);
   await serviceChange(db, nowMs, options, async ({ tx, rev, record }) => {
     await tx.updateTable('accounts').set({ totp_secret: null, totp_confirmed_at: null, totp_last_step: null, updated_at: nowMs, rev }).where('user_id', '=', userId).execute();
     const user = { type: 'user', id: userId } as const;

@@ -1,8 +1,9 @@
 import { readKeyPolicy } from '../access/key-policy';
 import { type DeploymentRef, findDeploymentById, type OwnerName, type OwnerRef } from '../access/owners';
 import type { Db, MemberRole } from '../access/schema';
-import { type Account, type AccountEdit, changePassword, createAccount, createBootstrapLink, editAccount, ensureFirstAdmin, findAccount, type NewAccount, redeemBootstrapLink } from './accounts';
-import { changeOptions, demandOwner, type ServiceActor } from './actor';
+import { deleteOtherAccount, deleteOwnAccount } from './account-deletion';
+import { type Account, type AccountEdit, changeEmail, changePassword, createAccount, createBootstrapLink, editAccount, ensureFirstAdmin, findAccount, type NewAccount, redeemBootstrapLink } from './accounts';
+import { changeOptions, demandOwner, type From, type ServiceActor } from './actor';
 import { ServiceError } from './errors';
 import { beginOnce, endOnce, type SavedAnswer } from './idempotency';
 import { acceptInvitation, acceptInvitationAnew, findInvitation, type Invitation, type InvitationView, invite, listInvitations, revokeInvitation } from './invitations';
@@ -11,6 +12,7 @@ import {
   createOrganization, deleteOrganization, editOrganization, listMembers, listOrganizations, type Member, type OrganizationEdit, removeMember, setMemberRole,
 } from './organizations';
 import { findOrganization, nameOfOwner, type OrganizationView } from './owner-names';
+import { editQuota, findQuota, listQuotas, type OwnerQuota, type QuotaEdit, type QuotaFilter } from './quotas';
 import type { Right } from './roles';
 import type { ServiceDb } from './schema';
 import { confirmTotp, type Credentials, recordSignIn, removeTotp, signIn, startTotp } from './second-factor';
@@ -18,8 +20,6 @@ import { findSession, listSessions, type NewSession, openSession, revokeSession,
 import type { StoreContext } from './store-context';
 
 export type { OrganizationView } from './owner-names';
-
-type From = Pick<ServiceActor, 'ip' | 'userAgent'>;
 
 /** Accounts, sessions, tokens, organizations and who may do what, in values that can cross a thread. */
 export interface AccountStore {
@@ -31,6 +31,9 @@ export interface AccountStore {
   editAccount(actor: ServiceActor, edit: AccountEdit, ifRev?: number): Promise<Account>;
   /** Every session ends but the new one that this opens. */
   changePassword(actor: ServiceActor, current: string, wanted: string): Promise<NewSession>;
+  changeEmail(actor: ServiceActor, email: string, password: string): Promise<Account>;
+  deleteOwnAccount(actor: ServiceActor, password: string): Promise<void>;
+  deleteOtherAccount(actor: ServiceActor, userId: string): Promise<void>;
   startTotp(actor: ServiceActor, password: string): Promise<{ secret: string; url: string }>;
   confirmTotp(actor: ServiceActor, otp: string): Promise<void>;
   removeTotp(actor: ServiceActor, password: string): Promise<void>;
@@ -68,6 +71,10 @@ export interface AccountStore {
   /** For an address that has no account yet: makes it, and signs in. */
   acceptInvitationAnew(token: string, spec: { name: string; password: string }, from: From): Promise<NewSession>;
 
+  listQuotas(actor: ServiceActor, filter: QuotaFilter): Promise<OwnerQuota[]>;
+  findQuota(actor: ServiceActor, ownerId: string): Promise<OwnerQuota>;
+  editQuota(actor: ServiceActor, ownerId: string, edit: QuotaEdit, ifRev?: number): Promise<OwnerQuota>;
+
   /** @throws ServiceError `not_found`, `forbidden`: see `demandOwner`. Gives the name that keys and deployments know the owner by. */
   demandOwner(actor: ServiceActor, owner: OwnerRef, right: Right): Promise<OwnerName>;
   /** The same for the owner of a deployment. */
@@ -90,12 +97,15 @@ export function accountMethods({ db, box, now }: StoreContext): AccountStore {
       await changePassword(db, actor.userId, current, wanted, now(), changeOptions(actor));
       return open(actor.userId, actor);
     },
-    startTotp: (actor, password) => startTotp(db, box, actor.userId, password, now()),
+    changeEmail: (actor, email, password) => changeEmail(db, actor.userId, email, password, now(), changeOptions(actor)),
+    deleteOwnAccount: (actor, password) => deleteOwnAccount(db, actor, password, now()),
+    deleteOtherAccount: (actor, userId) => deleteOtherAccount(db, actor, userId, now()),
+    startTotp: (actor, password) => startTotp(db, box, actor.userId, password, now(), changeOptions(actor)),
     confirmTotp: (actor, otp) => confirmTotp(db, box, actor.userId, otp, now(), changeOptions(actor)),
     removeTotp: (actor, password) => removeTotp(db, actor.userId, password, now(), changeOptions(actor)),
 
     signIn: async (credentials, from, replaced) => {
-      const { userId } = await signIn(db, box, credentials, now());
+      const { userId } = await signIn(db, box, credentials, from, now());
       await recordSignIn(db, userId, from, now());
       const before = replaced === undefined ? undefined : await findSession(db, replaced, now());
       if (before !== undefined) await revokeSession(db, before.userId, before.idHash, now());
@@ -130,6 +140,10 @@ export function accountMethods({ db, box, now }: StoreContext): AccountStore {
     findInvitation: (token) => findInvitation(db, token, now()),
     acceptInvitation: (actor, token) => acceptInvitation(db, actor.userId, token, now(), changeOptions(actor)),
     acceptInvitationAnew: async (token, spec, from) => open(await acceptInvitationAnew(db, token, spec, now()), from),
+
+    listQuotas: (actor, filter) => listQuotas(db, actor, filter),
+    findQuota: (actor, ownerId) => findQuota(db, actor, ownerId),
+    editQuota: (actor, ownerId, edit, ifRev) => editQuota(db, actor, ownerId, edit, now(), ifRev),
 
     demandOwner: async (actor, owner, right) => {
       await demandOwner(db, actor, owner, right);

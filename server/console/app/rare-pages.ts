@@ -10,5 +10,6 @@ export { DataPage } from '../pages/data';
 export { InvitationPage } from '../pages/invitation';
 export { OrgListPage } from '../pages/orgs/list';
 export { OrgPage } from '../pages/orgs/org';
+export { QuotasPage } from '../pages/quotas';
 export { SetupPage } from '../pages/setup';
 export { WebhooksPage } from '../pages/webhooks/webhooks';

@@ -53,6 +53,7 @@ export const ROUTES: readonly PageRoute[] = [
   { path: '/orgs/:id', page: orgPage, key: org },
   { path: '/orgs/:id/:tab', page: orgPage, key: org },
   { path: '/webhooks', page: rare('WebhooksPage') },
+  { path: '/quotas', page: rare('QuotasPage') },
   { path: '/audit', page: rare('AuditPage') },
   { path: '/account', page: accountPage, key: () => 'account' },
   { path: '/account/:tab', page: accountPage, key: () => 'account' },

@@ -13,13 +13,14 @@ import { toast } from '../ui/toast';
 import { me, signOut, take } from './session';
 import { applyTheme, currentTheme, type Theme } from './theme';
 
-const PLACES: readonly { href: string; label: MessageKey; icon: IconName }[] = [
+const PLACES: readonly { href: string; label: MessageKey; icon: IconName; isForAdmins?: boolean }[] = [
   { href: '/deployments', label: 'nav.deployments', icon: 'deployments' },
   { href: '/containers', label: 'nav.containers', icon: 'containers' },
   { href: '/data', label: 'nav.data', icon: 'data' },
   { href: '/account/keys', label: 'nav.keys', icon: 'key' },
   { href: '/orgs', label: 'nav.orgs', icon: 'orgs' },
   { href: '/webhooks', label: 'nav.webhooks', icon: 'send' },
+  { href: '/quotas', label: 'nav.quotas', icon: 'account', isForAdmins: true },
   { href: '/audit', label: 'nav.audit', icon: 'audit' },
 ];
 
@@ -42,7 +43,7 @@ export function Shell({ children }: { children: ComponentChildren }) {
       <aside class="side" data-open={isOpen || undefined} aria-label={t('nav.sidebar')}>
         <a class="brand" href="/deployments"><Mark />Capstan</a>
         <nav class="nav" aria-label={t('nav.main')}>
-          {PLACES.map(({ href, label, icon }) => (
+          {PLACES.filter(({ isForAdmins = false }) => !isForAdmins || me().is_admin).map(({ href, label, icon }) => (
             <a key={href} href={href} aria-current={path === href ? 'page' : path.startsWith(`${href}/`) ? 'true' : undefined}><Icon name={icon} />{t(label)}</a>
           ))}
         </nav>

@@ -3,6 +3,7 @@ import type { AuditEvent } from '../../api/objects';
 import { isAtLeast } from '../app/rights';
 import { me } from '../app/session';
 import { usePages } from '../api/resource';
+import { agentName } from '../format/agent';
 import { neutralise } from '../format/neutral';
 import { fromLocalInput } from '../format/times';
 import { lookUp, t } from '../i18n';
@@ -60,7 +61,7 @@ export function AuditPage() {
                 columns={[
                   { title: t('audit.at'), cell: ({ at }) => <At time={at} /> },
                   { title: t('audit.action'), cell: ({ action, result }) => <div>{lookUp(`event.${action}`)}<code class="table-sub">{action}</code>{result !== 'ok' && <span class="badge badge-warn">{t(`audit.result.${result}`)}</span>}</div> },
-                  { title: t('audit.actor'), cell: ({ actor, ip }) => <div><code>{actor.id}</code>{ip !== null && <span class="table-sub">{ip}</span>}</div> },
+                  { title: t('audit.actor'), cell: ({ actor, ip, user_agent }) => <div><code>{actor.id}</code>{ip !== null && <span class="table-sub isolate" title={user_agent ?? ''}>{[ip, neutralise(agentName(user_agent) ?? '')].filter((part) => part !== '').join(' · ')}</span>}</div> },
                   { title: t('audit.target'), cell: ({ target }) => <code>{target.id}</code> },
                   { title: t('audit.change'), cell: (event) => <Change of={event} /> },
                 ]}

@@ -43,6 +43,8 @@ const ELSEWHERE: Readonly<Record<string, readonly ((tenant: Tenant) => { query?:
   'POST /api/v1/bootstrap': [],
   'GET /api/v1/me': [],
   'PATCH /api/v1/me': [],
+  'DELETE /api/v1/me': [],
+  'POST /api/v1/me/email': [],
   'POST /api/v1/me/password': [],
   'POST /api/v1/me/totp': [],
   'PUT /api/v1/me/totp': [],
@@ -76,7 +78,10 @@ const ELSEWHERE: Readonly<Record<string, readonly ((tenant: Tenant) => { query?:
 };
 
 /** Refused to everybody else before anything is looked for. */
-const FOR_ADMINISTRATORS = new Set(['POST /api/v1/keys/inspect', 'POST /api/v1/images', 'DELETE /api/v1/images/{id}', 'POST /api/v1/data-sources', 'DELETE /api/v1/data-sources/{id}']);
+const FOR_ADMINISTRATORS = new Set([
+  'POST /api/v1/keys/inspect', 'POST /api/v1/images', 'DELETE /api/v1/images/{id}', 'POST /api/v1/data-sources', 'DELETE /api/v1/data-sources/{id}',
+  'GET /api/v1/quotas', 'GET /api/v1/quotas/{id}', 'PATCH /api/v1/quotas/{id}', 'DELETE /api/v1/users/{id}',
+]);
 
 const routes = apiRoutes();
 const nameOf = ({ method, path }: ApiRoute): string => `${method} ${path}`;

@@ -2,7 +2,7 @@
 import type { HttpReply, HttpRequest } from '../../../server/http/transport';
 import type { LogLine } from '../../../server/api/objects';
 import {
-  at, AUDIT, CAPACITY, CONTAINERS, DELIVERIES, DEPLOYMENTS, EVENTS, id, IMAGES, INVITATIONS, KEYS, LINES, ME, MEMBERS, metrics, ORGS, SESSIONS, SOURCES, TOKENS, VERSIONS, WEBHOOKS,
+  at, AUDIT, CAPACITY, CONTAINERS, DELIVERIES, DEPLOYMENTS, EVENTS, id, IMAGES, INVITATIONS, KEYS, LINES, ME, MEMBERS, metrics, ORGS, QUOTAS, SESSIONS, SOURCES, TOKENS, VERSIONS, WEBHOOKS,
 } from './fixtures';
 
 interface Call {
@@ -22,6 +22,7 @@ export class FakeService {
   me = structuredClone(ME);
   deployments = structuredClone(DEPLOYMENTS);
   keys = structuredClone(KEYS);
+  quotas = structuredClone(QUOTAS);
   /** Every list is empty. */
   isEmpty = false;
   /** What every call is answered with, in place of an answer. */
@@ -70,6 +71,28 @@ export class FakeService {
     'POST /bootstrap': () => { this.isSignedIn = true; },
     'GET /me': () => this.me,
     'PATCH /me': ({ body }) => Object.assign(this.me, body, { rev: this.me.rev + 1 }),
+    'POST /me/email': ({ body }) => {
+      if (body.password !== 'correct horse') return [401, { status: 401, code: 'bad_credentials', detail: 'the address or the password is wrong', errors: [] }];
+      return Object.assign(this.me, { email: body.email });
+    },
+    'DELETE /me': ({ body }) => {
+      if (body.password !== 'correct horse') return [401, { status: 401, code: 'bad_credentials', detail: 'the address or the password is wrong', errors: [] }];
+      this.isSignedIn = false;
+      return undefined;
+    },
+    'GET /quotas': ({ query }) => this.#page(this.quotas.filter(({ owner }) => owner.name.includes(query.get('q') ?? ''))),
+    'GET /quotas/*': ({ params }) => this.quotas.find(({ owner }) => owner.id === params[0]),
+    'PATCH /quotas/*': ({ params, body, ifMatch }) => {
+      const quota = this.quotas.find(({ owner }) => owner.id === params[0])!;
+      if (ifMatch !== `"${quota.rev}"`) return [412, { status: 412, code: 'stale', detail: 'changed by somebody else', errors: [] }];
+      return Object.assign(quota, body, { rev: quota.rev + 1 });
+    },
+    'DELETE /users/*': ({ params, query }) => {
+      const quota = this.quotas.find(({ owner }) => owner.id === params[0])!;
+      if (query.get('confirm') !== quota.owner.name) return [422, { status: 422, code: 'invalid_argument', detail: 'expected the address as it is', errors: [] }];
+      this.quotas = this.quotas.filter((other) => other !== quota);
+      return undefined;
+    },
     'POST /me/totp': () => [201, { secret: 'JBSWY3DPEHPK3PXP', url: 'otpauth://totp/Capstan:ada%40example.com?secret=JBSWY3DPEHPK3PXP&issuer=Capstan' }],
     'GET /sessions': () => this.#page(SESSIONS),
     'GET /tokens': () => this.#page(TOKENS),

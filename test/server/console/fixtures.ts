@@ -1,6 +1,6 @@
 /** A small service as its objects go over the wire: what the pages show in tests. Names and texts try what strangers would. */
 import type {
-  AuditEvent, Capacity, Container, DataSource, Deployment, DeploymentEvent, Image, Invitation, Key, LogLine, Me, Member, Metrics, Organization, Session, Token, Version, VersionSpec, Webhook, WebhookDelivery,
+  AuditEvent, Capacity, Container, DataSource, Deployment, DeploymentEvent, Image, Invitation, Key, LogLine, Me, Member, Metrics, Organization, OwnerQuota, Session, Token, Version, VersionSpec, Webhook, WebhookDelivery,
 } from '../../../server/api/objects';
 
 export const START_MS = Date.parse('2026-11-21T08:00:00.000Z');
@@ -8,7 +8,7 @@ export const at = (minutes: number) => new Date(START_MS + minutes * 60_000).toI
 export const id = (prefix: string, number: number) => `${prefix}_${String(number).padStart(26, '0')}`;
 
 export const ME: Me = {
-  id: id('usr', 1), email: 'ada@example.com', name: 'Ada Lovelace', locale: 'en', theme: 'light', is_admin: true, has_totp: false,
+  id: id('usr', 1), email: 'ada@example.com', name: 'Ada Lovelace', locale: 'en', theme: 'light', is_admin: true, has_totp: false, quota_gpu: null, quota_deployments: 10,
   organizations: [{ id: id('org', 1), slug: 'acme', name: 'Acme Research', role: 'owner' }, { id: id('org', 2), slug: 'lab', name: '语言实验室', role: 'viewer' }],
   via: 'session', csrf_token: 'csrf', rev: 3,
 };
@@ -107,6 +107,11 @@ export const ORGS: Organization[] = [
   { id: id('org', 1), slug: 'acme', name: 'Acme Research', role: 'owner', quota_gpu: 2, quota_deployments: 20, key_policy: { max_lifetime_s: 7_776_000, require_expiry: true, allowed_types: ['user-level', 'deployment-level'] }, rev: 6 },
   { id: id('org', 2), slug: 'lab', name: '语言实验室', role: 'viewer', quota_gpu: null, quota_deployments: null, key_policy: null, rev: 1 },
 ];
+export const QUOTAS: OwnerQuota[] = [
+  { owner: { type: 'org', id: id('org', 1), name: 'acme' }, quota_gpu: 2, quota_deployments: 20, used_gpu: 1, used_deployments: 4, rev: 6 },
+  { owner: { type: 'user', id: ME.id, name: ME.email }, quota_gpu: null, quota_deployments: 10, used_gpu: 0, used_deployments: 2, rev: ME.rev },
+  { owner: { type: 'user', id: id('usr', 2), name: 'grace@example.com' }, quota_gpu: null, quota_deployments: null, used_gpu: 0, used_deployments: 0, rev: 3 },
+];
 export const MEMBERS: Member[] = [
   { user_id: ME.id, email: ME.email, name: ME.name, role: 'owner' }, { user_id: id('usr', 2), email: 'grace@example.com', name: 'Grace Hopper', role: 'admin' }, { user_id: id('usr', 3), email: 'lin@example.com', name: '林晓', role: 'developer' },
 ];
@@ -128,9 +133,9 @@ export const DELIVERIES: WebhookDelivery[] = [
 
 export const AUDIT: AuditEvent[] = [
   ['deployment.access_control', id('dep', 1), { access_control: false }, { access_control: true }, 'ok'], ['key.created', id('key', 2), null, { name: 'Website', type: 'deployment-level' }, 'ok'],
-  ['member.role_changed', id('usr', 3), { role: 'viewer' }, { role: 'developer' }, 'ok'], ['key.deleted', id('key', 9), { name: HOSTILE }, null, 'denied'],
+  ['account.sign_in_failed', id('usr', 2), null, { failures: 4, since: at(200) }, 'denied'], ['member.role_changed', id('usr', 3), { role: 'viewer' }, { role: 'developer' }, 'ok'], ['key.deleted', id('key', 9), { name: HOSTILE }, null, 'denied'],
 ].map(([action, target, before, after, result], i) => ({
-  seq: 40 - i, id: id('aud', i), at: at(290 - i * 7), actor: { type: 'user', id: ME.id }, org_id: null, action, target: { type: 'key', id: target }, ip: '127.0.0.1', user_agent: null, before, after, result,
+  seq: 40 - i, id: id('aud', i), at: at(290 - i * 7), actor: action === 'account.sign_in_failed' ? { type: 'system', id: 'sign-in' } : { type: 'user', id: ME.id }, org_id: null, action, target: { type: 'key', id: target }, ip: '127.0.0.1', user_agent: i === 2 ? SESSIONS[1].user_agent : null, before, after, result,
 } as AuditEvent));
 
 export const EVENTS: DeploymentEvent[] = ['deployment.running', 'deployment.updating', 'deployment.access_control', 'deployment.created'].map((type, i) => ({ seq: 90 - i, at: at(280 - i * 30), type, target_id: id('dep', 1), data: {} }));

@@ -5,7 +5,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { gzipSync } from 'node:zlib';
 import { type Browser, chromium, type Page } from 'playwright-core';
 import { findBrowser, startConsole } from './browser';
-import { DEPLOYMENTS, id, ME } from './fixtures';
+import { DEPLOYMENTS, id, ME, QUOTAS } from './fixtures';
 import { SECRET } from './fake-service';
 
 jest.setTimeout(300_000);
@@ -27,7 +27,7 @@ const PAGES: Record<string, string> = {
   'logs': `/deployments/${id('dep', 1)}/versions/3/logs`, 'metrics': `/deployments/${id('dep', 1)}/metrics`, 'access': `/deployments/${id('dep', 1)}/access`, 'test': `/deployments/${id('dep', 1)}/test`, 'settings': `/deployments/${id('dep', 1)}/settings`,
   'containers': '/containers', 'container-new': '/containers/new', 'container': `/containers/${id('con', 1)}`, 'container-failed': `/containers/${id('con', 2)}`, 'container-edit': `/containers/${id('con', 2)}/edit`, 'container-deploy': `/containers/${id('con', 1)}/deploy`,
   'resources': '/data', 'orgs': '/orgs', 'org': `/orgs/${id('org', 1)}`, 'org-keys': `/orgs/${id('org', 1)}/keys`, 'org-settings': `/orgs/${id('org', 1)}/settings`, 'org-viewer': `/orgs/${id('org', 2)}/settings`,
-  'webhooks': '/webhooks', 'audit': '/audit', 'account': '/account', 'account-security': '/account/security', 'account-keys': '/account/keys', 'account-tokens': '/account/tokens', 'not-found': '/nowhere',
+  'webhooks': '/webhooks', 'quotas': '/quotas', 'audit': '/audit', 'account': '/account', 'account-security': '/account/security', 'account-keys': '/account/keys', 'account-tokens': '/account/tokens', 'not-found': '/nowhere',
 };
 const OPEN_PAGES: Record<string, string> = { 'sign-in': '/deployments', 'setup': '/bootstrap#abc', 'invitation': '/invitation#abc' };
 
@@ -43,7 +43,7 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
     await site?.close();
   });
   beforeEach(() => {
-    Object.assign(site.service, { isSignedIn: true, isEmpty: false, failure: undefined, me: structuredClone(ME), deployments: structuredClone(DEPLOYMENTS) });
+    Object.assign(site.service, { isSignedIn: true, isEmpty: false, failure: undefined, me: structuredClone(ME), deployments: structuredClone(DEPLOYMENTS), quotas: structuredClone(QUOTAS) });
   });
 
   const problems: string[] = [];
@@ -111,7 +111,7 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
   test('empty lists say what to do, and failures offer another attempt', async () => {
     const page = await openPage();
     site.service.isEmpty = true;
-    for (const [name, path] of [['deployments', '/deployments'], ['containers', '/containers'], ['keys', '/account/keys'], ['orgs', '/orgs'], ['audit', '/audit'], ['resources', '/data'], ['webhooks', '/webhooks']]) {
+    for (const [name, path] of [['deployments', '/deployments'], ['containers', '/containers'], ['keys', '/account/keys'], ['orgs', '/orgs'], ['audit', '/audit'], ['quotas', '/quotas'], ['resources', '/data'], ['webhooks', '/webhooks']]) {
       await page.goto(site.url + path);
       await page.waitForSelector('.empty');
       await picture(page, `empty-${name}`);
@@ -273,6 +273,54 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
     await page.getByText('replica 0 started on L2').waitFor();
     await page.getByRole('combobox', { name: 'Level' }).selectOption('Warnings and above');
     await until(page, "[...document.querySelectorAll('.log-line')].every((line) => line.dataset.level === 'warn' || line.textContent.includes('came later'))");
+    await page.context().close();
+  });
+
+  test('an administrator changes quotas, and deletes an account by typing its address', async () => {
+    const page = await openPage();
+    await page.goto(`${site.url}/quotas`);
+    const acme = page.getByRole('row', { name: /acme/ });
+    await acme.getByRole('button', { name: 'Change quotas' }).click();
+    await page.getByLabel('GPUs at most').fill('x');
+    await page.getByText('Expected a number').waitFor();
+    await page.getByLabel('GPUs at most').fill('8');
+    await page.getByLabel('Deployments at most').fill('');
+    expect(await axeFaults(page)).toEqual([]);
+    await picture(page, 'quota-dialog');
+    await page.getByRole('button', { name: 'Save' }).click();
+    await acme.getByText('1 of 8').waitFor();
+    await acme.getByText('4, unlimited').waitFor();
+    expect(await page.getByRole('button', { name: `Delete the account ${ME.email}` }).count()).toBe(0);
+    await page.getByRole('button', { name: 'Delete the account grace@example.com' }).click();
+    const confirm = page.getByRole('button', { name: 'Delete account', exact: true });
+    expect(await confirm.isDisabled()).toBe(true);
+    await page.getByRole('dialog').getByRole('textbox').fill('grace@example.com');
+    await confirm.click();
+    await page.getByRole('row', { name: /grace/ }).waitFor({ state: 'detached' });
+    Object.assign(site.service.me, { is_admin: false });
+    await page.goto(`${site.url}/quotas`);
+    await page.getByRole('heading', { level: 1 }).waitFor();
+    expect(await page.getByRole('link', { name: 'Accounts and quotas' }).count()).toBe(0);
+    expect(await page.getByRole('table').count()).toBe(0);
+    await page.context().close();
+  });
+
+  test('an address is changed, and an account ended, with the password', async () => {
+    const page = await openPage();
+    await page.goto(`${site.url}/account`);
+    await page.getByLabel('New address').fill('countess@example.com');
+    await page.getByLabel('Current password').fill('wrong');
+    await page.getByRole('button', { name: 'Change address' }).click();
+    await page.getByText('The address, the password or the code is wrong').waitFor();
+    await page.getByLabel('Current password').fill('correct horse');
+    await page.getByRole('button', { name: 'Change address' }).click();
+    await page.getByText('You sign in with countess@example.com').waitFor();
+    await page.goto(`${site.url}/account/security`);
+    await page.getByRole('button', { name: 'Delete account' }).click();
+    await page.getByRole('dialog').getByLabel('Current password').fill('correct horse');
+    await picture(page, 'account-end');
+    await page.getByRole('dialog').getByRole('button', { name: 'Delete account' }).click();
+    await page.getByRole('heading', { level: 1, name: 'Sign in' }).waitFor();
     await page.context().close();
   });
 

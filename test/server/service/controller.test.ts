@@ -427,6 +427,20 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(await h.store.readCapacity(h.actor)).toMatchObject({ free: { gpu_count: 0, memory_mb: 64_000 - 1_024 }, gpus: [{ uuid: GPU(0).uuid, free: false }] });
     });
 
+    on('who waits for a quota goes on when it is greater', async () => {
+      await open(machine({ gpus: 2 }));
+      const root = { ...h.actor, isAdmin: true };
+      await h.store.editQuota(root, h.actor.userId, { quotaGpu: 1 });
+      await start({ compute: { gpu_count: 1 } });
+      const { id: second } = await create({ name: 'other', compute: { gpu_count: 1 } });
+      expect(await version(second, 1)).toMatchObject({ state: 'queued', reason: { code: 'quota_exceeded' } });
+      expect(await h.store.findQuota(root, h.actor.userId)).toMatchObject({ quotaGpu: 1, usedGpu: 1, usedDeployments: 2 });
+      await h.store.editQuota(root, h.actor.userId, { quotaGpu: 2 });
+      await h.controller.roomMade();
+      await h.settle();
+      expect(await get(second)).toMatchObject({ state: 'running' });
+    });
+
     on('what this machine could never run is refused', async () => {
       await open(machine({ gpus: 1 }));
       const wish = (compute: object) => h.store.createDeployment(h.actor, { name: 'x', compute });

@@ -112,16 +112,22 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
   on('quotas of an organization bound its deployments and its GPUs', async () => {
     await open(machine({ gpus: 4 }));
     const org = await store.createOrganization(ann, { slug: 'lab', name: 'Lab' });
-    await store.editOrganization(ann, org.id, { quotaDeployments: 2, quotaGpu: 2 });
+    const root = { ...ann, isAdmin: true };
+    expect(await store.editQuota(root, org.id, { quotaDeployments: 2, quotaGpu: 2 })).toMatchObject({ quotaDeployments: 2, quotaGpu: 2, usedDeployments: 0, usedGpu: 0 });
+    await expect(store.editQuota(ann, org.id, { quotaGpu: 4 })).rejects.toMatchObject({ code: 'forbidden' });
+    for (const wrong of [{ quotaGpu: -1 }, { quotaDeployments: 1.5 }, { quotaGpu: 1_000_001 }]) await expect(store.editQuota(root, org.id, wrong)).rejects.toMatchObject({ code: 'invalid_argument' });
     const owner = { type: 'org', id: org.id } as const;
     await expect(store.createDeployment(ann, { name: 'a', owner, compute: { gpu_count: 3 } })).rejects.toMatchObject({ code: 'quota_exceeded' });
     await expect(store.createDeployment(ann, { name: 'a', owner, compute: { gpu_count: 1 }, min_replicas: 3 })).rejects.toMatchObject({ code: 'quota_exceeded' });
     const { id } = await store.createDeployment(ann, { name: 'a', owner, compute: { gpu_count: 2 } });
     await store.createDeployment(ann, { name: 'b', owner });
     await expect(store.createDeployment(ann, { name: 'c', owner })).rejects.toMatchObject({ code: 'quota_exceeded' });
+    expect(await store.findQuota(root, org.id)).toMatchObject({ usedDeployments: 2 });
     await store.discardDeployment(ann, id);
     await expect(store.createDeployment(ann, { name: 'c', owner })).resolves.toMatchObject({ name: 'c' });
     await expect(store.createDeployment(ann, { name: 'mine', compute: { gpu_count: 4 } })).resolves.toMatchObject({ name: 'mine' });
+    await store.editQuota(root, ann.userId, { quotaDeployments: 1 });
+    await expect(store.createDeployment(ann, { name: 'more' })).rejects.toMatchObject({ code: 'quota_exceeded' });
     await expect(store.deleteOrganization(ann, org.id)).rejects.toMatchObject({ code: 'conflict' });
   });
 

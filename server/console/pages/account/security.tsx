@@ -17,9 +17,10 @@ import { Table } from '../../ui/table';
 import { Ago, At } from '../../ui/time';
 import { toast } from '../../ui/toast';
 import { NewPassword, passwordProblem } from '../new-password';
+import { AccountEndCard } from './account-end';
 
 export function SecurityTab() {
-  return <div class="stack"><div class="columns-wide"><PasswordCard /><TotpCard /></div><SessionsCard /></div>;
+  return <div class="stack"><div class="columns-wide"><PasswordCard /><TotpCard /></div><SessionsCard /><AccountEndCard /></div>;
 }
 
 function PasswordCard() {

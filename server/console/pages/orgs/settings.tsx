@@ -67,29 +67,20 @@ function useEdit({ org, onChange, onReload }: EditProps) {
   return { action, problem };
 }
 
-const isQuota = (value: string) => value === '' || (/^\d+$/.test(value) && Number(value) <= 1_000_000);
-
 function GeneralCard(props: EditProps) {
   const { org } = props;
   const { action, problem } = useEdit(props);
   const [name, setName] = useState(org.name);
-  const [deployments, setDeployments] = useState(org.quota_deployments === null ? '' : String(org.quota_deployments));
-  const [gpus, setGpus] = useState(org.quota_gpu === null ? '' : String(org.quota_gpu));
-  const errorOf = (value: string) => (isQuota(value) ? undefined : t('spec.error.number'));
-  const quota = (value: string) => (value === '' ? null : Number(value));
   const submit = (event: Event) => {
     event.preventDefault();
-    if (isQuota(deployments) && isQuota(gpus) && name.trim() !== '') void action.run({ name: name.trim(), quota_deployments: quota(deployments), quota_gpu: quota(gpus) });
+    if (name.trim() !== '') void action.run({ name: name.trim() });
   };
   return (
-    <Card title={t('orgs.general')}>
+    <Card title={t('orgs.general')} note={t('orgs.quotaNote')}>
       <form class="stack" noValidate onSubmit={submit}>
         {problem}
         <TextField label={t('keys.name')} maxLength={100} value={name} onInput={setName} error={name.trim() === '' ? t('spec.error.required') : undefined} />
-        <div class="columns">
-          <TextField label={t('orgs.quotaDeployments')} hint={t('orgs.quotaHint')} isOptional inputMode="numeric" value={deployments} onInput={setDeployments} error={errorOf(deployments)} />
-          <TextField label={t('orgs.quotaGpu')} hint={t('orgs.quotaHint')} isOptional inputMode="numeric" value={gpus} onInput={setGpus} error={errorOf(gpus)} />
-        </div>
+        <Facts of={[[t('orgs.quotaDeployments'), org.quota_deployments ?? t('orgs.unlimited')], [t('orgs.quotaGpu'), org.quota_gpu ?? t('orgs.unlimited')]]} />
         <div><Button type="submit" look="primary" isBusy={action.isBusy}>{t('action.save')}</Button></div>
       </form>
     </Card>

@@ -1,0 +1,101 @@
+import { sql } from 'kysely';
+import type { OwnerRef } from '../access/owners';
+import type { OwnerType } from '../access/schema';
+import { changeOptions, demandAdmin, type ServiceActor } from './actor';
+import { serviceChange } from './change';
+import { ServiceError } from './errors';
+import { countDeployments, leaseOwners } from './pool-rows';
+import type { ServiceDb, ServiceTx } from './schema';
+
+/** How much of the machine an owner may have, and has. Null is no bound. */
+export interface OwnerQuota {
+  owner: OwnerRef & { name: string };
+  quotaGpu: number | null;
+  quotaDeployments: number | null;
+  usedGpu: number;
+  usedDeployments: number;
+  /** Of the account, or of the organization's settings. */
+  rev: number;
+}
+
+export interface QuotaEdit {
+  quotaGpu?: number | null;
+  quotaDeployments?: number | null;
+}
+
+export interface QuotaFilter {
+  /** Part of an address or of a slug. */
+  q?: string;
+  after?: string;
+  limit: number;
+}
+
+const MAX_QUOTA = 1_000_000;
+
+/** Of every account and every organization, by id; one more than asked for where there are more. @throws ServiceError */
+export async function listQuotas(db: ServiceDb, actor: ServiceActor, { q, after, limit }: QuotaFilter): Promise<OwnerQuota[]> {
+  demandAdmin(actor);
+  let query = owners(db).orderBy('id').limit(limit + 1);
+  if (after !== undefined) query = query.where('id', '>', after);
+  if (q !== undefined) query = query.where(sql<boolean>`lower(name) like ${`%${q.toLowerCase().replace(/[%_!]/g, '!$&')}%`} escape '!'`);
+  return withUse(db, await query.execute());
+}
+
+/** @throws ServiceError */
+export async function findQuota(db: ServiceDb, actor: ServiceActor, ownerId: string): Promise<OwnerQuota> {
+  demandAdmin(actor);
+  return (await withUse(db, [await findRow(db, ownerId)]))[0];
+}
+
+/** Of administrators alone. What an owner has beyond a smaller quota stays; it gets no more. @throws ServiceError */
+export async function editQuota(db: ServiceDb, actor: ServiceActor, ownerId: string, edit: QuotaEdit, nowMs: number, ifRev?: number): Promise<OwnerQuota> {
+  demandAdmin(actor);
+  await serviceChange(db, nowMs, changeOptions(actor), async ({ tx, rev, record }) => {
+    const row = await findRow(tx, ownerId);
+    if (ifRev !== undefined && ifRev !== row.rev) throw new ServiceError('stale', `the owner was changed by somebody else: its revision is ${row.rev}, not ${ifRev}`);
+    const before = { quota_gpu: row.quota_gpu, quota_deployments: row.quota_deployments };
+    const after = { quota_gpu: checkQuota('quota_gpu', edit.quotaGpu, row.quota_gpu), quota_deployments: checkQuota('quota_deployments', edit.quotaDeployments, row.quota_deployments) };
+    if (row.type === 'user') await tx.updateTable('accounts').set({ ...after, updated_at: nowMs, rev }).where('user_id', '=', ownerId).execute();
+    else await tx.updateTable('org_settings').set({ ...after, updated_at: nowMs, rev }).where('org_id', '=', ownerId).execute();
+    const owner = { type: row.type, id: ownerId };
+    record({ action: 'owner.quota', owner, target: owner, before, after });
+  });
+  return findQuota(db, actor, ownerId);
+}
+
+interface Row {
+  type: OwnerType;
+  id: string;
+  name: string;
+  quota_gpu: number | null;
+  quota_deployments: number | null;
+  rev: number;
+}
+
+function owners(db: ServiceDb | ServiceTx) {
+  const users = db.selectFrom('accounts').innerJoin('users', 'users.id', 'accounts.user_id').where('users.status', '=', 'active')
+    .select([sql<OwnerType>`'user'`.as('type'), 'users.id as id', 'users.name as name', 'accounts.quota_gpu as quota_gpu', 'accounts.quota_deployments as quota_deployments', 'accounts.rev as rev']);
+  const organizations = db.selectFrom('org_settings').innerJoin('organizations', 'organizations.id', 'org_settings.org_id').where('organizations.status', '=', 'active')
+    .select([sql<OwnerType>`'org'`.as('type'), 'organizations.id as id', 'organizations.name as name', 'org_settings.quota_gpu as quota_gpu', 'org_settings.quota_deployments as quota_deployments', 'org_settings.rev as rev']);
+  return db.selectFrom(users.unionAll(organizations).as('owners')).selectAll();
+}
+
+async function findRow(db: ServiceDb | ServiceTx, ownerId: string): Promise<Row> {
+  const row = await owners(db).where('id', '=', ownerId).executeTakeFirst();
+  if (row === undefined) throw new ServiceError('not_found', 'there is no such account or organization');
+  return row;
+}
+
+async function withUse(db: ServiceDb, rows: readonly Row[]): Promise<OwnerQuota[]> {
+  const deployments = await countDeployments(db, rows.map(({ id }) => id));
+  const leases = await leaseOwners(db);
+  return rows.map(({ type, id, name, quota_gpu: quotaGpu, quota_deployments: quotaDeployments, rev }) => ({
+    owner: { type, id, name }, quotaGpu, quotaDeployments, usedGpu: leases.filter(({ ownerId }) => ownerId === id).length, usedDeployments: deployments.get(id) ?? 0, rev,
+  }));
+}
+
+function checkQuota(param: string, value: number | null | undefined, before: number | null): number | null {
+  if (value === undefined) return before;
+  if (value !== null && !(Number.isInteger(value) && value >= 0 && value <= MAX_QUOTA)) throw new ServiceError('invalid_argument', `${param}: expected an integer from 0 to ${MAX_QUOTA}, or none`);
+  return value;
+}

@@ -1,0 +1,38 @@
+import { startService, type TestService } from './support';
+
+let service: TestService;
+beforeAll(async () => {
+  service = await startService();
+  await service.run(['orgs', 'create', 'lab']);
+});
+afterAll(async () => { await service.close(); });
+
+describe('quotas', () => {
+  test('are listed, and changed by the name of their owner', async () => {
+    expect((await service.run(['quotas', 'list'])).out).toMatch(/^OWNER +DEPLOYMENTS +GPUS +ID\norg:lab +0 of any number +0 of any number +org_\S+\nuser:ada@example.com +0 of any number .*usr_\S+\n$/);
+    expect(await service.run(['quotas', 'set', 'org:lab', '--deployments', '20', '--gpus', '4'])).toMatchObject({ code: 0, out: expect.stringMatching(/owner +org:lab\nid +org_\S+\ndeployments +0 of 20\nGPUs +0 of 4\n/) });
+    expect(JSON.parse((await service.run(['quotas', 'set', 'org:lab', '--gpus', 'none', '--json'])).out)).toMatchObject({ owner: { type: 'org', name: 'lab' }, quota_deployments: 20, quota_gpu: null });
+    expect((await service.run(['quotas', 'get', 'user:Ada@Example.com'])).out).toContain('user:ada@example.com');
+    expect(JSON.parse((await service.run(['quotas', 'list', '--match', 'LA', '--json'])).out).data).toMatchObject([{ owner: { name: 'lab' } }]);
+  });
+
+  test.each<[string[], string]>([
+    [['set', 'org:lab'], 'expected --deployments or --gpus'],
+    [['set', 'org:lab', '--gpus', '-1'], "--gpus: expected a number from 0 to 1000000, or none, got '-1'"],
+    [['set', 'lab', '--gpus', '1'], 'owner: expected user:NAME or org:NAME'],
+  ])('%j is refused with what was expected', async (line, message) => {
+    expect(await service.run(['quotas', ...line])).toMatchObject({ code: 2, err: message });
+  });
+
+  test('of nobody there are none', async () => {
+    expect(await service.run(['quotas', 'get', 'user:nobody@example.com'])).toMatchObject({ code: 1, err: 'there is no account nobody@example.com' });
+  });
+});
+
+test('an administrator deletes an account by its address, once it is meant', async () => {
+  const { userId } = await service.store.createAccount({ email: 'bob@example.com', name: 'Bob', password: 'correct horse battery' });
+  expect(await service.run(['accounts', 'delete', 'bob@example.com'])).toMatchObject({ code: 2, err: expect.stringContaining(`--yes deletes the account bob@example.com (${userId})`) });
+  expect(await service.run(['accounts', 'delete', 'Bob@example.com', '--yes'])).toMatchObject({ code: 0, out: 'deleted bob@example.com\n' });
+  await expect(service.store.findAccount(userId)).rejects.toMatchObject({ code: 'not_found' });
+  expect(await service.run(['accounts', 'delete', 'ada@example.com', '--yes'])).toMatchObject({ code: 1, err: expect.stringContaining('your own account') });
+});
