@@ -76,8 +76,13 @@ export async function up(options: UpOptions): Promise<number> {
     const usage = new UsageRecorder({ store, targets, driver, log });
     closers.push(() => usage.close());
     const gateway = new Gateway({
-      targets, control: controller, access, log, trustedProxies, logsRequests, scheme: addresses.serving.startsWith('https:') ? 'https' : 'http', ...(servingDomain === undefined ? {} : { domain: servingDomain }), onEnd: usage.record,
+      targets, control: metrics.countingControl(controller), access: metrics.countingAccess(access), log, trustedProxies, logsRequests, scheme: addresses.serving.startsWith('https:') ? 'https' : 'http', ...(servingDomain === undefined ? {} : { domain: servingDomain }),
+      onEnd: (record) => {
+        usage.record(record);
+        metrics.onForwarded(record);
+      },
     });
+    metrics.watch(gateway);
     closers.push(() => gateway.close());
     const webhooks = new WebhookSender({ store, log, allowsPrivate: options.allowPrivateWebhooks });
     closers.push(() => webhooks.close());

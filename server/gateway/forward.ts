@@ -13,7 +13,7 @@ import { gather, relay } from './relay';
 import type { UpstreamRequest } from './request-head';
 import type { Target, Targets } from './targets';
 import type { UpstreamAnswer } from './upstream';
-import { UpstreamError } from './upstream-error';
+import { UpstreamError, type UpstreamFailure } from './upstream-error';
 import { UsageComment, type UsageReader, UsageTail } from './usage-reader';
 import { asksForStream, Waiting, type WaitingTimes } from './waiting';
 
@@ -50,6 +50,9 @@ export interface Call {
   usage?: ReplicaUsage | undefined;
   /** The replica broke off after the answer had begun. */
   wasCut?: boolean;
+  /** Of replicas, in the order they came; that of a connection that was old is none. */
+  failures: UpstreamFailure[];
+  numRetries: number;
 }
 
 /** A body up to this length is gathered before a replica is asked: it can be sent twice, and a slow client holds no connection of a replica. */
@@ -62,9 +65,14 @@ const TELLS_USAGE = /^(?:text\/event-stream|application\/json)\b/i;
 /** Sends a request to a replica and its answer back. */
 export class Forwarder {
   readonly #parts: ForwardParts;
+  #numOpenStreams = 0;
 
   constructor(parts: ForwardParts) {
     this.#parts = parts;
+  }
+
+  get numOpenStreams(): number {
+    return this.#numOpenStreams;
   }
 
   /** Throws what is to be answered as long as nothing was; after that errors are told in the answer where it can hold them. */
@@ -86,7 +94,7 @@ export class Forwarder {
 
   /** Waits for a replica where there is none, telling the client of a stream so. */
   async #ready({ target, signal, answer }: Call, body: UpstreamRequest['body']): Promise<{ target: Target; begun: ReplyStream | undefined }> {
-    const held = this.#parts.holds.ready(target, signal);
+    const held = this.#parts.holds.ready(target, signal, Buffer.isBuffer(body) ? body.length : 0);
     if (!(held instanceof Promise)) return { target: held, begun: undefined };
     const waiting = Buffer.isBuffer(body) && asksForStream(body) ? new Waiting(answer, this.#parts.times) : undefined;
     try {
@@ -111,6 +119,7 @@ export class Forwarder {
       const choice = this.#parts.balancer.choose(current, failed?.except === undefined ? ask : { ...ask, except: failed.except });
       if (choice === undefined) throw asApiError(failed?.error);
       call.choice = choice;
+      if (failed !== undefined) call.numRetries++;
       try {
         const answer = await choice.upstream.send({ ...request, headers: withSecret(request.headers, choice.replica.secret) }, call.signal);
         call.connectMs = answer.connectMs;
@@ -120,6 +129,7 @@ export class Forwarder {
         if (!(error instanceof UpstreamError)) throw error;
         // The connection was old, which says nothing of its replica.
         const isStale = error.reason === 'reset' && error.wasReused;
+        if (!isStale) call.failures.push(error.reason);
         if (!isStale && error.reason !== 'timeout') this.#parts.balancer.suspect(choice.replica.id);
         if (failed !== undefined || !canRepeat(error, request, call.address.path)) throw asApiError(error);
         failed = { error, except: isStale ? undefined : choice.replica.id };
@@ -149,16 +159,21 @@ export class Forwarder {
     const isEvents = EVENT_STREAM.test(contentType);
     if (begun !== undefined && (!isEvents || status !== 200)) return tellAnswer(begun, status, await gather(body, { usage, idleTimeoutMs, onFirstByte }));
     const length = rawHeader(raw, 'content-length');
+    if (isEvents) this.#numOpenStreams++;
     try {
       const { end, stream, isAtLineEnd } = await relay(body, answer, call.signal, {
         status, headers: returnedHeaders(raw, address), contentLength: length === undefined ? undefined : Number(length), isHead: request.method === 'HEAD',
         usage, idleTimeoutMs, slowClientTimeoutMs, begun, onFirstByte,
       });
       call.wasCut = end === 'cut';
+      if (call.wasCut) call.failures.push('cut');
       if (stream !== undefined) endStream(stream, end, { isEvents, isAtLineEnd: isAtLineEnd ?? true, reason: call.signal.reason, isClientGone: request.signal.aborted });
     } catch (error) {
-      throw error instanceof UpstreamError ? asApiError(error) : error;
+      if (!(error instanceof UpstreamError)) throw error;
+      if (!call.signal.aborted) call.failures.push('cut');
+      throw asApiError(error);
     } finally {
+      if (isEvents) this.#numOpenStreams--;
       const told = replica.isBuiltin ? rawHeader(raw, USAGE_HEADER) : undefined;
       call.usage = told === undefined ? usage?.usage : parseUsage(told);
     }

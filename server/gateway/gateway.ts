@@ -11,6 +11,7 @@ import { Balancer } from './balancer';
 import { AnsweredError, type Call, Forwarder } from './forward';
 import { Holds, notFound } from './hold';
 import type { GatewayControl, Target, Targets } from './targets';
+import type { UpstreamFailure } from './upstream-error';
 
 export interface GatewayTimes {
   connectTimeoutMs: number;
@@ -47,6 +48,7 @@ export interface GatewayOptions {
 /** What is known of a request once it has ended. */
 export interface GatewayRecord {
   readonly deploymentId: string;
+  readonly slug: string;
   readonly keyId: string | undefined;
   /** 499 when the client left before an answer began. */
   readonly status: number;
@@ -55,8 +57,14 @@ export interface GatewayRecord {
   readonly durationMs: number;
   /** From the arrival of the request; undefined where no replica answered. */
   readonly firstByteMs: number | undefined;
+  /** Of the body, as its length is said. */
+  readonly requestBytes: number;
+  /** Of the answer's body. */
+  readonly responseBytes: number;
   /** undefined where the replica told nothing. */
   readonly usage: ReplicaUsage | undefined;
+  readonly numRetries: number;
+  readonly failures: readonly UpstreamFailure[];
 }
 
 const CLIENT_GONE = 499;
@@ -89,6 +97,16 @@ export class Gateway {
 
   get numOpenRequests(): number {
     return this.#numOpen;
+  }
+
+  /** Of those, streams of events that are being passed on. */
+  get numOpenStreams(): number {
+    return this.#forwarder.numOpenStreams;
+  }
+
+  /** Of those, requests that wait for a first replica. */
+  get numHeldRequests(): number {
+    return this.#holds.size;
   }
 
   /** Never rejects. */
@@ -143,7 +161,7 @@ export class Gateway {
     if (header(request, 'upgrade') !== undefined) throw new ApiError('not_implemented', 'Connections that change their protocol (WebSocket) are not supported: expected HTTP requests');
     const revoked = walk.grant?.signal;
     const signal = revoked === undefined ? request.signal : AbortSignal.any([request.signal, revoked]);
-    walk.call = { request, requestId: walk.requestId, answer, address, target, grant: walk.grant, signal };
+    walk.call = { request, requestId: walk.requestId, answer, address, target, grant: walk.grant, signal, failures: [], numRetries: 0 };
     await this.#forwarder.forward(walk.call);
   }
 
@@ -169,7 +187,11 @@ export class Gateway {
     };
     if (logsRequests === true) log.info(line, 'request');
     else log.debug(line, 'request');
-    if (target !== undefined && target.isContainer !== true) onEnd?.({ deploymentId: target.deploymentId, keyId: grant?.keyId, status, endedMs: Date.now(), durationMs, firstByteMs, usage: call?.usage });
+    if (target === undefined || target.isContainer === true) return;
+    onEnd?.({
+      deploymentId: target.deploymentId, slug: target.slug, keyId: grant?.keyId, status, endedMs: Date.now(), durationMs, firstByteMs, usage: call?.usage,
+      requestBytes: Number(header(request, 'content-length') ?? 0), responseBytes: answer.numBytes, numRetries: call?.numRetries ?? 0, failures: call?.failures ?? [],
+    });
   }
 }
 

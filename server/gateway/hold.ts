@@ -4,7 +4,16 @@ import type { GatewayControl, Target, Targets } from './targets';
 
 /** Between two calls to wake the same deployment. */
 const WAKE_EVERY_MS = 1_000;
-const MAX_HELD_PER_DEPLOYMENT = 256;
+
+/** What may wait at once, with what the bodies of all of it take. */
+export interface HoldLimits {
+  perDeployment: number;
+  /** Of all deployments, so that one of them can take a sixteenth. */
+  total: number;
+  totalBytes: number;
+}
+
+export const HOLD_LIMITS: HoldLimits = { perDeployment: 256, total: 4_096, totalBytes: 256 * 1024 * 1024 };
 
 interface Held {
   look: (target: Target | undefined) => void;
@@ -18,20 +27,28 @@ export class Holds {
   readonly #bySlug = new Map<string, Set<Held>>();
   readonly #wokenMs = new Map<string, number>();
   readonly #unfollow: () => void;
+  readonly #limits: HoldLimits;
+  #size = 0;
+  #numBytes = 0;
 
-  constructor(targets: Targets, control: GatewayControl) {
+  constructor(targets: Targets, control: GatewayControl, limits = HOLD_LIMITS) {
     this.#targets = targets;
+    this.#limits = limits;
     this.#control = control;
     this.#unfollow = targets.onChange((slug, target) => this.#bySlug.get(slug)?.forEach((held) => held.look(target)));
   }
 
+  get size(): number {
+    return this.#size;
+  }
+
   /**
    * A target with replicas: the one given, or what it becomes after it was woken. Rejects with what its URL answers instead, and once the
-   * wait has been too long.
+   * wait has been too long. `bodyBytes`: what lies here meanwhile.
    */
-  ready(target: Target, signal: AbortSignal): Target | Promise<Target> {
+  ready(target: Target, signal: AbortSignal, bodyBytes = 0): Target | Promise<Target> {
     const settled = settle(target);
-    if (settled === 'wait') return this.#hold(target, signal);
+    if (settled === 'wait') return this.#hold(target, signal, bodyBytes);
     if (settled instanceof ApiError) throw settled;
     return settled;
   }
@@ -42,15 +59,21 @@ export class Holds {
     for (const held of [...this.#bySlug.values()].flatMap((all) => [...all])) held.end(error);
   }
 
-  #hold({ slug, deploymentId, coldStartWaitMs }: Target, signal: AbortSignal): Promise<Target> {
+  #hold({ slug, deploymentId, coldStartWaitMs }: Target, signal: AbortSignal, bodyBytes: number): Promise<Target> {
     const waiting = this.#bySlug.get(slug) ?? new Set<Held>();
-    if (waiting.size >= MAX_HELD_PER_DEPLOYMENT) throw notReady('The deployment starts, and too many requests wait for it');
+    // Whoever comes again later is to find it awake.
+    this.#wake(deploymentId);
+    this.#demandRoom(waiting.size, bodyBytes);
     this.#bySlug.set(slug, waiting);
+    this.#size++;
+    this.#numBytes += bodyBytes;
     return new Promise((resolve, reject) => {
       const settleWith = (outcome: Target | Error) => {
         clearTimeout(timer);
         signal.removeEventListener('abort', leave);
-        waiting.delete(held);
+        if (!waiting.delete(held)) return;
+        this.#size--;
+        this.#numBytes -= bodyBytes;
         if (waiting.size === 0 && this.#bySlug.get(slug) === waiting) this.#bySlug.delete(slug);
         if (outcome instanceof Error) reject(outcome);
         else resolve(outcome);
@@ -66,11 +89,16 @@ export class Holds {
       const timer = setTimeout(() => settleWith(notReady(`The deployment did not start within ${coldStartWaitMs / 1000} s`)), coldStartWaitMs);
       signal.addEventListener('abort', leave, { once: true });
       waiting.add(held);
-      this.#wake(deploymentId);
       // It may have come up while it was woken.
       const now = this.#targets.find(slug);
       if (now !== undefined) held.look(now);
     });
+  }
+
+  #demandRoom(numWaiting: number, bodyBytes: number): void {
+    const { perDeployment, total, totalBytes } = this.#limits;
+    if (numWaiting >= perDeployment) throw notReady(`The deployment starts, and ${perDeployment} requests wait for it already, which is the limit`);
+    if (this.#size >= total || this.#numBytes + bodyBytes > totalBytes) throw notReady('The deployment starts, and too many requests wait for this and other deployments');
   }
 
   #wake(deploymentId: string): void {

@@ -45,7 +45,7 @@ test('a first start prints a link by which somebody becomes the administrator, a
 });
 
 test('a start without a person makes the administrator, and a token opens the interface', async () => {
-  service = await startService(dataDir, ['--bootstrap-email', ADMIN.email, '--bootstrap-password-file', passwordFile]);
+  service = await startService(dataDir, ['--admin-port', '0', '--bootstrap-email', ADMIN.email, '--bootstrap-password-file', passwordFile]);
   client = await clientOf(service, dataDir);
   const { stdout: token } = await capstan(['tokens', 'create', '--data-dir', dataDir, '--email', ADMIN.email, '--name', 'cli']);
   env = { CAPSTAN_URL: service.url, CAPSTAN_TOKEN: token.trim() };
@@ -89,6 +89,14 @@ describe('from a training container to keys', () => {
     const openai = new OpenAI({ baseURL: `${chat.url}/v1`, apiKey: 'none', maxRetries: 0 });
     for await (const chunk of await openai.chat.completions.create({ model: 'demo', messages: [{ role: 'user', content: 'Count from 1 to 12.' }], stream: true })) text += chunk.choices[0]?.delta.content ?? '';
     expect(text).toBe('1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12');
+  });
+
+  test('the gateway\'s metrics count what came for it', async () => {
+    const [, admin] = /metrics without a token: (\S+)/.exec(service.output().stdout)!;
+    const text = await (await fetch(`${admin}/metrics`)).text();
+    expect(text).toContain(`capstan_gateway_requests_total{deployment="${chat.slug}",status="2xx"} 2`);
+    expect(text).toMatch(new RegExp(`capstan_gateway_tokens_total\\{deployment="${chat.slug}",type="completion"\\} [1-9]`));
+    expect(text).toMatch(/^capstan_gateway_requests_open 0$/m);
   });
 
   test('with access control on every request needs a key', async () => {

@@ -1,5 +1,7 @@
 /** Deployments that do not serve right now: what their URL answers, and how a request wakes them. */
 import type { DeploymentState } from '../../../server/service/deployment-state';
+import { HOLD_LIMITS, type HoldLimits, Holds } from '../../../server/gateway/hold';
+import { type Target, type TargetReplica, Targets } from '../../../server/gateway/targets';
 import { closeAll, echo, errorOf, pause, startGateway, startReplica, target, until } from './support';
 
 afterEach(closeAll);
@@ -89,6 +91,69 @@ describe('scaled to zero', () => {
     controller.abort();
     expect(await waiting).toBe('gone');
     await until(() => gateway.numOpenRequests === 0, 'the end');
+  });
+
+  test('no more than 256 wait for one deployment, and none of them keeps others from theirs', async () => {
+    const { url, targets, gateway, woken } = await startGateway();
+    for (const slug of ['crowded', 'other']) targets.set(target(slug, [], { state: 'scaled_to_zero', coldStartWaitMs: 60_000 }));
+    const crowd = Array.from({ length: 256 }, () => fetch(`${url}/d/crowded/`).then(({ status }) => status));
+    await until(() => gateway.numHeldRequests === 256, 'the crowd');
+    const refused = await fetch(`${url}/d/crowded/`);
+    const text = await refused.text();
+    expect([refused.status, errorOf(text).code, refused.headers.get('retry-after')]).toEqual([503, 'deployment_not_ready', '5']);
+    expect(text).toContain('256 requests wait for it already');
+    const other = fetch(`${url}/d/other/`);
+    await until(() => gateway.numHeldRequests === 257, 'the other one');
+    const replica = await startReplica(echo);
+    targets.set(target('other', [replica]));
+    expect((await other).status).toBe(200);
+    targets.set(target('crowded', [replica]));
+    expect(new Set(await Promise.all(crowd))).toEqual(new Set([200]));
+    expect([gateway.numHeldRequests, new Set(woken)]).toEqual([0, new Set(['dep_crowded', 'dep_other'])]);
+  });
+
+  describe('over all deployments', () => {
+    const held = (limits: Partial<HoldLimits>) => {
+      const [targets, woken] = [new Targets(), [] as string[]];
+      const holds = new Holds(targets, { wake: (id) => woken.push(id), onOpenRequests: () => {} }, { ...HOLD_LIMITS, ...limits });
+      const ask = (slug: string, bodyBytes = 0): Promise<Target> => {
+        const sleeping = target(slug, [], { state: 'scaled_to_zero', coldStartWaitMs: 60_000 });
+        if (targets.find(slug) === undefined) targets.set(sleeping);
+        return Promise.resolve().then(() => holds.ready(sleeping, new AbortController().signal, bodyBytes));
+      };
+      return { targets, woken, holds, ask };
+    };
+    const replica: TargetReplica = { id: 'rep_1', address: { type: 'tcp', host: '127.0.0.1', port: 1 }, secret: '', isBuiltin: false };
+
+    test('as many wait as there is room for; the rest is refused, though what it asked for wakes', async () => {
+      const { targets, woken, holds, ask } = held({ total: 3 });
+      const waiting = ['a', 'b', 'c'].map((slug) => ask(slug));
+      await expect(ask('d')).rejects.toMatchObject({ code: 'deployment_not_ready', status: 503 });
+      expect([holds.size, woken]).toEqual([3, ['dep_a', 'dep_b', 'dep_c', 'dep_d']]);
+      targets.set(target('b', [replica]));
+      expect((await waiting[1]).replicas).toEqual([replica]);
+      const late = ask('d');
+      targets.set(target('d', [replica]));
+      await late;
+      holds.close();
+      await expect(waiting[0]).rejects.toMatchObject({ code: 'shutting_down' });
+      await expect(waiting[2]).rejects.toMatchObject({ code: 'shutting_down' });
+      expect(holds.size).toBe(0);
+    });
+
+    test('their bodies take no more memory than that', async () => {
+      const { targets, holds, ask } = held({ totalBytes: 1_000 });
+      const waiting = ask('a', 600);
+      await expect(ask('b', 401)).rejects.toMatchObject({ code: 'deployment_not_ready' });
+      const small = ask('b', 400);
+      targets.set(target('a', [replica]));
+      await waiting;
+      const next = ask('c', 600);
+      await Promise.resolve();
+      for (const slug of ['b', 'c']) targets.set(target(slug, [replica]));
+      await Promise.all([small, next]);
+      expect(holds.size).toBe(0);
+    });
   });
 
   describe('with a stream', () => {

@@ -13,7 +13,7 @@ const MINUTE = 30_000_000;
 const MS = MINUTE * 60_000;
 
 function record(fields: Partial<GatewayRecord> = {}): GatewayRecord {
-  return { deploymentId: 'dep_1', keyId: undefined, status: 200, endedMs: MS, durationMs: 100, firstByteMs: 50, usage: undefined, ...fields };
+  return { deploymentId: 'dep_1', slug: 's', keyId: undefined, status: 200, endedMs: MS, durationMs: 100, firstByteMs: 50, requestBytes: 0, responseBytes: 0, usage: undefined, numRetries: 0, failures: [], ...fields };
 }
 
 async function taken(meter: UsageMeter): Promise<UsageRollup[]> {
