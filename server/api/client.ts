@@ -151,11 +151,15 @@ export class Client {
   }
 }
 
+/** Of a certificate that its own maker, or nobody known here, vouches for. */
+const UNTRUSTED = /^(?:DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_VERIFY_LEAF_SIGNATURE|UNABLE_TO_GET_ISSUER_CERT(?:_LOCALLY)?)$/;
+
 function unreachable(url: string, error: unknown): Error {
   const { name, message, cause } = error as Error;
   if (name === 'AbortError') return error as Error;
   const { code, message: reason } = (cause ?? {}) as NodeJS.ErrnoException;
-  return new ApiFailure(0, 'unreachable', `cannot reach ${url} (${code ?? reason ?? message}): is capstan up running there?`, { cause: error });
+  const hint = UNTRUSTED.test(code ?? '') ? 'its certificate is not trusted here; NODE_EXTRA_CA_CERTS=FILE names one that is' : 'is capstan up running there?';
+  return new ApiFailure(0, 'unreachable', `cannot reach ${url} (${code ?? reason ?? message}): ${hint}`, { cause: error });
 }
 
 async function failureOf(response: Response): Promise<ApiFailure> {
