@@ -75,7 +75,7 @@ async function demandQuota(tx: ServiceTx, owner: OwnerRef, { stored }: OpenSpec,
   const quota = await quotaOf(tx, owner);
   if (quota.deployments !== null) {
     const count = (await countDeployments(tx, [owner.id])).get(owner.id) ?? 0;
-    if (count >= quota.deployments) throw new ServiceError('quota_exceeded', `the owner's quota is ${quota.deployments} deployments`);
+    if (count >= quota.deployments) throw new ServiceError('quota_exceeded', `the owner's quota of deployments is ${quota.deployments}`);
   }
   demandGpuQuota(quota.gpu, stored.compute.gpu_count * Math.max(1, scale.min_replicas));
 }
