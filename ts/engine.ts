@@ -158,10 +158,11 @@ export class Engine {
   /**
    * Meanwhile it takes the room of a call that waits.
    * @param options `addSpecialTokens`: run the tokenizer's post-processor (BOS and the like); default true, as {@link Engine.generate} does.
-   * @throws CapstanError `queue_full`.
+   * @throws CapstanError `queue_full`, or `engine_closed`.
    */
   async tokenize(text: string, options: { addSpecialTokens?: boolean } = {}): Promise<Int32Array> {
     checkString('text', text);
+    if (this.#isClosed) throw closedError();
     const place = this.#waitingRoom.enter();
     try {
       return await this.#encode(text, options.addSpecialTokens ?? true, place);
@@ -185,7 +186,9 @@ export class Engine {
     return this.#model.tokenizer.tokenBytes(checkTokenIds('tokenId', [tokenId], this.info.vocabSize)[0]).slice();
   }
 
+  /** @throws CapstanError `engine_closed`. */
   stats(): EngineStats {
+    if (this.#isClosed) throw closedError();
     const stats = this.#native.stats();
     return { ...stats, prefixCacheHitRate: stats.promptTokens === 0 ? 0 : stats.cachedTokens / stats.promptTokens };
   }

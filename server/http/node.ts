@@ -14,7 +14,8 @@ export class NodeTransport implements Transport {
   readonly #server: Server;
 
   constructor(options: TransportOptions) {
-    const times = { keepAliveTimeout: 10_000, headersTimeout: 15_000, requestTimeout: 0 };
+    // A request without a Host is refused here, as all others are.
+    const times = { keepAliveTimeout: 10_000, headersTimeout: 15_000, requestTimeout: 0, requireHostHeader: false };
     const listener = (message: IncomingMessage, response: ServerResponse) => answer(message, response, options);
     this.#server = options.tls === undefined ? createServer(times, listener) : createTlsServer({ ...times, ...checkTls(options.tls), handshakeTimeout: 15_000 }, listener);
     // An expectation that nobody knows is no reason to refuse a request.
@@ -77,6 +78,7 @@ function toRequest(message: IncomingMessage, signal: AbortSignal, options: Trans
   const headers: [string, string][] = [];
   for (let i = 0; i < message.rawHeaders.length; i += 2) headers.push([message.rawHeaders[i].toLowerCase(), message.rawHeaders[i + 1].trim()]);
   const framing = checkFraming(headers);
+  if (message.httpVersion === '1.1' && !headers.some(([name]) => name === 'host')) throw new ApiError('malformed_request', 'Host: expected this header in a request of HTTP/1.1');
   return {
     method: message.method ?? '',
     path: at < 0 ? url : url.slice(0, at),
@@ -218,7 +220,9 @@ class NodeReply implements HttpReply {
   #writeHead(status: number, headers: ReplyHeaders): void {
     const mustClose = this.#isBodyUnread() || this.#message.headers['transfer-encoding'] !== undefined;
     if (mustClose) closing.add(this.#message.socket);
-    this.#response.writeHead(status, (mustClose ? { ...headers, Connection: 'close' } : headers) as OutgoingHttpHeaders);
+    // Where the client wants no further answers, the Connection of a stream's headers would keep it waiting for the end.
+    const isLast = mustClose || !this.#response.shouldKeepAlive;
+    this.#response.writeHead(status, (isLast ? { ...headers, Connection: 'close' } : headers) as OutgoingHttpHeaders);
   }
 }
 

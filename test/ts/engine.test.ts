@@ -399,7 +399,8 @@ describe('load and close', () => {
     await expect(generation.result()).rejects.toMatchObject({ code: 'engine_closed' });
     await expect(engine.generate('x').result()).rejects.toMatchObject({ code: 'engine_closed' });
     await expect(engine.compile({ type: 'json' })).rejects.toMatchObject({ code: 'engine_closed' });
-    expect(() => engine.checkRoom()).toThrow(expect.objectContaining({ code: 'engine_closed' }) as Error);
+    for (const ask of [() => engine.checkRoom(), () => engine.stats()]) expect(ask).toThrow(expect.objectContaining({ name: 'CapstanError', code: 'engine_closed' }) as Error);
+    await expect(engine.tokenize('x')).rejects.toMatchObject({ name: 'CapstanError', code: 'engine_closed' });
   });
 
   test('engines live side by side', async () => {

@@ -266,6 +266,18 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
     await until('0\r\n\r\n');
   });
 
+  test('a stream to a client that wants no further answers ends with its connection', async () => {
+    const { port } = await listen(async (_request, reply) => {
+      const stream = reply.stream(200, { Connection: 'keep-alive' });
+      stream.write('data: 1\n\n');
+      stream.end();
+    });
+    const { socket, received, closed } = open(port);
+    socket.write('GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n');
+    await closed;
+    expect(received()).toMatch(/data: 1\n\n\r\n0\r\n\r\n$/);
+  });
+
   test('a client that leaves aborts the signal, before and during the answer', async () => {
     const requests: HttpRequest[] = [];
     const streams: ReplyStream[] = [];
@@ -406,6 +418,15 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
     socket.write(`POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000000\r\n\r\n${'x'.repeat(100_000)}`);
     await until('no');
     await closed;
+  });
+
+  test('a request without a Host is not handled; where it is answered, with an error as all others', async () => {
+    const { port } = await listen(echo);
+    const { socket, received, closed } = open(port);
+    socket.write('GET / HTTP/1.1\r\nConnection: close\r\n\r\n');
+    await closed;
+    if (name === 'uws') expect(received()).not.toMatch(/^HTTP\/1\.1 200/);
+    else expect(received()).toMatch(/^HTTP\/1\.1 400 Bad Request\r\n[^]*"code":"malformed_request"/);
   });
 
   test('a refusal of the transport itself has an id too', async () => {
