@@ -16,11 +16,14 @@ export type Verdict = 'match' | 'mismatch' | 'busy' | 'limited';
 
 const MINUTE_MS = 60_000;
 const MAX_ADDRESSES = 10_000;
+/** Wrong presentations remembered, so that a client that repeats its own costs nothing and spends nobody's share. */
+const MAX_MISMATCHES = 10_000;
 
 /** The slow half of the check: argon2id of a first presentation, one run for equal ones, few at once, and little for an address that keeps failing. */
 export class Verifier {
   readonly #options: Required<VerifierOptions>;
   readonly #flights = new Map<string, Promise<boolean>>();
+  readonly #mismatches = new Set<string>();
   readonly #failures = new Map<string, { tokens: number; atMs: number }>();
   readonly #waiting: (() => void)[] = [];
   #numRunning = 0;
@@ -29,8 +32,9 @@ export class Verifier {
     this.#options = { ...options, verify: options.verify ?? verifySecret };
   }
 
-  /** `flight` names the secret and what was presented for it: a verdict counts for that alone. */
+  /** `flight` names the secret and what was presented for it: a verdict counts for that alone, and for ever. */
   async verify(flight: string, hash: string, secret: string, address: string): Promise<Verdict> {
+    if (this.#mismatches.has(flight)) return 'mismatch';
     const source = addressBlock(address);
     if (!this.#mayFail(source)) return 'limited';
     let running = this.#flights.get(flight);
@@ -40,8 +44,14 @@ export class Verifier {
       this.#flights.set(flight, running);
     }
     if (await running) return 'match';
-    this.#countFailure(source);
+    if (!this.#mismatches.has(flight)) this.#countFailure(source);
+    this.#remember(flight);
     return 'mismatch';
+  }
+
+  #remember(flight: string): void {
+    this.#mismatches.add(flight);
+    if (this.#mismatches.size > MAX_MISMATCHES) this.#mismatches.delete(this.#mismatches.values().next().value as string);
   }
 
   async #run(hash: string, secret: string): Promise<boolean> {

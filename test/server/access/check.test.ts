@@ -111,6 +111,17 @@ describe('the first presentation', () => {
     expect(state.verified).toHaveLength(1);
   });
 
+  test('a client that keeps to its old secret after a rotation costs one verification, and takes nothing from its neighbours', async () => {
+    const { put, ask, state } = setUp();
+    const { publicId } = put();
+    const old = generateKey(publicId).secret;
+    expect(statusOf(await ask(old))).toBe(401);
+    await Promise.all(Array.from({ length: 20 }, () => ask(old)));
+    expect(state.verified).toEqual([old]);
+    const { text } = put();
+    expect(statusOf(await ask(text))).toBe(200);
+  });
+
   test('a wrong secret before it decides nothing for the good one', async () => {
     const { put, ask, state } = setUp();
     const { text, publicId } = put();
