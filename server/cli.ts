@@ -34,7 +34,7 @@ export async function run(args: readonly string[]): Promise<number | undefined> 
 function report(error: unknown): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
   const { message, stack, code } = error as Error & { code?: unknown };
-  const isUsage = error instanceof UsageError || (error instanceof Error && 'code' in error && error.code === 'invalid_argument');
+  const isUsage = error instanceof UsageError || (error instanceof Error && 'code' in error && (error.code === 'invalid_argument' || error.code === 'invalid_request'));
   const isExpected = isUsage || typeof code === 'string';
   process.stderr.write(`error: ${redactKeys(isExpected ? message : stack ?? message)}\n`);
   return isUsage ? 2 : 1;

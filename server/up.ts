@@ -20,6 +20,7 @@ import { consoleHandler } from './up/console-handler';
 import { openDataDir, openDataRoots } from './up/data-dir';
 import { databaseLocation } from './up/database-location';
 import { Door, type Readiness } from './up/door';
+import { loadGatewayId } from './up/gateway-id';
 import { type Closers, listenAt } from './up/listeners';
 import { lockDataDir } from './up/lock';
 import type { UpOptions } from './up/options';
@@ -64,7 +65,7 @@ export async function up(options: UpOptions): Promise<number> {
     const store = await openServingServiceStore({ location, secretKey: loadSecretKey(dir.root), version: packageVersion(), machine }, () => onPush());
     closers.push(() => store.close());
     checkDatabase = () => store.readState().then(() => undefined, () => 'the database does not answer');
-    const access = await Access.open({ store, log, onRevoke, version: packageVersion(), ...(trustedProxies.length === 0 ? {} : { trustedProxies }) });
+    const access = await Access.open({ store, log, onRevoke, version: packageVersion(), gatewayId: loadGatewayId(dir.root), ...(trustedProxies.length === 0 ? {} : { trustedProxies }) });
     closers.push(() => access.close());
     onPush = () => access.poke();
     const firstRun = await bootstrap(store, options);

@@ -46,6 +46,8 @@ export interface AccessOptions {
   trustedProxies?: readonly string[];
   /** Of the program, for those who look at how far a change has come. */
   version?: string;
+  /** Of this process among those that serve; by default a new one. The same at every start where no two of them run at once. */
+  gatewayId?: string;
   log?: AccessLog;
   /** For tests. */
   now?: () => number;
@@ -90,7 +92,7 @@ export class Access {
     this.#now = now;
     this.#uses = new KeyUses();
     this.#budgets = new BudgetMeter((keyId, sinceDay) => this.#uses.unwrittenTokens(keyId, sinceDay));
-    this.#beacon = store === undefined ? undefined : new Beacon(store, options.version ?? '', monotonicMs);
+    this.#beacon = store === undefined ? undefined : new Beacon(store, options, monotonicMs);
     const maxStalenessMs = Math.min(options.maxStalenessMs ?? DEFAULT_MAX_STALENESS_MS, PROPAGATION_CEILING_MS);
     const follower = this.#follower = store === undefined ? undefined : this.#createFollower(store, options, monotonicMs);
     this.#check = new KeyCheck({

@@ -6,15 +6,16 @@ const BEAT_MS = 10_000;
 /** Tells the database how far this process has followed it. Only for people to look at, so a failure is nobody's. */
 export class Beacon {
   readonly #store: AccessStore;
-  readonly #gatewayId = newId('gtw');
+  readonly #gatewayId: string;
   readonly #version: string;
   readonly #monotonicMs: () => number;
   #toldRev = -1;
   #toldAtMs = -Infinity;
   #telling: Promise<void> | undefined;
 
-  constructor(store: AccessStore, version: string, monotonicMs: () => number) {
+  constructor(store: AccessStore, { gatewayId = newId('gtw'), version = '' }: { gatewayId?: string | undefined; version?: string | undefined }, monotonicMs: () => number) {
     this.#store = store;
+    this.#gatewayId = gatewayId;
     this.#version = version;
     this.#monotonicMs = monotonicMs;
   }

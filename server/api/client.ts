@@ -50,12 +50,13 @@ const PAGE_SIZE = 100;
 
 /** The management interface in TypeScript: for commands, tests and programs. */
 export class Client {
-  readonly #url: string;
+  /** Of the console and the interface, without a slash at the end. */
+  readonly url: string;
   readonly #token: string | undefined;
   readonly #fetch: typeof fetch;
 
   constructor({ url, token, fetch: fetchIt = fetch }: ClientOptions) {
-    this.#url = url.replace(/\/+$/, '');
+    this.url = url.replace(/\/+$/, '');
     this.#token = token;
     this.#fetch = fetchIt;
   }
@@ -130,14 +131,14 @@ export class Client {
       yield* readEvents(response.body ?? new ReadableStream());
     } catch (error) {
       if (error instanceof ApiFailure || signal.aborted) throw error;
-      throw new ApiFailure(0, 'unreachable', `the connection to ${this.#url} broke off`, { cause: error });
+      throw new ApiFailure(0, 'unreachable', `the connection to ${this.url} broke off`, { cause: error });
     } finally {
       controller.abort();
     }
   }
 
   async #send(method: Method, path: string, { query = {}, body, ifMatch, signal }: RequestOptions, accept: string): Promise<Response> {
-    const url = new URL(`${this.#url}/api/v1${path}`);
+    const url = new URL(`${this.url}/api/v1${path}`);
     for (const [name, value] of Object.entries(query)) if (value !== undefined) url.searchParams.set(name, String(value));
     const headers: Record<string, string> = { 'Accept': accept, 'User-Agent': `capstan/${packageVersion()}` };
     if (this.#token !== undefined) headers.Authorization = `Bearer ${this.#token}`;
@@ -145,7 +146,7 @@ export class Client {
     if (ifMatch !== undefined) headers['If-Match'] = `"${ifMatch}"`;
     if (method === 'POST') headers['Idempotency-Key'] = randomUUID();
     const response = await this.#fetch(url, { method, headers, ...(body === undefined ? {} : { body: JSON.stringify(body) }), ...(signal === undefined ? {} : { signal }), redirect: 'error' })
-      .catch((error: unknown) => { throw unreachable(this.#url, error); });
+      .catch((error: unknown) => { throw unreachable(this.url, error); });
     if (!response.ok) throw await failureOf(response);
     return response;
   }
@@ -166,7 +167,8 @@ async function failureOf(response: Response): Promise<ApiFailure> {
   const text = await response.text().catch(() => '');
   try {
     const { detail, title, code, errors = [] } = JSON.parse(text) as Partial<Problem>;
-    const places = errors.map(({ pointer, message }) => `; ${pointer}: ${message}`).join('');
+    // The first of them is the detail already.
+    const places = errors.slice(errors.length > 0 && detail?.endsWith(errors[0].message) === true ? 1 : 0).map(({ pointer, message }) => `; ${pointer}: ${message}`).join('');
     return new ApiFailure(response.status, code ?? 'error', `${detail ?? title ?? response.statusText}${places} (${response.status}${code === undefined ? '' : ` ${code}`})`);
   } catch {
     return new ApiFailure(response.status, 'error', `${response.status} ${response.statusText}: this is no answer of Capstan's management interface`);

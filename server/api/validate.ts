@@ -31,6 +31,7 @@ function toErrors(violations: readonly Violation[], schema: Schema, value: unkno
   const errors = new Map<string, string>();
   for (const { keyword, instancePath, schemaPath, params } of violations) {
     if (keyword === 'required') for (const name of params.requiredProperties ?? []) errors.set(`${instancePath}/${escaped(name)}`, `expected ${describeSchema(at(schema, [...segments(instancePath), name]) ?? {})}, but it is missing`);
+    else if (schemaPath.includes('/propertyNames')) errors.set(instancePath, `expected a name that matches ${at(schema, segments(instancePath).slice(0, -1))?.propertyNames?.pattern}`);
     else if (keyword === 'boolean') errors.set(instancePath, 'there is no such field');
     // What does not fit one branch of a choice says nothing yet.
     else if (!OF_THE_WHOLE.has(keyword) && !(choices.has(instancePath) && schemaPath.includes('/anyOf/'))) {

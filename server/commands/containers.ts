@@ -79,7 +79,7 @@ async function remove({ client, flags, args: [name], io }: Call<{ yes?: boolean 
 async function preview({ client, flags, args: [name], io }: Call<object>): Promise<void> {
   const found = await client.containers.preview((await findContainer(client, name)).id);
   if (flags.json) return printJson(io, found);
-  io.out(renderFields([['name', plain(found.name)], ['owner', `${found.owner.type}:${plain(found.owner.name)}`], ...describeSpec(found.spec)]));
+  io.out(renderFields([['name', plain(found.name)], ['owner', `${found.owner.type}:${plain(found.owner.name)}`], ...describeSpec(found.spec, await client.images.list())]));
   for (const warning of found.warnings) io.err(`warning: ${plain(warning)}\n`);
 }
 

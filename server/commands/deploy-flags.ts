@@ -18,6 +18,7 @@ export interface WaitFlags {
 }
 
 const DEFAULT_TIMEOUT_S = 1_800;
+const MAX_REPLICAS = 64;
 
 export function addScaleFlags(command: Command): Command {
   return command
@@ -53,6 +54,6 @@ export function timeoutOf({ timeout }: WaitFlags): number {
 }
 
 function count(flag: string, text: string | undefined): number | undefined {
-  if (text !== undefined && !/^\d{1,3}$/.test(text)) throw new UsageError(`${flag}: expected a whole number, got '${text}'`);
+  if (text !== undefined && !(/^\d{1,2}$/.test(text) && Number(text) <= MAX_REPLICAS)) throw new UsageError(`${flag}: expected a whole number up to ${MAX_REPLICAS}, got '${text}'`);
   return text === undefined ? undefined : Number(text);
 }

@@ -16,12 +16,14 @@ export function addOrgsCommand(program: Command, io?: CommandIo): void {
   remote(orgs, 'list', 'show the organizations that you are in', list, io);
   remote(orgs, 'get <slug>', 'show one', get, io);
   remote<{ name?: string }>(orgs, 'create <slug>', 'make an organization; you own it', create, io).option('--name <text>', 'what people call it (default: the slug)');
+  remote<{ name?: string }>(orgs, 'edit <slug>', 'change what people call it', edit, io).option('--name <text>', 'the new name');
   remote<{ yes?: boolean }>(orgs, 'delete <slug>', 'delete an organization and its keys; not while it has deployments', remove, io).option('--yes', 'yes, for good');
   remote(orgs, 'members <slug>', 'show its members', members, io);
   remote(orgs, 'set-role <slug> <email> <role>', `give a member another role: ${ROLES.join(', ')}`, setRole, io);
   remote(orgs, 'remove-member <slug> <email>', 'take a member out', removeMember, io);
-  remote<{ role?: string }>(orgs, 'invite <slug> <email>', 'invite somebody; the invitation is printed once', invite, io).option('--role <role>', `${ROLES.join(', ')} (default: developer)`);
+  remote<{ role?: string }>(orgs, 'invite <slug> <email>', 'invite somebody; the link to send them is printed once', invite, io).option('--role <role>', `${ROLES.join(', ')} (default: developer)`);
   remote(orgs, 'invitations <slug>', 'show invitations that are open', invitations, io);
+  remote(orgs, 'withdraw <slug> <email>', 'withdraw an invitation that is open', withdraw, io);
 }
 
 async function findOrg(client: Client, slug: string): Promise<Organization> {
@@ -48,6 +50,14 @@ async function create({ client, flags, args: [slug], io }: Call<{ name?: string 
   const org = await client.request<Organization>('POST', '/orgs', { body: { slug, name: flags.name ?? slug } });
   if (flags.json) return printJson(io, org);
   io.out(`created ${org.slug} (${org.id})\n`);
+}
+
+async function edit({ client, flags, args: [slug], io }: Call<{ name?: string }>): Promise<void> {
+  if (flags.name === undefined) throw new UsageError('nothing to change: give --name');
+  const { id } = await findOrg(client, slug);
+  const org = await client.request<Organization>('PATCH', `/orgs/${id}`, { body: { name: flags.name } });
+  if (flags.json) return printJson(io, org);
+  io.out(`${org.slug} is called ${plain(org.name)}\n`);
 }
 
 async function remove({ client, flags, args: [slug], io }: Call<{ yes?: boolean }>): Promise<void> {
@@ -83,19 +93,27 @@ async function removeMember({ client, flags, args: [slug, email], io }: Call<obj
   if (!flags.json) io.out(`removed ${plain(email)}\n`);
 }
 
-/** Standard output is the invitation alone. */
+/** Standard output is the link alone. */
 async function invite({ client, flags, args: [slug, email], io }: Call<{ role?: string }>): Promise<void> {
   const { id } = await findOrg(client, slug);
   const made = await client.request<MadeInvitation>('POST', `/orgs/${id}/invitations`, { body: { email, ...defined('role', parseChoice(flags.role ?? 'developer', '--role', ROLES)) } });
   if (flags.json) return printJson(io, made);
-  io.err(`invited ${plain(email)} as ${made.role} until ${minute(made.expires_at)}; send them this, it is not shown again:\n`);
-  io.out(`${made.token ?? ''}\n`);
+  io.err(`invited ${plain(email)} as ${made.role} until ${minute(made.expires_at)}; send them this link, it is not shown again:\n`);
+  io.out(`${client.url}/invitation#${made.token ?? ''}\n`);
 }
 
 async function invitations({ client, flags, args: [slug], io }: Call<object>): Promise<void> {
   const found = await client.all<Invitation>(`/orgs/${(await findOrg(client, slug)).id}/invitations`, {});
   if (flags.json) return printJson(io, { data: found, next: null });
   io.out(renderTable(['EMAIL', 'ROLE', 'UNTIL', 'ID'], found.map((invitation) => [plain(invitation.email), invitation.role, minute(invitation.expires_at), invitation.id])));
+}
+
+async function withdraw({ client, flags, args: [slug, email], io }: Call<object>): Promise<void> {
+  const { id } = await findOrg(client, slug);
+  const found = (await client.all<Invitation>(`/orgs/${id}/invitations`, {})).find((invitation) => invitation.email === email.toLowerCase() || invitation.id === email);
+  if (found === undefined) throw Object.assign(new Error(`there is no open invitation for ${email}`), { code: 'not_found' });
+  await client.request('DELETE', `/orgs/${id}/invitations/${found.id}`);
+  if (!flags.json) io.out(`withdrew the invitation of ${plain(found.email)}\n`);
 }
 
 const HELP_TAIL = `

@@ -95,7 +95,7 @@ async function compute({ client, flags, io }: Call<object>): Promise<void> {
     ['isolation', `${isolation.level}: ${isolation.reason}`],
     ['network', isolation.outgoing_network ? 'what runs here reaches other machines' : 'no way out: what is needed has to come with data bindings or a home'],
     ['start scripts', isolation.allows_start_scripts ? 'for everybody' : 'not here: see --allow-unisolated of capstan up'],
-    ['cores', `${free.cpu_millis / 1000} of ${total.cpu_millis / 1000} free`],
+    ['cores', `${total.cpu_millis / 1000}, shared by all`],
     ['memory', `${megabytes(free.memory_mb)} of ${megabytes(total.memory_mb)} free`],
     ...gpus.map((gpu) => ['GPU', `${gpu.type}, ${megabytes(gpu.memory_mb)}, ${gpu.free ? 'free' : 'taken'} (${gpu.uuid})`] as const),
   ]));

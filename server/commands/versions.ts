@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import type { NewVersion, Version, VersionSpec } from '../api/objects';
+import type { Image, NewVersion, Version, VersionSpec } from '../api/objects';
 import { UsageError } from '../flag-values';
 import { renderTable } from '../text-table';
 import { addWaitFlags, timeoutOf, toStrategy, type WaitFlags } from './deploy-flags';
@@ -37,7 +37,7 @@ async function list({ client, flags, args: [name], io }: Call<object>): Promise<
 async function get({ client, flags, args: [name, number], io }: Call<object>): Promise<void> {
   const version = await client.versions.get((await findDeployment(client, name)).id, parseNumber(number));
   if (flags.json) return printJson(io, version);
-  io.out(describeVersion(version));
+  io.out(describeVersion(version, await client.images.list()));
 }
 
 async function create({ client, flags, args: [name], io }: Call<CreateFlags>): Promise<void> {
@@ -70,7 +70,7 @@ export function parseNumber(text: string): number {
   return Number(text);
 }
 
-function describeVersion(version: Version): string {
+function describeVersion(version: Version, images: readonly Image[]): string {
   const { reason, spec } = version;
   const fields = renderFields([
     ['version', String(version.number)],
@@ -81,16 +81,17 @@ function describeVersion(version: Version): string {
     ['created', minute(version.created_at)],
     ['ready', minute(version.ready_at)],
     ['ended', version.ended_at === null ? undefined : minute(version.ended_at)],
-    ...describeSpec(spec),
+    ...describeSpec(spec, images),
     ...version.replicas.map((replica) => [`replica ${replica.ordinal}`, `${replica.state}, ${replica.restarts} restarts`] as const),
   ]);
   const lines = reason?.last_lines.slice(-20).map((line) => `  | ${plain(line)}\n`) ?? [];
   return `${fields}${lines.join('')}`;
 }
 
-export function describeSpec({ image_id: image, compute, bindings, env, start_command: start, runtime, health_path: healthPath }: VersionSpec): [string, string | undefined][] {
+export function describeSpec({ image_id: imageId, compute, bindings, env, start_command: start, runtime, health_path: healthPath }: VersionSpec, images: readonly Image[]): [string, string | undefined][] {
+  const image = images.find(({ id }) => id === imageId);
   return [
-    ['image', image],
+    ['image', image === undefined ? imageId : `${plain(image.name)}:${plain(image.version)}`],
     ['compute', `${compute.cpu_millis / 1000} cores, ${megabytes(compute.memory_mb)}${compute.gpu_count === 0 ? '' : `, ${compute.gpu_count} GPU ${compute.gpu_type ?? ''}`}`.trimEnd()],
     ['runs', start === null ? `capstan serve ${runtime.model ?? 'demo'}` : plain(start)],
     ['data', bindings.length === 0 ? undefined : bindings.map(({ mount, source_name: name, mode }) => `${mount}=${plain(name)} (${mode})`).join(', ')],

@@ -77,12 +77,17 @@ export type ReplicaEvent =
   | { type: 'ready'; replicaId: string }
   /** It lives and does not answer any more; not said before it was ready. */
   | { type: 'unready'; replicaId: string; message: string }
-  /** It listens where nobody asks: the two mistakes that the port rule invites. While it starts; it may still come right. */
-  | { type: 'misplaced'; replicaId: string; reason: 'port_80_not_bound' | 'wrong_port' | 'bound_to_loopback'; message: string }
-  /** What was said by `misplaced` is no longer so: it listens where it should, and does not answer yet. */
+  /** It listens where nobody asks, the two mistakes that the port rule invites, or has no health path. While it starts; it may still come right. */
+  | ({ type: 'misplaced'; replicaId: string } & Misplaced)
+  /** What was said by `misplaced` is no longer so: it listens where it should, and is not ready yet. */
   | { type: 'placed'; replicaId: string }
   /** Its whole log is there by then, unless the disk has no room for it. `cause`: where it is known, or its log speaks of it; `message` is for people, and says how sure that is. `wasStopped`: it was asked to. */
   | { type: 'exited'; replicaId: string; exitCode: number | null; signal: string | null; cause?: ExitCause; message: string; wasStopped: boolean };
+
+export interface Misplaced {
+  readonly reason: 'port_80_not_bound' | 'wrong_port' | 'bound_to_loopback' | 'health_check_failed';
+  readonly message: string;
+}
 
 export type ExitCause = 'out_of_memory' | 'gpu_out_of_memory' | 'disk_full';
 

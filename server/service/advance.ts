@@ -67,7 +67,7 @@ function applyDeadlines(version: VersionWork, { nowMs, policy }: AdvanceContext)
   const { startedAt } = life;
   if (life.state === 'starting' && startedAt !== null && nowMs >= startedAt + version.startDeadlineMs) {
     const misplaced = version.replicas.find(({ misplaced: found }) => found !== null)?.misplaced;
-    version.life = fail(life, 'startExpired', misplaced ?? { reason: 'start_timeout', message: `did not answer within ${version.startDeadlineMs / 1000} s` }, nowMs);
+    version.life = fail(life, 'startExpired', misplaced ?? { reason: 'start_timeout', message: `was not ready within ${version.startDeadlineMs / 1000} s` }, nowMs);
   }
   if (life.state === 'backoff' && life.retryAt !== null && nowMs >= life.retryAt) {
     version.life = signal(life, 'retry', nowMs);
@@ -78,7 +78,7 @@ function applyDeadlines(version: VersionWork, { nowMs, policy }: AdvanceContext)
     if (replica.state === 'unready' && replica.unreadyAt !== null && nowMs >= replica.unreadyAt + policy.unreadyDeadlineMs) {
       end(version, replica, { exitCode: null, reason: 'readiness_lost', message: `did not answer for ${policy.unreadyDeadlineMs / 1000} s` }, nowMs, policy);
     } else if ((replica.state === 'starting' || replica.state === 'created') && nowMs >= (replica.startedAt ?? replica.createdAt) + version.startDeadlineMs) {
-      end(version, replica, { exitCode: null, reason: 'start_timeout', message: `did not answer within ${version.startDeadlineMs / 1000} s` }, nowMs, policy);
+      end(version, replica, { exitCode: null, reason: 'start_timeout', message: `was not ready within ${version.startDeadlineMs / 1000} s` }, nowMs, policy);
     }
   }
 }

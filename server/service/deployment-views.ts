@@ -3,6 +3,7 @@ import type { BindingView, Deployment, DeploymentEvent, Owner, Reason, Replica, 
 import type { Page } from '../api/json-schema';
 import type { OwnerRef } from '../access/owners';
 import type { DeploymentRow } from '../access/schema';
+import type { Misplaced } from '../driver/driver';
 import type { DeploymentSettingsRow, VersionRow } from './deployment-schema';
 import type { DeploymentState } from './deployment-state';
 import { ServiceError } from './errors';
@@ -10,7 +11,6 @@ import { ownerViews, viewOf } from './owner-views';
 import type { ServiceDb, ServiceTx } from './schema';
 import { specView, type StoredSpec } from './spec';
 import { rfc3339, rfc3339OrNull } from './times';
-import type { Misplaced } from './work';
 
 /** The address is not the store's to know. */
 export type DeploymentRecord = Omit<Deployment, 'url'>;

@@ -72,7 +72,9 @@ export function end(version: VersionWork, replica: ReplicaWork, exit: Exit, nowM
     version.life = signal(version.life, 'replicaLost', nowMs);
     return;
   }
-  version.life = exited(version.life, exit.cause === undefined ? { ...exit, ...replica.misplaced } : exit, nowMs, policy.crash);
+  // Whoever ended because it was not let listen says so; one that listened and answered ended for a reason of its own.
+  const misplaced = exit.cause === undefined && replica.misplaced?.reason !== 'health_check_failed' ? replica.misplaced : null;
+  version.life = exited(version.life, { ...exit, ...misplaced }, nowMs, policy.crash);
 }
 
 /** No fault of its own: it starts again at once, and it does not count. */

@@ -35,7 +35,7 @@ export const VERSION_TRANSITIONS: Readonly<Record<VersionState, Readonly<Partial
 };
 
 export const ERROR_REASONS = [
-  'image_missing', 'data_binding_missing', 'not_isolated', 'insufficient_gpu', 'insufficient_memory', 'quota_exceeded', 'port_80_not_bound', 'wrong_port', 'bound_to_loopback', 'start_timeout', 'crash_loop',
+  'image_missing', 'data_binding_missing', 'not_isolated', 'insufficient_gpu', 'insufficient_memory', 'quota_exceeded', 'port_80_not_bound', 'wrong_port', 'bound_to_loopback', 'health_check_failed', 'start_timeout', 'crash_loop',
   'out_of_memory', 'gpu_out_of_memory', 'disk_full', 'readiness_lost', 'driver_lost', 'cancelled',
 ] as const;
 /** Why a version is in error; clients branch on it. */

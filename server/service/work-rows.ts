@@ -1,8 +1,8 @@
-import type { ReplicaAddress } from '../driver/driver';
+import type { Misplaced, ReplicaAddress } from '../driver/driver';
 import type { DeploymentSettingsRow, ReplicaRow, VersionRow } from './deployment-schema';
 import type { ServiceTx } from './schema';
 import type { StoredSpec } from './spec';
-import { DEFAULT_IDLE_TIMEOUT_S, type DeploymentWork, type Misplaced, type ReplicaWork, type VersionWork } from './work';
+import { DEFAULT_IDLE_TIMEOUT_S, type DeploymentWork, type ReplicaWork, type VersionWork } from './work';
 
 const NODE = 'local';
 

@@ -1,4 +1,4 @@
-import type { ExitCause, ReplicaAddress } from '../driver/driver';
+import type { ExitCause, Misplaced, ReplicaAddress } from '../driver/driver';
 import type { ReplicaState, Strategy } from './deployment-schema';
 import type { DeploymentState, DesiredState } from './deployment-state';
 import { command, type CrashPolicy, DEFAULT_CRASH_POLICY, type VersionLife } from './version-life';
@@ -72,11 +72,6 @@ export interface ReplicaWork {
   readyAt: number | null;
   unreadyAt: number | null;
   readonly createdAt: number;
-}
-
-export interface Misplaced {
-  reason: Extract<ErrorReason, 'port_80_not_bound' | 'wrong_port' | 'bound_to_loopback'>;
-  message: string;
 }
 
 /** What happened to what runs, told to the deployment by the controller. Late ones change nothing. */

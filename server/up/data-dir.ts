@@ -2,7 +2,7 @@ import fs from 'node:fs';
 import path from 'node:path';
 import { UsageError } from '../flag-values';
 
-/** Everything that the service keeps, in one folder that belongs to one running service at a time. Beside these: `capstan.db` unless the database is elsewhere, and `secret.key`, which opens the secrets in the database. */
+/** Everything that the service keeps, in one folder that belongs to one running service at a time. Beside these: `capstan.db` unless the database is elsewhere, `secret.key`, which opens the secrets in the database, and `gateway.id`. */
 export interface DataDir {
   readonly root: string;
   /** Segments of what deployments and containers print. */

@@ -1,5 +1,6 @@
 /** What goes wrong with deployments and with the service itself is told, and survived. */
 import type { Client } from '../../server/api/client';
+import type { MadeKey } from '../../server/api/objects';
 import { killAll } from '../fakes/server-process';
 import { ADMIN, capstan, clientOf, discardAll, eventually, freePort, makeDataDir, type RunningService, startService, until } from './service-process';
 
@@ -98,6 +99,8 @@ describe('the service dies under load', () => {
     expect((await fetch(`${deployment.url}/v1/models`)).status).toBe(200);
     const kept = new Set((await client.all<{ name: string }>('/keys', { scope: 'user' })).map(({ name }) => name));
     expect(acknowledged.filter((name) => !kept.has(name))).toEqual([]);
+    // Nobody waits for the process that was killed.
+    expect((await client.request<MadeKey>('POST', '/keys', { body: { name: 'after' } })).propagation).toMatchObject({ applied: 1, total: 1 });
   });
 
   test('an orderly end leaves them too; with --stop-deployments they end, and start with the next service', async () => {

@@ -74,7 +74,7 @@ function Compute({ of: { total, free, gpus, isolation, driver } }: { of: Capacit
   return (
     <div class="stack">
       <dl class="columns">
-        <div><dt class="faint">{t('spec.cores')}</dt><dd>{t('data.freeOf', { free: formatCores(free.cpu_millis, locale()), total: formatCores(total.cpu_millis, locale()) })}</dd></div>
+        <div><dt class="faint">{t('spec.cores')}</dt><dd>{t('data.sharedCores', { total: formatCores(total.cpu_millis, locale()) })}</dd></div>
         <div><dt class="faint">{t('spec.memory')}</dt><dd>{t('data.freeOf', { free: formatMegabytes(free.memory_mb, locale()), total: formatMegabytes(total.memory_mb, locale()) })}</dd></div>
         <div><dt class="faint">{t('spec.gpus')}</dt><dd>{gpus.length === 0 ? t('data.noGpus') : t('data.freeOf', { free: free.gpu_count, total: total.gpu_count })}</dd></div>
         <div><dt class="faint">{t('data.driver')}</dt><dd>{driver} · {t(`isolation.${isolation.level}`)}</dd></div>

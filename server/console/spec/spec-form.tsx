@@ -57,7 +57,7 @@ function ComputePart({ draft, set, errorOf, choices: { capacity: { data } } }: P
   return (
     <div class="stack">
       <div class="columns">
-        <TextField label={t('spec.cores')} inputMode="decimal" unit={t('unit.cores')} value={draft.cores} onInput={(cores) => set({ cores })} error={errorOf('cores')} hint={free && t('spec.free', { free: formatCores(free.cpu_millis, locale()) })} />
+        <TextField label={t('spec.cores')} inputMode="decimal" unit={t('unit.cores')} value={draft.cores} onInput={(cores) => set({ cores })} error={errorOf('cores')} hint={data && t('spec.sharedCores', { total: formatCores(data.total.cpu_millis, locale()) })} />
         <TextField label={t('spec.memory')} inputMode="numeric" unit="MiB" value={draft.memoryMb} onInput={(memoryMb) => set({ memoryMb })} error={errorOf('memoryMb')} hint={free && t('spec.free', { free: formatMegabytes(free.memory_mb, locale()) })} />
         <TextField label={t('spec.gpus')} inputMode="numeric" value={draft.gpuCount} onInput={(gpuCount) => set({ gpuCount })} error={errorOf('gpuCount')} hint={free && t('spec.free', { free: free.gpu_count })} />
         {types.length > 0 && draft.gpuCount !== '0' && <SelectField label={t('spec.gpuType')} value={draft.gpuType} onChange={(gpuType) => set({ gpuType })} options={[{ value: '', label: t('spec.anyGpu') }, ...types.map((type) => ({ value: type, label: type }))]} />}

@@ -1,5 +1,5 @@
 import { readdir, readFile, readlink } from 'node:fs/promises';
-import type { ReplicaEvent } from '../driver';
+import type { Misplaced } from '../driver';
 import type { Level } from './world';
 
 export interface Listener {
@@ -7,8 +7,6 @@ export interface Listener {
   port: number;
   inode: string;
 }
-
-type Misplaced = Pick<Extract<ReplicaEvent, { type: 'misplaced' }>, 'reason' | 'message'>;
 
 const LISTENING = '0A';
 

@@ -4,7 +4,7 @@ import { writeFile } from 'node:fs/promises';
 import type { ReplicaAddress, ReplicaEvent, ReplicaSpec, ReplicaUsage } from '../driver';
 import type { LogStore } from '../logs/log-store';
 import { explainExit, networkHint, PORT_REFUSED } from './exit-text';
-import { checkReplica } from './health';
+import { checkReplica, judgeAnswer, type Trouble } from './health';
 import { judge, listenersOf, ownListeners, why } from './listeners';
 import { descendantsOf, UsageMeter } from './processes';
 import { isAlive, type ReplicaFolder, type SupervisorState } from './replica-folder';
@@ -188,21 +188,23 @@ export class Replica {
         emit({ type: 'ready', replicaId: spec.id });
       } else if (trouble !== undefined && this.#isReady && numMisses >= MAX_MISSES) {
         this.#isReady = false;
-        emit({ type: 'unready', replicaId: spec.id, message: `It does not answer any more: ${trouble}` });
+        emit({ type: 'unready', replicaId: spec.id, message: `It does not answer any more: ${trouble.message}` });
       }
       const elapsedMs = performance.now() - startedMs;
-      if (!this.#isReady && spec.isProduction) await this.#judgePlace(elapsedMs).catch(() => {});
+      if (trouble !== undefined && !this.#isReady && spec.isProduction) await this.#judgePlace(trouble, elapsedMs).catch(() => {});
       const waitMs = this.#isReady && numMisses === 0 ? liveMs : elapsedMs < FAST_FOR_MS ? fastMs : slowMs;
       await sleep(waitMs, undefined, { signal, ref: false }).catch(() => {});
     }
   }
 
-  async #judgePlace(elapsedMs: number): Promise<void> {
+  async #judgePlace(trouble: Trouble, elapsedMs: number): Promise<void> {
     const { spec, level, address, supervisor, emit } = this.#options;
     const listeners = level === 'L2' ? await listenersOf(supervisor.childPid) : await ownListeners(descendantsOf(supervisor.pid));
     const { host, port } = address.type === 'unix' ? { host: '0.0.0.0', port: spec.isProduction ? PRODUCTION_PORT : CONTAINER_PORT } : address;
-    const verdict = judge(listeners, level, host, port);
-    if (this.#closing.signal.aborted || (verdict !== undefined && listeners.length === 0 && elapsedMs < this.#intervals.graceMs)) return;
+    const isEarly = elapsedMs < this.#intervals.graceMs;
+    const place = judge(listeners, level, host, port);
+    if (this.#closing.signal.aborted || (place !== undefined && listeners.length === 0 && isEarly)) return;
+    const verdict = place ?? (isEarly ? undefined : judgeAnswer(trouble));
     if (verdict?.message === this.#misplaced) return;
     this.#misplaced = verdict?.message;
     emit(verdict === undefined ? { type: 'placed', replicaId: spec.id } : { type: 'misplaced', replicaId: spec.id, ...verdict });

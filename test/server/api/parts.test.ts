@@ -74,7 +74,7 @@ describe('values', () => {
   ])('%j', async (value, expected) => expect(await errorsOf(value)).toEqual(expected));
 
   test('names that do not fit are said', async () => {
-    expect(Object.keys(await errorsOf({ name: 'a', env: { a: 'x' } }) as object)).toEqual(['/env/a']);
+    expect(await errorsOf({ name: 'a', env: { a: 'x' } })).toEqual({ '/env/a': 'expected a name that matches ^[A-Z]+$' });
   });
 
   test('no unknown name is shown in full', async () => {

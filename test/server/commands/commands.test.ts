@@ -81,8 +81,14 @@ describe('organizations', () => {
     expect(await service.run(['orgs', 'create', 'lab', '--name', 'The laboratory'])).toMatchObject({ code: 0, out: expect.stringMatching(/^created lab \(org_/) });
     expect((await service.run(['orgs', 'list'])).out).toMatch(/lab +The laboratory +owner/);
     const invited = await service.run(['orgs', 'invite', 'lab', 'bob@example.com', '--role', 'viewer']);
-    expect([invited.code, invited.out.trim()]).toEqual([0, expect.stringMatching(/^\S{20,}$/)]);
+    expect([invited.code, invited.out.trim()]).toEqual([0, expect.stringMatching(new RegExp(`^${service.url}/invitation#[\\w-]{20,}$`))]);
     expect((await service.run(['orgs', 'invitations', 'lab'])).out).toContain('bob@example.com');
+    expect(await service.run(['orgs', 'withdraw', 'lab', 'Bob@example.com'])).toMatchObject({ code: 0, out: 'withdrew the invitation of bob@example.com\n' });
+    expect((await service.run(['orgs', 'invitations', 'lab'])).out).not.toContain('bob@example.com');
+    expect(await service.run(['orgs', 'withdraw', 'lab', 'bob@example.com'])).toMatchObject({ code: 1, err: 'there is no open invitation for bob@example.com' });
+    expect(await service.run(['orgs', 'edit', 'lab'])).toMatchObject({ code: 2 });
+    expect(await service.run(['orgs', 'edit', 'lab', '--name', 'Laboratory 9'])).toMatchObject({ code: 0, out: 'lab is called Laboratory 9\n' });
+    expect((await service.run(['orgs', 'list'])).out).toMatch(/lab +Laboratory 9 +owner/);
     expect((await service.run(['orgs', 'members', 'lab'])).out).toMatch(/ada@example.com +ada? +owner/i);
     expect(await service.run(['orgs', 'set-role', 'lab', 'ada@example.com', 'king'])).toMatchObject({ code: 2, err: "role: expected viewer, developer, admin, owner, got 'king'" });
     expect(await service.run(['orgs', 'set-role', 'lab', 'ada@example.com', 'viewer'])).toMatchObject({ code: 1, err: expect.stringContaining('(409') });

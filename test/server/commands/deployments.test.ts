@@ -64,7 +64,10 @@ describe('deployments', () => {
     expect(err).not.toContain('\n');
   });
 
-  test('a value that the service refuses is a wrong command line too', async () => {
+  test('a value that the service refuses is a wrong command line too, and said once', async () => {
+    expect(await run('deploy', '')).toMatchObject({ code: 2, out: '', err: '/name: expected a string of 1 to 100 characters, got a string of 0 characters (400 invalid_request)' });
+    expect(await run('deploy', 'x', '--env', 'A B=1')).toMatchObject({ code: 2, err: expect.stringMatching(/^\/env\/A B: expected a name that matches /) });
+    expect(await run('deploy', 'x', '--replicas', '65')).toMatchObject({ code: 2, err: expect.stringContaining("--replicas: expected a whole number up to 64, got '65'") });
     expect(await run('deploy', 'big', '--cpus', '64')).toMatchObject({ code: 2, out: '', err: expect.stringMatching(/^compute.*\(422 invalid_argument\)$/) });
   });
 
@@ -106,7 +109,7 @@ describe('logs', () => {
 describe('what deployments are made of', () => {
   test('images, data and the machine are shown; a folder is offered, bound and forgotten', async () => {
     expect((await run('images', 'list')).out).toMatch(/capstan:1\.2\.3 +builtin-runtime/);
-    expect((await run('compute')).out).toMatch(/cores +\S+ of 8 free\n/);
+    expect((await run('compute')).out).toMatch(/cores +8, shared by all\n/);
     expect((await run('data', 'list')).err).toContain('No data sources yet');
     const folder = makeFolder();
     mkdirSync(join(folder, 'weights'));

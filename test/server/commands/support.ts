@@ -101,7 +101,7 @@ export async function runCommand(line: readonly string[], env: NodeJS.ProcessEnv
     await program.parseAsync([...line], { from: 'user' });
   } catch (error) {
     const { message, name, code } = error as Error & { code?: string };
-    ran.code = error instanceof CommanderError ? (error.exitCode === 0 ? 0 : 2) : name === 'Error' && code === undefined ? 2 : code === 'invalid_argument' ? 2 : 1;
+    ran.code = error instanceof CommanderError ? (error.exitCode === 0 ? 0 : 2) : name === 'Error' && code === undefined ? 2 : code === 'invalid_argument' || code === 'invalid_request' ? 2 : 1;
     if (!(error instanceof CommanderError)) ran.err += message;
   }
   return ran;

@@ -175,6 +175,14 @@ export function conformance(name: string, subject: Subject): void {
       expect(listener.of(spec)).not.toContain('ready');
     });
 
+    test('a server that answers its health path with an error is told so, and is no longer once it does not', async () => {
+      const { spec, handle } = await start({ startCommand: server('isUp ||= request.url === "/begin"; reply.statusCode = isUp ? 200 : 404; reply.end()', { before: 'let isUp = false;' }), healthPath: '/up' });
+      expect(await listener.next(spec, 'misplaced', (event) => event.reason === 'health_check_failed')).toMatchObject({ message: expect.stringContaining('/up answers 404') });
+      expect(listener.of(spec)).not.toContain('ready');
+      await get(handle.address, '/begin');
+      await listener.next(spec, 'ready');
+    });
+
     test('what crashes is told with its exit code, after its whole log', async () => {
       const { spec } = await start({ startCommand: 'echo one; echo two >&2; printf three; exit 3' });
       expect(await listener.next(spec, 'exited')).toMatchObject({ exitCode: 3, signal: null, wasStopped: false });

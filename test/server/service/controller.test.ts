@@ -90,6 +90,24 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect(await get(id)).toMatchObject({ state: 'failed', reason: { code: 'start_timeout' } });
   });
 
+  on('what answers its health path with an error says so while it starts; that it crashed goes before that', async () => {
+    await open();
+    h.driver.answers = () => false;
+    const { id } = await create({ start_deadline_s: 60, start_command: 'python3 serve.py' });
+    const told = { reason: 'health_check_failed' as const, message: '/v1/models answers 404' };
+    h.driver.tell({ type: 'misplaced', replicaId: running()[0].id, ...told });
+    await h.settle();
+    expect(await version(id, 1)).toMatchObject({ state: 'starting', reason: { code: told.reason, message: told.message } });
+    h.driver.exit(running()[0].id, 7);
+    await h.settle();
+    expect(await version(id, 1)).toMatchObject({ state: 'backoff', reason: { code: 'crash_loop', exit_code: 7 } });
+    await h.advance(10 * SECOND);
+    h.driver.tell({ type: 'misplaced', replicaId: running()[0].id, ...told });
+    await h.settle();
+    await h.advance(MINUTE);
+    expect(await get(id)).toMatchObject({ state: 'failed', reason: { code: told.reason } });
+  });
+
   on('one that crashes is started again after longer and longer, and then no more', async () => {
     await open();
     h.driver.answers = () => false;
