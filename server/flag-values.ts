@@ -72,14 +72,14 @@ export function parseInteger(value: string, source: string, min: number): number
   return number;
 }
 
-export function parseJsonObject(value: string, source: string): Record<string, unknown> {
+export function parseJsonObject(value: string, source: string, example = '{"temperature": 0.7}'): Record<string, unknown> {
   try {
     const parsed = JSON.parse(value) as unknown;
     if (typeof parsed === 'object' && parsed !== null && !Array.isArray(parsed)) return parsed as Record<string, unknown>;
   } catch {
     // Said below.
   }
-  throw new UsageError(`${source}: expected a JSON object, such as {"temperature": 0.7}, got '${value}'`);
+  throw new UsageError(`${source}: expected a JSON object, such as ${example}, got '${value}'`);
 }
 
 /** One name, or several as JSON (`["a", "b"]`), as vLLM wants some lists. */

@@ -40,7 +40,7 @@ const NEVER_MS = 2 ** 31 - 1;
 
 const MODEL: readonly Definition[] = [
   { name: 'model', value: '<dir>', help: 'the model, instead of the argument', apply: (o, value) => { o.model = value; } },
-  { name: 'served-model-name', value: '<names...>', separator: ',', help: 'names that clients may send; the first is answered (default: the directory\'s name)', apply: (o, value) => { o.servedNames.push(value); } },
+  { name: 'served-model-name', value: '<names...>', separator: ',', help: 'names that clients may send; the first is answered (default: the directory\'s name)', apply: (o, value) => { if (!o.servedNames.includes(value)) o.servedNames.push(value); } },
   { name: 'max-model-len', value: '<tokens>', help: 'context length, also as 8k (8,000) or 8K (8,192) (default: the model\'s, lowered to fit the KV cache)', apply: (o, value, source) => { o.engine.maxModelLen = value === 'auto' || value === '-1' ? undefined : parseCount(value, source); } },
   { name: 'dtype', value: '<type>', help: 'number type of the weights: auto, f32, f16 or bf16 (default: auto, the checkpoint\'s)', apply: (o, value, source) => { o.engine.dtype = parseDtype(value, source); } },
   { name: 'chat-template', value: '<file>', help: 'a Jinja file, or the template itself, in place of the model\'s', apply: (o, value, source) => { o.engine.chatTemplate = /[{\n]/.test(value) ? value : readTextFile(value, source); } },
@@ -76,7 +76,7 @@ const SAMPLING: readonly Definition[] = [
   { name: 'override-generation-config', value: '<json>', help: 'sampling defaults that go before those, as {"temperature": 0.7, "top_p": 0.9}', apply: (o, value, source) => { o.samplingOverrides = toSamplingDefaults(parseJsonObject(value, source), source, 'refuse'); } },
   { name: 'max-logprobs', value: '<number>', help: 'most log-probabilities per token that a request may ask for, -1 for the whole vocabulary (default: 20)', apply: (o, value, source) => { o.settings.maxLogprobs = parseInteger(value, source, -1); } },
   { name: 'response-role', value: '<role>', help: 'the role of answers (default: assistant)', apply: (o, value) => { o.settings.responseRole = value; } },
-  { name: 'default-chat-template-kwargs', value: '<json>', help: 'what the chat template is given unless the request says otherwise, as {"enable_thinking": false}', apply: (o, value, source) => { o.settings.templateKwargs = parseJsonObject(value, source); } },
+  { name: 'default-chat-template-kwargs', value: '<json>', help: 'what the chat template is given unless the request says otherwise, as {"enable_thinking": false}', apply: (o, value, source) => { o.settings.templateKwargs = parseJsonObject(value, source, '{"enable_thinking": false}'); } },
   { name: 'trust-request-chat-template', help: 'let requests bring a chat template of their own', set: (_o, on, source) => {
     if (on) throw new UsageError(`${source}: a request's own chat template is not supported`);
   }, isHidden: true },
@@ -86,7 +86,7 @@ const SAMPLING: readonly Definition[] = [
 ];
 
 const HTTP: readonly Definition[] = [
-  { name: 'host', value: '<address>', variables: ['PLATFORM_SERVING_HOST'], help: 'address to listen on (default: PLATFORM_SERVING_HOST, else 127.0.0.1; 0.0.0.0 when PLATFORM_SERVING_PRODUCTION is set)', apply: (o, value) => { o.host = value; } },
+  { name: 'host', value: '<address>', variables: ['PLATFORM_SERVING_HOST'], help: 'address to listen on (default: PLATFORM_SERVING_HOST, else 127.0.0.1; 0.0.0.0 when PLATFORM_SERVING_PRODUCTION is set)', apply: (o, value) => { o.host = value.replace(/^\[(.*)\]$/, '$1'); } },
   { name: 'port', value: '<number>', variables: ['PLATFORM_SERVING_PORT'], help: 'port to listen on, 0 for any (default: PLATFORM_SERVING_PORT, else 8080; 80 when PLATFORM_SERVING_PRODUCTION is set)', apply: (o, value, source) => { o.port = parsePort(value, source); } },
   { name: 'uds', value: '<path>', help: 'listen on a Unix socket instead, open to its user and group', apply: (o, value) => { o.socketPath = value; } },
   { name: 'admin-host', value: '<address>', help: 'address of the admin listener (default: 127.0.0.1)', apply: (o, value) => { o.adminHost = value; } },

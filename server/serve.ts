@@ -8,6 +8,7 @@ import { LoadProgress } from './load-progress';
 import { createLog, type Log, requestLogger } from './log';
 import { Metrics } from './metrics/metrics';
 import { openApiRoute } from './openapi/route';
+import { inFlags } from './option-flags';
 import { openAccess } from './serve-access';
 import type { ServeOptions } from './serve-options';
 import { Shutdown } from './shutdown';
@@ -106,6 +107,8 @@ async function loadEngine({ model, engine: options }: ServeOptions, signal: Abor
     const engine = await Engine.load(model, { ...options, signal }, (done) => progress.update(done));
     for (const note of engine.info.notes) log.info(note);
     return engine;
+  } catch (error) {
+    throw inFlags(error);
   } finally {
     progress.end();
   }

@@ -177,6 +177,7 @@ function resolveMaxTokens(maxTokens: number | undefined, { maxModelLen, numPromp
 
 function resolveSeed(seed: number | bigint | undefined): bigint | null {
   if (seed === undefined) return null;
+  if (typeof seed === 'number' && Number.isInteger(seed) && !Number.isSafeInteger(seed)) throw CapstanError.argument('seed', 'a bigint for an integer this large', seed);
   const value = typeof seed === 'bigint' ? seed : BigInt(checkNumber('seed', seed, { isInteger: true }));
   if (value < INT64_MIN || value > INT64_MAX) throw CapstanError.argument('seed', 'a 64-bit integer', seed);
   return value;

@@ -50,7 +50,7 @@ export class UwsTransport implements Transport {
     this.#listenSocket = await new Promise<us_listen_socket>((resolve, reject) => {
       withSocketMode(path, () => this.#app.listen_unix((socket) => {
         if (socket) resolve(socket);
-        else reject(Object.assign(new Error(`cannot listen on ${path}`), { code: 'EACCES' }));
+        else reject(Object.assign(new Error('the folder is not there or may not be written to'), { code: 'EACCES' }));
       }, path));
     });
     this.#socketPath = path;

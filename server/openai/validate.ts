@@ -101,7 +101,7 @@ function describe(schema: Schema): string {
   if (minimum !== undefined) return maximum === undefined ? `${types} of ${minimum} or more` : `${types} from ${minimum} to ${maximum}`;
   if (schema.maxItems !== undefined) return `${types} of ${schema.minItems ?? 0} to ${schema.maxItems} items`;
   if (schema.minItems !== undefined) return `${types} of at least ${schema.minItems}`;
-  if (schema.minLength !== undefined) return `${types} of at least ${schema.minLength}`;
+  if (schema.minLength === 1) return `${types} of at least one character`;
   return types;
 }
 

@@ -40,6 +40,9 @@ describe('flags', () => {
     [['serve', '--config', '/no/such.yaml'], "error: --config: expected a file that can be read, got '/no/such.yaml' (ENOENT)"],
     [['serve', '--api-kee', `sk-cap1_0123456789AB_${'a'.repeat(32)}1GlQkh`], '(Did you mean --api-key?)'],
     [['serve', '--shutdown-timeout', 'soon'], '--shutdown-timeout: expected seconds from 0 to 86400'],
+    [['serve', modelDir, '--port', '0', '--tool-call-parser', 'nope'], 'error: --tool-call-parser: expected one of auto, '],
+    [['serve', modelDir, '--port', '0', '--chat-template', '{% bad'], 'error: --chat-template: expected a Jinja template ('],
+    [['serve', '--default-chat-template-kwargs', '[]'], 'expected a JSON object, such as {"enable_thinking": false}'],
   ])('%j exits 2 and says why', async (args, message) => {
     const { code, stderr, stdout } = await finished(start(args, env));
     expect(code).toBe(2);

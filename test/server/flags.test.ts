@@ -93,6 +93,8 @@ describe('values', () => {
     [['--no-enable-prefix-caching', '--enable-prefix-caching'], ({ engine }) => engine.prefixCache, true],
     [['--port=1', '--port=2'], ({ port }) => port, 2],
     [['--served-model-name=a', '--served-model-name=b'], ({ servedNames }) => servedNames, ['a', 'b']],
+    [['--served-model-name=a', '--served-model-name=b', '--served-model-name=a'], ({ servedNames }) => servedNames, ['a', 'b']],
+    [['--host=[::1]'], ({ host }) => host, '::1'],
     [['--disable-log-requests'], ({ logsRequests }) => logsRequests, false],
     [['--disable-uvicorn-access-log'], ({ logsRequests }) => logsRequests, false],
     [['--no-enable-log-requests'], ({ logsRequests }) => logsRequests, false],

@@ -31,7 +31,9 @@ export async function readSafetensorsHeader(path: string): Promise<Map<string, S
   const name = basename(path);
   const file = await openForReading(path, name);
   try {
-    const { size } = await file.stat();
+    const stats = await file.stat();
+    if (!stats.isFile()) throw invalid(name, 'a file', 'something else');
+    const { size } = stats;
     const headerBytes = await readHeaderLength(file, name, size);
     const header = Buffer.alloc(headerBytes);
     await readFully(file, header, HEADER_LENGTH_BYTES, name);

@@ -35,12 +35,16 @@ export class ChatTemplate {
     this.#specialTokens = specialTokens;
   }
 
-  /** The text given, else from chat_template.jinja (and its folder of named ones), else from tokenizer_config.json. */
+  /**
+   * The text given, else from chat_template.jinja (and its folder of named ones), else from tokenizer_config.json.
+   * @throws CapstanError `invalid_argument` for a text given that is no template; the model's own is compiled when it is needed.
+   */
   static async load(modelDir: string, given?: string): Promise<ChatTemplate> {
     const [configText, files] = await Promise.all([
       readTextFile(modelDir, CONFIG_FILE),
       given === undefined ? readTemplateFiles(modelDir) : new Map([['default', given]]),
     ]);
+    if (given !== undefined) await JinjaTemplate.compile(given).catch(({ message }: Error) => { throw CapstanError.argument('chatTemplate', `a Jinja template (${message})`, given); });
     const config = configText === undefined ? {} : parseJsonObject(configText, CONFIG_FILE);
     return new ChatTemplate(files.size > 0 ? files : readConfigTemplates(config), readSpecialTokens(config));
   }

@@ -42,6 +42,10 @@ test('bad words are as many as the engine takes', async () => {
   await expect(request(MAX_BAD_WORDS + 1)).rejects.toThrow(`bad_words: expected an array of up to ${MAX_BAD_WORDS} strings of at least one character, got an array of ${MAX_BAD_WORDS + 1}`);
 });
 
+test('an empty string says what was expected', async () => {
+  await expect(validate(CHAT_COMPLETION_REQUEST, { messages: [{ role: 'user', content: 'x' }], stop: [''] })).rejects.toThrow('stop: expected a string of at least one character, got ""');
+});
+
 test('so many tokens are not turned into text on the thread that serves all', async () => {
   await expect(validate(DETOKENIZE_REQUEST, { tokens: new Array(1_048_577).fill(1) })).rejects.toMatchObject({ param: 'tokens' });
 });

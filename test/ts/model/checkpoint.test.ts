@@ -71,6 +71,7 @@ test.each<[name: string, changes: TinyFiles, code: string, message: RegExp]>([
   ['a tokenizer that does not load', { 'tokenizer.json': { model: { vocab: {} } } }, 'invalid_model', /^tokenizer\.json: expected a tokenizer/],
   ['a tokenizer without a vocabulary', { 'tokenizer.json': {} }, 'invalid_model', /^tokenizer\.json: model\.vocab: expected a vocabulary/],
   ['an empty file', { 'model.safetensors': '' }, 'invalid_model', /^model\.safetensors: expected at least 8 bytes, got 0 bytes/],
+  ['a folder of that name', { 'model.safetensors': null, 'model.safetensors/x': '' }, 'invalid_model', /^model\.safetensors: expected a file, got something else/],
   ['a header longer than the file', { 'model.safetensors': Buffer.from([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]) }, 'invalid_model', /^model\.safetensors: expected a header of at most 1 bytes in a file of 9, got a header length of 18446744073709551615/],
   ['a header that is no JSON', { 'model.safetensors': Buffer.concat([Buffer.from([2, 0, 0, 0, 0, 0, 0, 0]), Buffer.from('{x')]) }, 'invalid_model', /^model\.safetensors: header: expected JSON/],
   ['a missing tensor', withTensors((tensors) => { delete tensors[NORM]; }), 'invalid_model', /^model\.norm\.weight: expected a tensor \[8\] in the checkpoint, got none of that name/],

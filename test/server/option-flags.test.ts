@@ -1,0 +1,17 @@
+import { inFlags } from '../../server/option-flags';
+import { CapstanError } from '../../ts';
+
+test.each([
+  ['maxModelLen: expected at most 2048, got 4096', '--max-model-len: expected at most 2048, got 4096'],
+  ['raise kvCacheBytes or lower maxModelLen', 'raise --kv-cache-memory or lower --max-model-len'],
+  ['generationConfigOverrides.topP: expected a number', '--override-generation-config.topP: expected a number'],
+  ['toolCallFormat, reasoningFormat, prefixCache, chatTemplate', '--tool-call-parser, --reasoning-parser, --enable-prefix-caching, --chat-template'],
+  ['config.json: GemmaForCausalLM has no flag, hidden_size and numThings neither', 'config.json: GemmaForCausalLM has no flag, hidden_size and numThings neither'],
+])('options are called as their flags: %s', (message, said) => {
+  expect(inFlags(new CapstanError('invalid_argument', message, { param: 'x' }))).toMatchObject({ name: 'CapstanError', code: 'invalid_argument', message: said, param: 'x' });
+});
+
+test('an error that is not of the library stays what it is', () => {
+  const error = new Error('maxModelLen');
+  expect(inFlags(error)).toBe(error);
+});
