@@ -34,6 +34,7 @@ class CudaBackend final : public Backend {
     ranks_ = std::make_unique<Ranks>(std::move(comm), device_);
     multiprocessors_ = attribute(cudaDevAttrMultiProcessorCount);
     max_shared_bytes_ = static_cast<size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
+    begins_early_ = can_gemv_begin_early();
     info_.name = "cuda";
     has_wgmma_ = attribute(cudaDevAttrComputeCapabilityMajor) == 9 && !options.is_deterministic && knows_tensor_maps();
     info_.isa = has_wgmma_ ? "wgmma" : "mma";
@@ -133,6 +134,7 @@ class CudaBackend final : public Backend {
   int multiprocessors_ = 0;
   bool has_wgmma_ = false;       // and uses it
   size_t max_shared_bytes_ = 0;  // of a block
+  bool begins_early_ = false;    // kernels, before the one in front has ended
   BackendInfo info_;
   DeviceModel model_;
   DeviceLimits limits_;
@@ -333,6 +335,7 @@ void CudaBackend::project(const GemmArgs& product, const NormArgs* norm, const Q
     if (heads != nullptr) fused.has_heads = true, fused.heads = *heads;
     fused.rows_done = rows_done_.as<int32_t>();
     fused.max_blocks = 2 * multiprocessors_;
+    fused.begins_early = begins_early_;
     if (gemv_shared_bytes(fused) <= max_shared_bytes_) return launch_gemv(fused, stream_);
   }
   if (norm != nullptr) launch_norm(*norm, stream_);

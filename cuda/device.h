@@ -98,6 +98,23 @@ __device__ __forceinline__ float load_coherent(const float* from) {
 #endif
 }
 
+// ---- kernels that begin before the one in front of them has ended (compute capability 9.0; launch_early) ---------------------------------------
+
+// From here on the next kernel may begin, as far as there is room for it.
+__device__ __forceinline__ void let_next_begin() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+// Nothing that the device computes may be read or written before. NOTE: every thread comes here, so that a kernel has only ended when all before it have.
+__device__ __forceinline__ void wait_for_previous() {
+#if !defined(__CUDACC__)
+  cuda_host::wait_for_previous();
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // ---- warps ------------------------------------------------------------------------------------------------------------------------------
 
 // The same bits in all lanes, in a fixed order.

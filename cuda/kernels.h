@@ -125,8 +125,10 @@ struct GemvArgs {
   QkvArgs heads;
   int32_t* rows_done = nullptr;  // (heads of q, k and v) zeros, and zeros again afterwards
   int max_blocks = 0;
+  bool begins_early = false;     // while the kernel in front still ends
 };
 void launch_gemv(const GemvArgs& args, cudaStream_t stream);
+bool can_gemv_begin_early();     // on the current device
 size_t gemv_shared_bytes(const GemvArgs& args);  // of a block; a device may not have as many
 
 // Rows of attention: (token, query head of the group) pairs of one sequence, 16 to a tile.

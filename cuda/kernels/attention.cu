@@ -229,6 +229,7 @@ constexpr int kMinBlocks = D == 3 && !kIsCut ? 1 : 0;
 // (tiles / kWarps, KV heads, chunks). kIsCut: every warp has one chunk and leaves (max, sum, values) of its 16 rows in the scratch.
 template <class T, int D, bool kIsCut>
 __global__ void __launch_bounds__(kWarps* kWarpSize, (kMinBlocks<D, kIsCut>)) attention_kernel(AttentionArgs args) {
+  let_next_begin();
   const int item = static_cast<int>(blockIdx.x) * kWarps + warp_id();
   if (item >= args.num_tiles) return;
   const int kv_head = static_cast<int>(blockIdx.y);
@@ -284,6 +285,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, (kMinBlocks<D, kIsCut>)) at
 // (tiles, KV heads): a warp per row, the chunks in order.
 template <class T>
 __global__ void __launch_bounds__(16 * kWarpSize) merge_kernel(AttentionArgs args) {
+  let_next_begin();
   const int item = static_cast<int>(blockIdx.x), kv_head = static_cast<int>(blockIdx.y);
   const AttentionTile tile = args.tiles[item];
   if (tile.seq < 0) return;

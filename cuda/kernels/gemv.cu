@@ -1,6 +1,6 @@
 // Products of a few rows, fused with the norm before them and, for q, k and v, with what is done to their heads. The order of sums is gemm.cu's, so a row's bits
-// are the same in company. Time is what the weights take to arrive: each lane has 16 loads of 16 bytes under way, the first of them before the norm, and
-// blocks stay for several tiles, so that the end of a tile does not stop the stream.
+// are the same in company. Time is what the weights take to arrive: each lane has 16 loads of 16 bytes under way, the first of them before the
+// kernel in front has ended, and blocks stay for several tiles, so that neither the norm nor the end of a tile stops the stream.
 #include "cuda/kernels/epilogue.h"
 #include "cuda/kernels/rows.h"
 #include "cuda/launch.h"
@@ -121,6 +121,8 @@ __global__ void __launch_bounds__(kThreads, 2) gemv_kernel(GemvArgs args) {
 #pragma unroll
   for (int i = 0; i < kAhead; ++i)
     if (weights != nullptr && i < steps) load_step(weights, i, ahead[i]);
+  let_next_begin();
+  wait_for_previous();
   if constexpr (kIsNormed)
     norm_into<T>(args.norm, reinterpret_cast<uint16_t*>(acts), reinterpret_cast<float*>(shared_memory() + places.squares));
   else
@@ -174,10 +176,20 @@ void launch_for(const GemvArgs& args, cudaStream_t stream) {
   const int64_t num_groups = ((args.product.weights.rows + kTileRows - 1) / kTileRows + tiles_per_block - 1) / tiles_per_block;
   const dim3 grid(static_cast<unsigned>(num_groups < args.max_blocks ? num_groups : args.max_blocks));
   const auto kernel = args.has_heads ? gemv_kernel<T, true, true> : args.is_normed ? gemv_kernel<T, true, false> : gemv_kernel<T, false, false>;
-  launch(kernel, grid, dim3(kThreads), places_of(args).bytes, stream, args);
+  launch_early(args.begins_early, kernel, grid, dim3(kThreads), places_of(args).bytes, stream, args);
 }
 
 }  // namespace
+
+bool can_gemv_begin_early() {
+#if defined(__CUDACC__)
+  cudaFuncAttributes attributes;
+  check(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(gemv_kernel<Bf16, true, true>)), "asking what a kernel is");
+  return attributes.ptxVersion >= 90;
+#else
+  return true;
+#endif
+}
 
 size_t gemv_shared_bytes(const GemvArgs& args) { return places_of(args).bytes; }
 

@@ -41,7 +41,7 @@ std::atomic<int> skipped_barrier{-1};
 constexpr size_t kStackBytes = 256 << 10;
 constexpr int kMaxSharedBytes = 232448;
 
-enum class State : uint8_t { kReady, kAtBarrier, kAtWarp, kWaiting, kDone };
+enum class State : uint8_t { kReady, kAtBarrier, kAtWarp, kWaiting, kAtPrevious, kDone };
 
 struct Fiber {
   void* stack_pointer = nullptr;
@@ -50,6 +50,7 @@ struct Fiber {
   const char* where = "the beginning";
   const std::function<bool()>* is_over = nullptr;  // what it waits for
   int num_barriers = 0;
+  bool has_waited = false;  // for the kernel in front
   dim3 thread;
   void* fake_stack = nullptr;
 #if !defined(__x86_64__)
@@ -85,6 +86,23 @@ struct Stacks {
   }
 };
 thread_local Stacks stacks;
+thread_local size_t num_stacks_used = 0;  // by blocks that wait for the kernel in front of them
+
+// Sets a variable for as long as it lives.
+template <class T>
+class Within {
+ public:
+  Within(T& variable, T value) : variable_(variable), before_(std::exchange(variable, value)) {}
+  ~Within() { variable_ = before_; }
+
+ private:
+  T& variable_;
+  T before_;
+};
+
+// What an early kernel's first block runs when it waits for it, and whether the kernel is one.
+thread_local const std::function<void()>* previous = nullptr;
+thread_local bool is_early = false;
 
 struct Block;
 thread_local Block* current_block = nullptr;
@@ -162,7 +180,7 @@ struct Block {
   static void entry();
 
   void start(Fiber& fiber, unsigned i) {
-    fiber.stack = stacks.get(i);
+    fiber.stack = stacks.get(num_stacks_used + i);
 #if defined(__x86_64__)
     auto* top = reinterpret_cast<void**>(fiber.stack + kStackBytes);
     *--top = nullptr;  // keeps the stack aligned as after a call
@@ -224,6 +242,15 @@ struct Block {
     return text;
   }
 
+  bool run_previous() {
+    if (previous == nullptr || std::ranges::any_of(fibers, [](const Fiber& fiber) { return fiber.state != State::kAtPrevious; })) return false;
+    const Within<size_t> stacks_used(num_stacks_used, num_stacks_used + fibers.size());
+    const Within<bool> is_not_early(is_early, false);
+    (*std::exchange(previous, nullptr))();
+    for (Fiber& fiber : fibers) fiber.state = State::kReady;
+    return true;
+  }
+
   // Rounds over the warps in random order; each is left out now and then.
   void run() {
     std::vector<unsigned> order(warps.size());
@@ -246,7 +273,7 @@ struct Block {
           if (error) std::rethrow_exception(error);
         }
       }
-      if (!has_run && !has_skipped) throw std::runtime_error("cuda_host: deadlock:" + places());
+      if (!has_run && !has_skipped && !run_previous()) throw std::runtime_error("cuda_host: deadlock:" + places());
     }
   }
 };
@@ -262,6 +289,8 @@ void Block::entry() {
   } catch (...) {
     block.error = std::current_exception();
   }
+  if (is_early && !fiber.has_waited && !block.error)
+    block.error = std::make_exception_ptr(std::runtime_error("cuda_host: a thread of an early kernel ended without waiting for the kernel in front"));
   fiber.state = State::kDone;
   --block.num_alive;
   block.release_barrier_if_full();
@@ -281,6 +310,16 @@ void sync_threads(const char* where) {
   fiber.state = State::kAtBarrier;
   ++block.num_at_barrier;
   block.release_barrier_if_full();
+  block.leave(fiber);
+}
+
+void wait_for_previous() {
+  Block& block = *current_block;
+  Fiber& fiber = block.fibers[block.running];
+  fiber.has_waited = true;
+  if (previous == nullptr) return;
+  fiber.where = "the wait for the kernel in front";
+  fiber.state = State::kAtPrevious;
   block.leave(fiber);
 }
 
@@ -373,7 +412,19 @@ struct Stream {
     if (recording == nullptr) return work.push_back(std::move(item));
     recording->nodes.push_back({std::move(item), std::exchange(tips, {recording->nodes.size()})});
   }
+  // Becomes one with what is in front of it, which it is given to run when it has to.
+  void push_early(std::function<void(const std::function<void()>& before)> item);
 };
+void Stream::push_early(std::function<void(const std::function<void()>& before)> item) {
+  const auto joined = [&](std::function<void()> before) { return [item = std::move(item), before = std::move(before)] { item(before); }; };
+  if (recording == nullptr) {
+    std::function<void()> before = [] {};
+    if (!work.empty()) before = std::move(work.back()), work.pop_back();
+    return work.push_back(joined(std::move(before)));
+  }
+  if (tips.size() != 1 || tips[0] + 1 != recording->nodes.size()) return push(joined([] {}));
+  recording->nodes.back().work = joined(std::move(recording->nodes.back().work));
+}
 struct Graph {
   std::vector<Node> nodes;
 };
@@ -444,6 +495,15 @@ void run_until(Event* event, uint64_t number) {
 void enqueue(Stream* stream, std::function<void()> work) {
   const std::lock_guard lock(runtime_mutex);
   stream->push(std::move(work));
+}
+
+void enqueue_early(Stream* stream, std::function<void()> work) {
+  const std::lock_guard lock(runtime_mutex);
+  stream->push_early([work = std::move(work)](const std::function<void()>& before) {
+    const Within<const std::function<void()>*> in_front(previous, &before);
+    const Within<bool> as_early(is_early, true);
+    work();
+  });
 }
 
 void set_device_memory(size_t bytes) { memory_size = bytes; }

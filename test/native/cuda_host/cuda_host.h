@@ -59,6 +59,8 @@ struct ThreadPlace {
 extern constinit thread_local ThreadPlace place;
 
 void sync_threads(const char* where);
+// The kernel in front runs only when all threads of an early kernel's first block are here.
+void wait_for_previous();
 // Waits until all lanes of the warp are here, with their payloads; then one of them computes for all.
 void meet_warp(const char* where, void* payload, const std::function<void(void* const* lanes)>& compute);
 
@@ -83,6 +85,8 @@ struct Event;
 struct Graph;
 struct GraphExec;
 void enqueue(Stream* stream, std::function<void()> work);
+// Of a kernel that begins before what is in front of it: its first block comes as far as it can.
+void enqueue_early(Stream* stream, std::function<void()> work);
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& kernel);
 
 // ---- what compute capability 9.0 does by and by (cuda/hopper.h; async.cpp) ------------------------------------------------------------------

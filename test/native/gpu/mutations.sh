@@ -36,6 +36,8 @@ MUTATIONS=(
   'weights beyond K that count|cuda/kernels/gemm_wgmma.cu|s/step < steps ? from/true ? from/|kernel_gemm_wgmma'
   'a product that nobody waits for|cuda/kernels/gemm_wgmma.cu|s/    wgmma_wait<0>();//|kernel_gemm_wgmma'
   'the tile of another warp|cuda/kernels/gemm_wgmma.cu|s/kBlockTiles + warp,/kBlockTiles + (warp ^ 1),/|kernel_gemm_wgmma'
+  'a kernel that does not wait for the one in front|cuda/kernels/gemv.cu|s/^  wait_for_previous();//|kernel_gemv'
+  'activations copied before the kernel in front has ended|cuda/kernels/gemv.cu|s/^  let_next_begin();/  if constexpr (!kIsNormed) copy_into(product, acts);/;s/^    copy_into(product, acts);/;/|kernel_gemv'
   'a digit too few|cuda/kernels/sample.cu|s/shift >= 0; shift -= 8/shift >= 8; shift -= 8/|kernel_samples'
 )
 

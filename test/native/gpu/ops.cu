@@ -247,7 +247,8 @@ void check_gemv(FloatType type, const GemvCase& shape, int tokens, int max_block
 
   const auto run = [&](bool is_fused, bool is_normed, bool has_heads, GemmOutput output) {
     const int64_t product_rows = output == GemmOutput::kGated ? gated_rows : head_rows, stride = product_rows + 3;
-    const OnDevice<uint16_t> acts(packed_acts(type, rounded(type, noise(7, tokens * hidden_size, 1)), tokens, split)), gated(static_cast<size_t>(8 * gated_split.padded()));
+    const std::vector<uint16_t> given = packed_acts(type, rounded(type, noise(7, tokens * hidden_size, 1)), tokens, split);
+    const OnDevice<uint16_t> acts(given), gated(static_cast<size_t>(8 * gated_split.padded()));
     const OnDevice<uint16_t> cache(static_cast<size_t>(kBlocks * layout.block_elements())), q(static_cast<size_t>(tokens * shape.num_heads * layout.k_dim));
     const OnDevice<float> out(noise(8, (tokens + 1) * stride, 1));
     GemvArgs args;
@@ -286,6 +287,14 @@ void check_gemv(FloatType type, const GemvCase& shape, int tokens, int max_block
     args.heads.q = q.get();
     args.rows_done = rows_done.get();
     args.max_blocks = max_blocks;
+    args.begins_early = can_gemv_begin_early();
+    // What is read is written right in front.
+    const OnDevice<float> hidden_now(hidden.size());
+    const OnDevice<uint16_t> acts_now(given.size());
+    args.norm.hidden = hidden_now.get();
+    if (!is_normed) args.product.acts = acts_now.get();
+    const auto copy = [&](void* to, const void* from, size_t bytes) { check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream()), "a test"); };
+    is_normed ? copy(hidden_now.get(), device_hidden.get(), hidden.size() * sizeof(float)) : copy(acts_now.get(), acts.get(), given.size() * sizeof(uint16_t));
     is_fused ? launch_gemv(args, stream()) : launch_apart(args);
     const std::vector<float> floats = out.read();
     std::vector<uint16_t> bits = gated.read();
