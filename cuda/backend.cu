@@ -418,17 +418,32 @@ void CudaBackend::row_parallel_residual(const Matrix& weights, const Acts& acts)
   });
 }
 
+// One shot: every rank adds all tokens. Two: each its share of them, which the others then copy. The order of sums is the same.
 void CudaBackend::add_all_partials(const float* bias, bool replaces) {
+  const int tokens = step_.num_tokens, size = world_size();
+  const int64_t hidden_size = model_.hidden_size;
+  const bool takes_two = takes_two_shots(size, tokens * hidden_size * static_cast<int64_t>(sizeof(float)));
+  const auto begin_of = [&](int rank) { return std::min(tokens, (tokens + size - 1) / size * rank); };
+  const int begin = takes_two ? begin_of(ranks_->rank()) : 0, end = takes_two ? begin_of(ranks_->rank() + 1) : tokens;
   const auto all = ranks_->meet(partial_.as<float>(), stream_);
   AddPartialsArgs args;
-  args.hidden = hidden_.as<float>();
-  args.world_size = world_size();
+  args.hidden = hidden_.as<float>() + begin * hidden_size;
+  args.world_size = size;
   args.bias = bias;
-  args.num_tokens = step_.num_tokens;
-  args.hidden_size = model_.hidden_size;
+  args.num_tokens = end - begin;
+  args.hidden_size = hidden_size;
   args.replaces = replaces;
-  for (int rank = 0; rank < world_size(); ++rank) args.partials[rank] = static_cast<const float*>(all[static_cast<size_t>(rank)]);
-  launch_add_partials(args, stream_);
+  for (int rank = 0; rank < size; ++rank) args.partials[rank] = static_cast<const float*>(all[static_cast<size_t>(rank)]) + begin * hidden_size;
+  if (args.num_tokens > 0) launch_add_partials(args, stream_);
+  ranks_->part(stream_);
+  if (!takes_two) return;
+  const auto sums = ranks_->meet(hidden_.as<float>(), stream_);
+  for (int rank = 0; rank < size; ++rank) {
+    const int64_t first = begin_of(rank) * hidden_size, count = begin_of(rank + 1) * hidden_size - first;
+    if (rank == ranks_->rank() || count == 0) continue;
+    check(cudaMemcpyAsync(hidden_.as<float>() + first, static_cast<const float*>(sums[static_cast<size_t>(rank)]) + first, static_cast<size_t>(count) * sizeof(float), cudaMemcpyDeviceToDevice, stream_),
+          "a rank's share");
+  }
   ranks_->part(stream_);
 }
 

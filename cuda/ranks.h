@@ -10,6 +10,14 @@
 
 namespace capstan::cuda {
 
+// From where on adding up all ranks' data is better done in two shots: bytes, by what others have measured on one machine's links. Tests take fewer.
+inline int64_t& two_shot_bytes() {
+  static int64_t bytes = 256 << 10;
+  return bytes;
+}
+// Two ranks read the same either way; few ranks wait longer for a second meeting than for the data.
+inline bool takes_two_shots(int world_size, int64_t bytes) { return world_size > 2 && bytes >= (world_size <= 4 ? 2 : 1) * two_shot_bytes(); }
+
 class Ranks {
  public:
   static constexpr int kMost = 8;

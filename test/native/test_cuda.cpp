@@ -5,6 +5,7 @@
 
 #include "cuda/layout.h"
 #include "cuda/memory.h"
+#include "cuda/ranks.h"
 #include "native/backend/cuda_library.h"
 #include "native/backend/registry.h"
 #include "test/native/cuda_host/cuda_host.h"
@@ -204,6 +205,24 @@ TEST(cuda_ranks_share_a_graph) {
   request.device.world_size = 2;
   EXPECT_ERROR("invalid_argument", Session{request});
   cuda_host::set_peers(true);
+}
+
+// Every rank adds its share of the tokens, some have none, and all copy the rest.
+TEST(cuda_sums_in_two_shots_change_no_bit) {
+  DecoderShape shape = decoder_shapes()[0];
+  shape.file_dtype = DType::kBf16, shape.intermediate_size = 256;
+  DecoderFixture fixture(shape);
+  const Prompts prompts = {random_ids(1, 3, shape.vocab_size), random_ids(2, 70, shape.vocab_size)};
+  RunOptions options = cuda_options(DType::kBf16);
+  const LogProbs wanted = fixture.run(options, prompts);
+  options.world_size = 4;
+  options.max_num_seqs_per_step = 1;
+  const int64_t before = std::exchange(two_shot_bytes(), 1);
+  EXPECT(takes_two_shots(4, 2) && !takes_two_shots(2, 1 << 30));
+  EXPECT(is_same(wanted, fixture.run(options, prompts)));
+  options.prefill_chunk_size = 1;  // decodes: recorded
+  EXPECT(is_same(wanted, fixture.run(options, prompts)));
+  two_shot_bytes() = before;
 }
 
 // A kernel that never ends: the step's deadline passes, open requests end, and nothing waits for the device any more.
