@@ -6,7 +6,7 @@ import { type ApiRoute, defineRoute } from './route';
 type Json = Record<string, unknown>;
 
 /** What every route may answer. */
-const COMMON: readonly ProblemCode[] = ['malformed_request', 'method_not_allowed', 'internal_error', 'unavailable'];
+const COMMON: readonly ProblemCode[] = ['malformed_request', 'method_not_allowed', 'internal_error', 'unavailable', 'storage_full'];
 const OF_CALLERS: readonly ProblemCode[] = ['unauthenticated', 'forbidden', 'too_many_attempts'];
 const OF_BODIES: readonly ProblemCode[] = ['invalid_json', 'invalid_request', 'request_timeout', 'request_too_large', 'unsupported_media_type', 'invalid_argument'];
 

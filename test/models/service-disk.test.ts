@@ -57,9 +57,9 @@ if (disk === undefined) {
 
     test('one that ends is told with its exit code, and then why it does not start again', async () => {
       await statusOf('ending', '/end').catch(() => 0);
-      await eventually(async () => await reasonOf('ending') !== null);
+      await eventually(async () => await reasonOf('ending') !== null, 120_000);
       expect(await reasonOf('ending')).toMatchObject({ exit_code: 3 });
-      await eventually(async () => (await reasonOf('ending'))?.code === 'disk_full' && (await reasonOf('ending'))!.message.includes('does not start'));
+      await eventually(async () => (await reasonOf('ending'))?.code === 'disk_full' && (await reasonOf('ending'))!.message.includes('does not start'), 120_000);
     });
 
     test('a new one says the same', async () => {
