@@ -34,7 +34,7 @@ class CudaBackend final : public Backend {
     ranks_ = std::make_unique<Ranks>(std::move(comm), device_);
     multiprocessors_ = attribute(cudaDevAttrMultiProcessorCount);
     max_shared_bytes_ = static_cast<size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
-    begins_early_ = can_gemv_begin_early();
+    begins_early_ = world_size() == 1 && can_gemv_begin_early();  // between ranks' kernels there are events
     info_.name = "cuda";
     has_wgmma_ = attribute(cudaDevAttrComputeCapabilityMajor) == 9 && !options.is_deterministic && knows_tensor_maps();
     info_.isa = has_wgmma_ ? "wgmma" : "mma";
