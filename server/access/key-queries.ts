@@ -34,10 +34,9 @@ export function selectKeys(db: Db | Tx, { ownerId, deploymentId, boundTo, search
       .where((binding) => binding.or([binding('deployments.id', 'in', boundTo), binding('deployments.name', 'in', boundTo)])));
   }
   if (deploymentId !== undefined) {
-    query = query.where((eb) => eb.or([
-      eb('id', 'in', eb.selectFrom('key_bindings').select('key_id').where('deployment_id', '=', deploymentId)),
-      eb.and([eb('type', '=', 'user-level'), eb('owner_id', 'in', eb.selectFrom('deployments').select('owner_id').where('id', '=', deploymentId))]),
-    ]));
+    // A key is bound to deployments of its owner alone, and by the owner it is found.
+    query = query.where('owner_id', '=', (eb) => eb.selectFrom('deployments').select('deployments.owner_id').where('deployments.id', '=', deploymentId))
+      .where((eb) => eb.or([eb('type', '=', 'user-level'), eb('id', 'in', eb.selectFrom('key_bindings').select('key_id').where('deployment_id', '=', deploymentId))]));
   }
   return query;
 }

@@ -38,7 +38,7 @@ export function isPostgres(db: Db | Tx): boolean {
   return db.getExecutor().adapter instanceof PostgresAdapter;
 }
 
-export const ACCESS: Component = { name: 'access', steps: [createOwners, createKeys, createFeed, limitKeys, keepAudit, boundFeed, addKeyPolicy] };
+export const ACCESS: Component = { name: 'access', steps: [createOwners, createKeys, createFeed, limitKeys, keepAudit, boundFeed, addKeyPolicy, indexLists] };
 
 async function createOwners(tx: Tx): Promise<void> {
   for (const table of ['users', 'organizations'] as const) {
@@ -197,4 +197,12 @@ async function boundFeed(tx: Tx): Promise<void> {
 
 async function addKeyPolicy(tx: Tx): Promise<void> {
   await tx.schema.alterTable('organizations').addColumn('key_policy', 'text').execute();
+}
+
+/** One for each order of a list, with what a search looks at, and for each filter that may find next to nothing. NOTE: expressions are those of the queries, to the letter. */
+async function indexLists(tx: Tx): Promise<void> {
+  await sql`create index api_keys_created on api_keys (owner_id, created_at, id, name, status)`.execute(tx);
+  await sql`create index api_keys_last_used on api_keys (owner_id, (coalesce(last_used_at, 0)), id, name, status)`.execute(tx);
+  await sql`create index api_keys_expires on api_keys (owner_id, (coalesce(expires_at, 8640000000000000)), id, name, status)`.execute(tx);
+  for (const column of ['actor_id', 'action', 'org_id']) await sql`create index ${sql.ref(`audit_events_${column}`)} on audit_events (${sql.ref(column)}, seq)`.execute(tx);
 }
