@@ -62,7 +62,7 @@ export async function serve(options: ServeOptions): Promise<number> {
     const { host, socketPath, adminHost = LOOPBACK } = options;
     process.stdout.write(startupText(engine.info, {
       host, port, socketPath, transport: transport.name, model: options.servedNames[0] ?? engine.info.modelName, isTls: options.tls.certFile !== undefined,
-      needsKey: access !== undefined, ...(adminPort === undefined ? {} : { admin: { host: adminHost, port: adminPort } }),
+      needsKey: access !== undefined, isReplica: options.replicaSecret !== undefined, ...(adminPort === undefined ? {} : { admin: { host: adminHost, port: adminPort } }),
     }));
     await shutdown.requested;
     await drain(app, transport, options, log);

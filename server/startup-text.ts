@@ -8,6 +8,8 @@ export interface Address {
   socketPath?: string | undefined;
   isTls?: boolean;
   needsKey?: boolean;
+  /** Only a gateway reaches it, so that there is nothing to try at its own address. */
+  isReplica?: boolean;
   admin?: { host: string; port: number };
   transport: string;
   /** The name that clients send. */
@@ -16,7 +18,7 @@ export interface Address {
 
 /** What a start prints: what runs, how it samples by default, where it listens, and a request to try. */
 export function startupText(info: EngineInfo, address: Address): string {
-  const { transport, model, needsKey = false, admin, socketPath, isTls = false } = address;
+  const { transport, model, needsKey = false, isReplica = false, admin, socketPath, isTls = false } = address;
   const scheme = isTls ? 'https' : 'http';
   const url = socketPath === undefined ? `${scheme}://${urlHost(address.host)}:${address.port}` : `${scheme}://localhost`;
   const numRanks = info.tensorParallelSize === 1 ? '' : `, ${info.tensorParallelSize} ranks`;
@@ -27,8 +29,7 @@ export function startupText(info: EngineInfo, address: Address): string {
     + `KV cache ${bytes(info.kvCacheBytes)} (${grouped(info.numBlocks * info.blockSize)} tokens), ${socketPath === undefined ? url : `unix:${socketPath}${isTls ? ' with TLS' : ''}`} (${transport})`,
     `Sampling by default: ${samplingText(info)}`,
     ...(admin === undefined ? [] : [`Health and metrics without a key: http://${urlHost(admin.host)}:${admin.port}`]),
-    'Try:',
-    `  curl ${socketPath === undefined ? '' : `--unix-socket ${quoted(socketPath)} `}${url}/v1/chat/completions ${needsKey ? '-H "Authorization: Bearer $API_KEY" ' : ''}-H 'Content-Type: application/json' -d ${quoted(body)}`,
+    ...(isReplica ? [] : ['Try:', `  curl ${socketPath === undefined ? '' : `--unix-socket ${quoted(socketPath)} `}${url}/v1/chat/completions ${needsKey ? '-H "Authorization: Bearer $API_KEY" ' : ''}-H 'Content-Type: application/json' -d ${quoted(body)}`]),
     '',
   ].join('\n');
 }

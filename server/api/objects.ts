@@ -117,7 +117,7 @@ export const Replica = object({ id: STRING, ordinal: INTEGER, state: STRING, res
 
 export const Version = object({
   id: STRING, deployment_id: STRING, number: INTEGER, state: oneOf(VERSION_STATES), is_active: BOOLEAN, reason: orNull(Reason), spec: VersionSpec,
-  replicas: list(Replica), note: orNull(STRING), created_by: orNull(STRING), created_at: Time, started_at: orNull(Time), ready_at: orNull(Time), ended_at: orNull(Time),
+  replicas: list(Replica), note: orNull(STRING), created_by: orNull(STRING), created_by_name: orNull({ type: 'string', description: 'Their address; null where the account is gone' }), created_at: Time, started_at: orNull(Time), ready_at: orNull(Time), ended_at: orNull(Time),
   retry_at: orNull(Time),
 });
 

@@ -78,7 +78,7 @@ function describeVersion(version: Version, images: readonly Image[]): string {
     ['state', `${version.state}${version.is_active ? ', active' : ''}`],
     ['reason', reason === null ? undefined : `${reason.code}: ${plain(reason.message)}${reason.exit_code === null ? '' : ` (exit code ${reason.exit_code})`}`],
     ['note', version.note === null ? undefined : plain(version.note)],
-    ['created', minute(version.created_at)],
+    ['created', `${minute(version.created_at)}${version.created_by_name === null ? '' : ` by ${plain(version.created_by_name)}`}`],
     ['ready', minute(version.ready_at)],
     ['ended', version.ended_at === null ? undefined : minute(version.ended_at)],
     ...describeSpec(spec, images),

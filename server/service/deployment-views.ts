@@ -105,6 +105,7 @@ async function toVersions(db: Reader, deploymentId: string, rows: readonly Versi
   const ids = rows.map(({ id }) => id);
   const { active_version_id: activeId } = await db.selectFrom('deployment_settings').select('active_version_id').where('deployment_id', '=', deploymentId).executeTakeFirstOrThrow();
   const bindings = await bindingViews(db, 'version_id', ids);
+  const makers = await ownerViews(db, rows.flatMap(({ created_by: id }) => (id === null ? [] : [{ type: 'user', id }])));
   const replicas = await db.selectFrom('replicas').selectAll().where('version_id', 'in', ids).orderBy('ordinal').orderBy('id').execute();
   const leases = replicas.length === 0 ? [] : await db.selectFrom('gpu_leases').select(['replica_id', 'gpu_uuid']).where('replica_id', 'in', replicas.map(({ id }) => id)).execute();
   return rows.map((row) => {
@@ -115,7 +116,7 @@ async function toVersions(db: Reader, deploymentId: string, rows: readonly Versi
       replicas: own.map(({ id, ordinal, state, restarts, started_at: startedAt }): Replica => ({
         id, ordinal, state, restarts, started_at: rfc3339OrNull(startedAt), gpu_uuids: leases.filter(({ replica_id: of }) => of === id).map(({ gpu_uuid: uuid }) => uuid),
       })),
-      note: row.note, created_by: row.created_by, created_at: rfc3339(row.created_at), started_at: rfc3339OrNull(row.started_at), ready_at: rfc3339OrNull(row.ready_at), ended_at: rfc3339OrNull(row.ended_at), retry_at: rfc3339OrNull(row.retry_at),
+      note: row.note, created_by: row.created_by, created_by_name: makers.get(row.created_by ?? '')?.name ?? null, created_at: rfc3339(row.created_at), started_at: rfc3339OrNull(row.started_at), ready_at: rfc3339OrNull(row.ready_at), ended_at: rfc3339OrNull(row.ended_at), retry_at: rfc3339OrNull(row.retry_at),
     };
   });
 }

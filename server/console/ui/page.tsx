@@ -42,8 +42,14 @@ function isWithinTabs(element: Element | null): boolean {
 }
 
 export function Tabs({ label, tabs, current }: { label: string; tabs: readonly { href: string; label: string }[]; current: string }) {
+  const nav = useRef<HTMLElement>(null);
+  // On a narrow screen they scroll: the one that is open is in sight.
+  useEffect(() => {
+    const open = nav.current?.querySelector<HTMLElement>('[aria-current]');
+    if (nav.current !== null && open !== null && open !== undefined) nav.current.scrollLeft = open.offsetLeft - nav.current.offsetLeft - (nav.current.clientWidth - open.offsetWidth) / 2;
+  }, [current]);
   return (
-    <nav class="tabs" aria-label={label}>
+    <nav ref={nav} class="tabs" aria-label={label}>
       {tabs.map((tab) => <a key={tab.href} href={tab.href} aria-current={tab.href === current ? 'page' : undefined}>{tab.label}</a>)}
     </nav>
   );

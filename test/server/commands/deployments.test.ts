@@ -17,7 +17,7 @@ describe('deployments', () => {
     const made = await run('deploy', 'chat');
     expect(made).toMatchObject({ code: 0, out: expect.stringMatching(/name +chat\nid +dep_\S+\nstate +pending\nurl +\/d\/\S+\naccess +public\n/) });
     expect((await run('deployments', 'list')).out).toMatch(/chat +pending +public +0\/1 +1 +user:ada@example.com/);
-    expect((await run('versions', 'get', 'chat', '1')).out).toMatch(/runs +capstan serve demo\n/);
+    expect((await run('versions', 'get', 'chat', '1')).out).toMatch(/\ncreated +\S+ \S+Z by ada@example.com\n.*\nimage +capstan:\S+\n(.*\n)*runs +capstan serve demo\n/);
     expect((await run('versions', 'list', 'chat')).out).toMatch(/\n1 +queued +yes/);
   });
 

@@ -64,7 +64,7 @@ export const DEPLOYMENTS: Deployment[] = [
 function version(deploymentNumber: number, number: number, part: Partial<Version> = {}): Version {
   return {
     id: id('ver', deploymentNumber * 100 + number), deployment_id: id('dep', deploymentNumber), number, state: 'running', is_active: true, reason: null, spec: SPEC,
-    replicas: [{ id: id('rep', deploymentNumber * 100 + number), ordinal: 0, state: 'ready', restarts: 0, started_at: at(12), gpu_uuids: [] }], note: null, created_by: ME.id, created_at: at(11),
+    replicas: [{ id: id('rep', deploymentNumber * 100 + number), ordinal: 0, state: 'ready', restarts: 0, started_at: at(12), gpu_uuids: [] }], note: null, created_by: ME.id, created_by_name: ME.email, created_at: at(11),
     started_at: at(12), ready_at: at(13), ended_at: null, retry_at: null, ...part,
   };
 }

@@ -29,6 +29,10 @@ const PAGES: Record<string, string> = {
   'resources': '/data', 'orgs': '/orgs', 'org': `/orgs/${id('org', 1)}`, 'org-keys': `/orgs/${id('org', 1)}/keys`, 'org-settings': `/orgs/${id('org', 1)}/settings`, 'org-viewer': `/orgs/${id('org', 2)}/settings`,
   'webhooks': '/webhooks', 'quotas': '/quotas', 'audit': '/audit', 'account': '/account', 'account-security': '/account/security', 'account-keys': '/account/keys', 'account-tokens': '/account/tokens', 'not-found': '/nowhere',
 };
+const IS_OPEN_TAB_IN_SIGHT = `(() => {
+  const open = document.querySelector('.tabs [aria-current]')?.getBoundingClientRect(), tabs = document.querySelector('.tabs')?.getBoundingClientRect();
+  return open === undefined || (open.left >= tabs.left - 1 && open.right <= tabs.right + 1);
+})()`;
 const OPEN_PAGES: Record<string, string> = { 'sign-in': '/deployments', 'setup': '/bootstrap#abc', 'invitation': '/invitation#abc' };
 
 inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_PATH)'}`, () => {
@@ -101,6 +105,7 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
       await picture(page, `${name}-${locale}-${theme}-${width}`);
       expect(await axeFaults(page)).toEqual([]);
       expect(await page.evaluate<number>('document.documentElement.scrollWidth - document.documentElement.clientWidth')).toBeLessThanOrEqual(0);
+      expect(await page.evaluate(IS_OPEN_TAB_IN_SIGHT)).toBe(true);
       expect(await page.evaluate('document.documentElement.lang')).toBe(locale);
       expect(problems).toEqual([]);
       expect(await page.title()).not.toContain('owned');

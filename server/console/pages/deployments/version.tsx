@@ -54,7 +54,7 @@ export function VersionPage({ id, number }: { id: string; number: string }) {
                 <Facts of={[
                   [t('field.created'), <At time={data.created_at} />], [t('versions.started'), <At time={data.started_at} />], [t('versions.ready'), <At time={data.ready_at} />],
                   data.ended_at !== null && [t('versions.ended'), <At time={data.ended_at} />], data.retry_at !== null && [t('versions.retry'), <At time={data.retry_at} />],
-                  data.created_by !== null && [t('versions.by'), <code class="small">{data.created_by}</code>], [t('field.id'), <code class="small">{data.id}</code>],
+                  data.created_by !== null && [t('versions.by'), data.created_by_name === null ? <code class="small">{data.created_by}</code> : <span class="isolate">{neutralise(data.created_by_name)}</span>], [t('field.id'), <code class="small">{data.id}</code>],
                 ]} />
               </Card>
             </div>
