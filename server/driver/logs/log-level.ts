@@ -1,5 +1,3 @@
-import type { LogStreamName } from './log-line';
-
 /** From the gravest; `unknown`: the line tells none. */
 export const LOG_LINE_LEVELS = ['error', 'warn', 'info', 'debug', 'unknown'] as const;
 export type LogLineLevel = (typeof LOG_LINE_LEVELS)[number];
@@ -26,7 +24,7 @@ const MARKED = new RegExp(`\\[\\s*(${WORD})\\s*\\]|^[\\d\\s:.,/TZ+\\[\\]-]*(${WO
 const CAPITALS = new RegExp(`(?:^|[\\s|(<-])(${WORD.toUpperCase()})(?=[\\s|)>:,-]|$)`);
 
 /** As far as a line tells it. What the service itself says is at least information. */
-export function levelOf({ stream, text }: { stream: LogStreamName; text: string }): LogLineLevel {
+export function levelOf({ stream, text }: { stream: string; text: string }): LogLineLevel {
   const told = levelOfText(text.slice(0, MAX_CHARS).replace(COLOURS, ''));
   return told === 'unknown' && stream === 'system' ? 'info' : told;
 }
