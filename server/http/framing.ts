@@ -13,10 +13,11 @@ export interface Framing {
 }
 
 /**
- * Parsers disagree about requests with several lengths or odd encodings, which is how requests are smuggled past a proxy: refused, and the
- * connection has to be closed.
+ * Parsers disagree about requests with several lengths, odd encodings or several hosts, which is how requests are smuggled past a proxy:
+ * refused, and the connection has to be closed.
  */
 export function checkFraming(headers: HttpRequest['headers']): Framing {
+  if (headers.filter(([name]) => name === 'host').length > 1) throw new ApiError('malformed_request', 'Host: expected one such header');
   const lengths = headers.filter(([name]) => name === 'content-length').map(([, value]) => value);
   const encodings = headers.filter(([name]) => name === 'transfer-encoding').map(([, value]) => value);
   const isAmbiguous = lengths.length + encodings.length > 1 || lengths.some((value) => !/^\d{1,15}$/.test(value)) || encodings.some((value) => value.toLowerCase() !== 'chunked');

@@ -67,8 +67,9 @@ function answer(message: IncomingMessage, response: ServerResponse, options: Tra
   try {
     options.handler(toRequest(message, controller.signal, options, reply), reply).catch(() => response.destroy());
   } catch (error) {
-    if (error instanceof ApiError) sendError(error, reply);
-    else response.destroy();
+    if (!(error instanceof ApiError)) return void response.destroy();
+    closing.add(message.socket);
+    sendError(error, reply);
   }
 }
 
@@ -218,7 +219,7 @@ class NodeReply implements HttpReply {
 
   /** What is left of an unread body would be taken for the next request. */
   #writeHead(status: number, headers: ReplyHeaders): void {
-    const mustClose = this.#isBodyUnread() || this.#message.headers['transfer-encoding'] !== undefined;
+    const mustClose = closing.has(this.#message.socket) || this.#isBodyUnread() || this.#message.headers['transfer-encoding'] !== undefined;
     if (mustClose) closing.add(this.#message.socket);
     // Where the client wants no further answers, the Connection of a stream's headers would keep it waiting for the end.
     const isLast = mustClose || !this.#response.shouldKeepAlive;

@@ -173,6 +173,7 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
     ['an encoding that is nearly chunked', 'Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n'],
     ['two encodings', 'Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n'],
     ['a signed length', 'Content-Length: +1\r\n\r\nx'],
+    ['two hosts', 'Host: g\r\n\r\n'],
   ])('refuses ambiguous framing and closes: %s', async (_name, rest) => {
     const seen: string[] = [];
     const { port } = await listen(async (request, reply) => {
