@@ -41,7 +41,7 @@ export function start(args: readonly string[], env: NodeJS.ProcessEnv): Running 
     return result as [number | null, NodeJS.Signals | null];
   });
   const until = async (text: string): Promise<string> => {
-    for (let waited = 0; waited < 15_000; waited += 10) {
+    for (let waited = 0; waited < 60_000; waited += 10) {
       if (output.stdout.includes(text)) return output.stdout;
       if (child.exitCode !== null) break;
       await new Promise((resolve) => setTimeout(resolve, 10));
