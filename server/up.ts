@@ -8,6 +8,7 @@ import { Gateway } from './gateway/gateway';
 import { Targets } from './gateway/targets';
 import { createLog, type Log, requestLogger } from './log';
 import { Controller } from './service/controller';
+import { DataMeasurer } from './service/data-measurer';
 import { HomeSnapshots } from './service/home-snapshots';
 import type { Machine } from './service/machine';
 import { loadSecretKey } from './service/secret-box';
@@ -73,6 +74,8 @@ export async function up(options: UpOptions): Promise<number> {
     const targets = new Targets();
     const controller = new Controller({ store, driver, targets, snapshots: new HomeSnapshots(join(dir.root, 'homes')), dataRoots, allowsUnisolated: options.allowUnisolated, logs, log });
     closers.push(() => controller.close({ stopsReplicas: options.stopsDeployments && shutdown.signal.aborted }));
+    const measurer = new DataMeasurer({ store, dataRoots, log });
+    closers.push(() => measurer.close());
     const metrics = new ServiceMetrics(targets);
     const usage = new UsageRecorder({ store, targets, driver, log });
     closers.push(() => usage.close());
@@ -91,7 +94,7 @@ export async function up(options: UpOptions): Promise<number> {
     const api = new Api({
       routes: apiRoutes(),
       context: {
-        store, access, controller, logs, webhooks, serving: { targets, gateway, urlOf: (slug) => deploymentUrl(addresses, servingDomain, slug) }, log, now: Date.now,
+        store, access, controller, logs, measurer, webhooks, serving: { targets, gateway, urlOf: (slug) => deploymentUrl(addresses, servingDomain, slug) }, log, now: Date.now,
         settings: { isSecure: addresses.console.startsWith('https:'), ownOrigins: [addresses.console], trustedProxies },
       },
       onEnd: (record) => {
@@ -102,6 +105,7 @@ export async function up(options: UpOptions): Promise<number> {
     await controller.start();
     usage.start();
     webhooks.start();
+    measurer.poke();
     consoleDoor.open(consoleHandler(api, { isSecure: addresses.console.startsWith('https:') }));
     servingDoor.open(gateway.handle);
     const admin = await openAdmin(options, metrics, readiness, closers);

@@ -4,6 +4,7 @@ import type { Gateway } from '../gateway/gateway';
 import type { Targets } from '../gateway/targets';
 import type { Log } from '../log';
 import type { Controller } from '../service/controller';
+import type { DataMeasurer } from '../service/data-measurer';
 import type { ServiceStore } from '../service/store';
 import type { WebhookSender } from '../webhooks/webhook-sender';
 
@@ -18,6 +19,8 @@ export interface ApiContext {
   readonly logs?: Pick<LogStore, 'read' | 'follow'>;
   /** Absent where this process has no gateway. */
   readonly serving?: ServingContext;
+  /** Absent where this process measures no data. */
+  readonly measurer?: Pick<DataMeasurer, 'poke' | 'cancel'>;
   /** Absent where this process sends none. */
   readonly webhooks?: Pick<WebhookSender, 'check' | 'attempt'>;
   readonly log: Log;

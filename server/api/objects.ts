@@ -45,15 +45,27 @@ export const Capacity = object({
 
 export const MOUNTS = ['input0', 'input1', 'input2', 'input3', 'input4', 'home'] as const;
 export const Binding = input({ mount: oneOf(MOUNTS), source_id: STRING }, 'mount', 'source_id');
-export const BindingView = object({ mount: oneOf(MOUNTS), source_id: STRING, source_name: STRING, mode: oneOf(['ro', 'rw', 'copy']) });
+export const BindingView = object({ mount: oneOf(MOUNTS), source_id: STRING, source_name: STRING, mode: oneOf(['ro', 'rw', 'copy']), source_digest: orNull({ type: 'string', description: 'Of the source when it was bound, where it was known by then' }) });
 
 export const Image = object({
   id: STRING, name: STRING, version: STRING, type: oneOf(['builtin-runtime', 'host-env']), gpu_required: BOOLEAN,
   default_start: orNull(STRING), owner: orNull(Owner), created_at: Time,
 });
+const SourceType = oneOf(['dataset', 'model', 'workspace', 'upload']);
+const Visibility = oneOf(['private', 'org', 'public']);
+const Description = orNull({ type: 'string', maxLength: 1_000 });
+const Folder = { type: 'string', minLength: 1, maxLength: 4_096, description: 'A folder of the service’s machine, inside one of its data roots' } as const;
+/** `size_bytes`, `file_count` and `digest` as they were measured last: null before. */
 export const DataSource = object({
-  id: STRING, name: Name, type: oneOf(['dataset', 'model', 'workspace', 'upload']), owner: Owner, visibility: oneOf(['private', 'org', 'public']),
-  size_bytes: orNull(INTEGER), created_at: Time,
+  id: STRING, name: Name, description: orNull(STRING), type: SourceType, owner: Owner, visibility: Visibility, path: orNull({ type: 'string', description: 'For administrators' }),
+  size_bytes: orNull(INTEGER), file_count: orNull(INTEGER), digest: orNull({ type: 'string', description: '`sha256:…` over the names, sizes and contents of its files' }),
+  measurement: object({ state: oneOf(['pending', 'measured', 'failed', 'cancelled']), message: orNull(STRING), at: orNull(Time) }), created_at: Time, updated_at: Time, rev: Rev,
+});
+export const NewDataSource = input({ name: Name, description: Description, type: SourceType, path: Folder, owner: OwnerReference, visibility: Visibility }, 'name', 'type', 'path');
+export const DataSourceEdit = input({ name: Name, description: Description, path: Folder, visibility: Visibility });
+/** What is bound to it, of whoever asks and their organizations; the others are counted. */
+export const DataSourceDetails = object({
+  ...DataSource.properties, used_by: list(object({ type: oneOf(['deployment', 'container']), id: STRING, name: STRING, version: orNull(INTEGER), mount: oneOf(MOUNTS) })), used_by_others: INTEGER,
 });
 
 const ENV_NAME = '^[A-Za-z_][A-Za-z0-9_]{0,127}$';
@@ -301,6 +313,8 @@ export type Binding = Static<typeof Binding>;
 export type BindingView = Static<typeof BindingView>;
 export type Image = Static<typeof Image>;
 export type DataSource = Static<typeof DataSource>;
+export type DataSourceEdit = Static<typeof DataSourceEdit>;
+export type DataSourceDetails = Static<typeof DataSourceDetails>;
 export type RuntimeOptions = Static<typeof RuntimeOptions>;
 export type VersionSpec = Static<typeof VersionSpec>;
 export type NewDeployment = Static<typeof NewDeployment>;

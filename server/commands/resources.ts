@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import type { DataSource, Image } from '../api/objects';
+import type { DataSource, DataSourceDetails, Image } from '../api/objects';
 import { parseChoice, UsageError } from '../flag-values';
 import { renderTable } from '../text-table';
 import { findDataSource, findImage, findOwner } from './find';
@@ -10,6 +10,8 @@ import { megabytes, plain, renderFields } from './text';
 
 interface DataFlags {
   path?: string;
+  name?: string;
+  description?: string;
   type?: string;
   visibility?: string;
   owner?: string;
@@ -33,7 +35,11 @@ export function addResourceCommands(program: Command, io?: CommandIo): void {
   remote(data, 'list', 'show data sources', listData, io);
   remote<DataFlags>(data, 'create <name>', 'offer a folder of the service\'s machine (administrators)', createData, io)
     .requiredOption('--path <dir>', 'the folder, inside a --data-root of the service').option('--type <type>', 'dataset, model, workspace or upload (default: model)')
-    .option('--visibility <who>', 'private, org or public (default: private)').option('--owner <owner>', 'org:SLUG (default: yourself)');
+    .option('--visibility <who>', 'private, org or public (default: private)').option('--owner <owner>', 'org:SLUG (default: yourself)').option('--description <text>', 'what it holds');
+  remote(data, 'get <name>', 'show one, and what is bound to it', getData, io);
+  remote<DataFlags>(data, 'edit <name>', 'change one (administrators)', editData, io).option('--name <name>', 'its new name').option('--description <text>', 'what it holds; empty for nothing')
+    .option('--visibility <who>', 'private, org or public').option('--path <dir>', 'another folder, while nothing is bound to it');
+  remote<{ cancel?: boolean }>(data, 'measure <name>', 'find out anew how large one is, and the digest of its contents (administrators)', measureData, io).option('--cancel', 'no further');
   remote<{ yes?: boolean }>(data, 'delete <name>', 'forget one; the folder stays', removeData, io).option('--yes', 'yes, for good');
 
   remote(program, 'compute', 'show the machine: cores, memory and GPUs, and how deployments are kept apart', compute, io);
@@ -66,14 +72,51 @@ async function listData({ client, flags, io }: Call<object>): Promise<void> {
   if (flags.json) return printJson(io, { data: found, next: null });
   if (found.length === 0) return io.err('No data sources yet: an administrator makes one by capstan data create NAME --path DIR.\n');
   io.out(renderTable(['NAME', 'TYPE', 'SIZE', 'SEEN BY', 'OWNER', 'ID'], found.map((source) => [
-    plain(source.name), source.type, source.size_bytes === null ? '-' : megabytes(Math.ceil(source.size_bytes / 2 ** 20)), source.visibility, `${source.owner.type}:${plain(source.owner.name)}`, source.id,
+    plain(source.name), source.type, sizeOf(source), source.visibility, `${source.owner.type}:${plain(source.owner.name)}`, source.id,
   ])));
+}
+
+/** What is not known yet says why. */
+function sizeOf({ size_bytes: size, measurement: { state } }: DataSource): string {
+  return size === null ? state : `${megabytes(Math.ceil(size / 2 ** 20))}${state === 'measured' ? '' : ` (${state})`}`;
+}
+
+async function getData({ client, flags, args: [name], io }: Call<object>): Promise<void> {
+  const source = await client.request<DataSourceDetails>('GET', `/data-sources/${(await findDataSource(client, name)).id}`);
+  if (flags.json) return printJson(io, source);
+  const users = source.used_by.map((user) => `${user.type} ${plain(user.name)}${user.version === null ? '' : ` version ${user.version}`} (${user.mount})`);
+  io.out(renderFields([
+    ['name', plain(source.name)], ['id', source.id], ['description', source.description === null ? undefined : plain(source.description)], ['type', source.type], ['owner', `${source.owner.type}:${plain(source.owner.name)}`], ['seen by', source.visibility],
+    ['folder', source.path === null ? undefined : plain(source.path)], ['size', sizeOf(source)], ['files', source.file_count === null ? undefined : String(source.file_count)], ['digest', source.digest ?? undefined],
+    ['note', source.measurement.message === null ? undefined : plain(source.measurement.message)],
+    ...(users.length === 0 ? [['used by', source.used_by_others === 0 ? 'nothing' : undefined] as const] : users.map((user) => ['used by', user] as const)),
+    ['used by', source.used_by_others === 0 ? undefined : `${source.used_by_others} more, of others`],
+  ]));
+}
+
+async function editData({ client, flags, args: [name], io }: Call<DataFlags>): Promise<void> {
+  const { id, rev } = await findDataSource(client, name);
+  const body = {
+    ...defined('name', flags.name), ...defined('description', flags.description === '' ? null : flags.description), ...defined('path', flags.path),
+    ...defined('visibility', flags.visibility === undefined ? undefined : parseChoice(flags.visibility, '--visibility', ['private', 'org', 'public'])),
+  };
+  if (Object.keys(body).length === 0) throw new UsageError('expected --name, --description, --visibility or --path');
+  const changed = await client.request<DataSource>('PATCH', `/data-sources/${id}`, { body, ifMatch: rev });
+  if (flags.json) return printJson(io, changed);
+  io.out(`changed ${plain(changed.name)} (${id})\n`);
+}
+
+async function measureData({ client, flags, args: [name], io }: Call<{ cancel?: boolean }>): Promise<void> {
+  const { id } = await findDataSource(client, name);
+  const source = await client.request<DataSource>(flags.cancel === true ? 'DELETE' : 'POST', `/data-sources/${id}/measurement`);
+  if (flags.json) return printJson(io, source);
+  io.out(`the measurement of ${plain(source.name)} is ${source.measurement.state}\n`);
 }
 
 async function createData({ client, flags, args: [name], io }: Call<DataFlags>): Promise<void> {
   const type = parseChoice(flags.type ?? 'model', '--type', ['dataset', 'model', 'workspace', 'upload']);
   const visibility = parseChoice(flags.visibility ?? 'private', '--visibility', ['private', 'org', 'public']);
-  const body = { name, type, visibility, path: flags.path, ...defined('owner', await findOwner(client, flags.owner)) };
+  const body = { name, type, visibility, path: flags.path, ...defined('description', flags.description), ...defined('owner', await findOwner(client, flags.owner)) };
   const made = await client.request<DataSource>('POST', '/data-sources', { body });
   if (flags.json) return printJson(io, made);
   io.out(`created ${plain(made.name)} (${made.id})\n`);

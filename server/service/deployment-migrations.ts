@@ -149,3 +149,18 @@ export async function createReplicas(tx: Tx): Promise<void> {
     .execute();
   await tx.schema.createIndex('gpu_leases_replica').on('gpu_leases').column('replica_id').execute();
 }
+
+/** Sources are described, measured and changed. */
+export async function measureSources(tx: Tx): Promise<void> {
+  const alter = () => tx.schema.alterTable('data_sources');
+  await alter().addColumn('description', 'text').execute();
+  await alter().addColumn('num_files', 'bigint').execute();
+  await alter().addColumn('digest', 'text').execute();
+  await alter().addColumn('measure_state', 'text', (column) => column.notNull().defaultTo('pending').check(oneOf('measure_state', ['pending', 'measured', 'failed', 'cancelled']))).execute();
+  await alter().addColumn('measure_message', 'text').execute();
+  await alter().addColumn('measured_at', 'bigint').execute();
+  await alter().addColumn('updated_at', 'bigint', (column) => column.notNull().defaultTo(0)).execute();
+  await alter().addColumn('rev', 'bigint', (column) => column.notNull().defaultTo(0)).execute();
+  await sql`update data_sources set updated_at = created_at`.execute(tx);
+  await tx.schema.alterTable('data_bindings').addColumn('source_digest', 'text').execute();
+}

@@ -40,12 +40,22 @@ export interface DataSourceRow {
   owner_type: OwnerType;
   owner_id: string;
   name: string;
+  description: string | null;
   type: 'dataset' | 'model' | 'workspace' | 'upload';
   /** JSON `{path}`: a folder of this machine. Never shown. */
   locator: string;
   visibility: 'private' | 'org' | 'public';
+  /** What was measured last; null before. */
   size_bytes: number | null;
+  num_files: number | null;
+  digest: string | null;
+  measure_state: 'pending' | 'measured' | 'failed' | 'cancelled';
+  /** Why it failed, or what could not be known. */
+  measure_message: string | null;
+  measured_at: number | null;
   created_at: number;
+  updated_at: number;
+  rev: number;
 }
 
 export interface BindingRow {
@@ -55,6 +65,8 @@ export interface BindingRow {
   source_id: string;
   mount: Mount;
   mode: 'ro' | 'rw' | 'copy';
+  /** Of the source as it was known when this was bound. */
+  source_digest: string | null;
 }
 
 export interface ContainerRow {

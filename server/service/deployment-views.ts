@@ -125,11 +125,11 @@ async function toVersions(db: Reader, deploymentId: string, rows: readonly Versi
 export async function bindingViews(db: Reader, column: 'version_id' | 'container_id', ids: readonly string[]): Promise<Map<string, BindingView[]>> {
   const views = new Map<string, BindingView[]>();
   if (ids.length === 0) return views;
-  const rows = await db.selectFrom('data_bindings').innerJoin('data_sources', 'data_sources.id', 'data_bindings.source_id').select(['version_id', 'container_id', 'mount', 'mode', 'source_id', 'data_sources.name as source_name'])
+  const rows = await db.selectFrom('data_bindings').innerJoin('data_sources', 'data_sources.id', 'data_bindings.source_id').select(['version_id', 'container_id', 'mount', 'mode', 'source_id', 'source_digest', 'data_sources.name as source_name'])
     .where(column, 'in', ids).orderBy('mount').execute();
-  for (const { mount, mode, source_id, source_name, ...row } of rows) {
+  for (const { mount, mode, source_id, source_name, source_digest, ...row } of rows) {
     const of = row[column] ?? '';
-    views.set(of, [...views.get(of) ?? [], { mount, source_id, source_name, mode }]);
+    views.set(of, [...views.get(of) ?? [], { mount, source_id, source_name, mode, source_digest }]);
   }
   return views;
 }

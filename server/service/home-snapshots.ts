@@ -1,6 +1,6 @@
 import fs from 'node:fs';
 import path from 'node:path';
-import { resolveInside } from './catalog';
+import { resolveInside } from './data-roots';
 
 /** The copies of home folders that versions start from: taken once, when a version is made, so that what happens to the original later changes no version. */
 export class HomeSnapshots {

@@ -1,9 +1,9 @@
 import { sql } from 'kysely';
 import type { Component } from '../access/migrations';
 import type { Tx } from '../access/schema';
-import { createCatalog, createContainers, createDeployments, createReplicas } from './deployment-migrations';
+import { createCatalog, createContainers, createDeployments, createReplicas, measureSources } from './deployment-migrations';
 
-export const SERVICE: Component = { name: 'service', steps: [createAccounts, createOrganizations, addManagement, createCatalog, createDeployments, createContainers, createReplicas, countFailures] };
+export const SERVICE: Component = { name: 'service', steps: [createAccounts, createOrganizations, addManagement, createCatalog, createDeployments, createContainers, createReplicas, countFailures, measureSources] };
 
 async function createAccounts(tx: Tx): Promise<void> {
   await tx.schema.createTable('accounts')

@@ -1,6 +1,6 @@
 import fs from 'node:fs';
 import { DriverError, type Isolation, type ReplicaSpec } from '../driver/driver';
-import { resolveInside } from './catalog';
+import { resolveInside } from './data-roots';
 import type { HomeSnapshots } from './home-snapshots';
 import type { Launch } from './launch';
 

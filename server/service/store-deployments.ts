@@ -1,14 +1,16 @@
-import type { Capacity, ContainerEdit, DeploymentEdit, NewContainer, NewDeployment, NewVersion } from '../api/objects';
+import type { Capacity, ContainerEdit, DataSourceEdit, DeploymentEdit, NewContainer, NewDeployment, NewVersion } from '../api/objects';
 import type { OwnerRef } from '../access/owners';
 import { demandOwner, type ServiceActor, visibleOwners } from './actor';
-import { createDataSource, createImage, deleteDataSource, deleteImage, listDataSources, listImages, type NewDataSourceSpec, type NewImageSpec } from './catalog';
+import { createImage, deleteImage, listImages, type NewImageSpec } from './catalog';
 import { advanceContainer, listBusyContainerIds } from './container-control';
 import { commandContainer, createContainer, deleteContainer, deployContainer, editContainer, getContainer, pageContainers, previewDeploy } from './containers';
 import { advanceDeployment, listDeploymentIds, saveLastLines, wakeDeployment } from './control';
 import { deleteDeployment, demandDeployment, editDeployment, removeDeployment, switchAccessControl, wishDeployment } from './deployment-commands';
+import { createDataSource, deleteDataSource, editDataSource, findUnmeasured, getDataSource, listDataSources, type NewDataSourceSpec, saveMeasure, wishMeasure } from './data-sources';
 import type { DeploymentState } from './deployment-state';
 import { pageDeployments, pageTargetEvents, pageVersions, readDeployment, readTargetEvents, readVersion } from './deployment-views';
 import { createDeployment } from './deployments';
+import type { FolderMeasure } from './measure-folder';
 import { readHomeSource, readLaunch } from './launch';
 import { readCapacity } from './capacity';
 import type { StoreContext } from './store-context';
@@ -26,6 +28,12 @@ export function deploymentMethods(context: StoreContext) {
     deleteImage: (actor: ServiceActor, id: string) => deleteImage(db, actor, id, now()),
     listDataSources: (actor: ServiceActor) => listDataSources(db, actor),
     createDataSource: (actor: ServiceActor, spec: NewDataSourceSpec) => createDataSource(db, actor, spec, options.machine.dataRoots, now()),
+    getDataSource: (actor: ServiceActor, id: string) => getDataSource(db, actor, id),
+    editDataSource: (actor: ServiceActor, id: string, edit: DataSourceEdit, ifRev?: number) => editDataSource(db, actor, id, edit, options.machine.dataRoots, now(), ifRev),
+    /** Says what is wanted; whoever measures is told apart. */
+    wishMeasure: (actor: ServiceActor, id: string, wish: 'pending' | 'cancelled') => wishMeasure(db, actor, id, wish),
+    findUnmeasured: () => findUnmeasured(db),
+    saveMeasure: (source: { id: string; locator: string }, outcome: FolderMeasure | { error: string }) => saveMeasure(db, source, outcome, now()),
     deleteDataSource: (actor: ServiceActor, id: string) => deleteDataSource(db, actor, id, now()),
     readCapacity: (actor: ServiceActor): Promise<Capacity> => readCapacity(db, options.machine, actor),
 

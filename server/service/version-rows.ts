@@ -1,7 +1,7 @@
 import type { Binding } from '../api/objects';
 import { newId } from '../access/ids';
 import type { ServiceActor } from './actor';
-import { demandSources } from './catalog';
+import { demandSources } from './data-sources';
 import type { ServiceChange } from './change';
 import type { VersionRow } from './deployment-schema';
 import type { ServiceDb, ServiceTx } from './schema';
@@ -32,8 +32,9 @@ export async function insertVersion({ box }: StoreContext, { tx, nowMs }: Servic
 
 export async function insertBindings(tx: ServiceTx, owner: { version_id: string | null; container_id: string | null }, bindings: readonly Binding[], nowMs: number): Promise<void> {
   for (const { mount, source_id } of bindings) {
+    const { digest } = await tx.selectFrom('data_sources').select('digest').where('id', '=', source_id).executeTakeFirstOrThrow();
     const mode = mount !== 'home' ? 'ro' : owner.container_id === null ? 'copy' : 'rw';
-    await tx.insertInto('data_bindings').values({ id: newId('bnd', nowMs), ...owner, source_id, mount, mode }).execute();
+    await tx.insertInto('data_bindings').values({ id: newId('bnd', nowMs), ...owner, source_id, mount, mode, source_digest: digest }).execute();
   }
 }
 

@@ -1,24 +1,41 @@
-import { useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 import type { Capacity, DataSource, Image } from '../../api/objects';
 import { me } from '../app/session';
 import { usePages, useResource } from '../api/resource';
-import { formatBytes, formatCores, formatMegabytes } from '../format/numbers';
+import { formatCores, formatMegabytes } from '../format/numbers';
 import { neutralise } from '../format/neutral';
 import { locale, t } from '../i18n';
 import { Button } from '../ui/button';
+import { Menu, type MenuItem } from '../ui/menu';
 import { Card, Page } from '../ui/page';
 import { Banner, Empty, Loaded } from '../ui/state';
 import { Table } from '../ui/table';
 import { Ago } from '../ui/time';
-import { ImageDialog, RemoveDialog, SourceDialog } from './data-dialogs';
+import { ImageDialog, RemoveDialog } from './data-dialogs';
+import { MeasuredSize, SourceDetails, SourceDialog } from './source-dialogs';
+
+/** Whether what is measured is known by now. */
+const LOOK_MS = 3_000;
 
 /** What deployments can be made of: data, images, and the machine. */
 export function DataPage() {
   const images = usePages<Image>('/images');
   const sources = usePages<DataSource>('/data-sources');
   const compute = useResource<Capacity>('/compute');
-  const [open, setOpen] = useState<'source' | 'image' | { of: DataSource | Image; path: '/data-sources' | '/images' } | null>(null);
+  const [open, setOpen] = useState<'source' | 'image' | { of: DataSource | Image; path: '/data-sources' | '/images' } | { show: DataSource } | { edit: DataSource } | null>(null);
   const isAdmin = me().is_admin;
+  const isMeasuring = sources.data?.some(({ measurement }) => measurement.state === 'pending') === true;
+  useEffect(() => {
+    if (!isMeasuring) return undefined;
+    const timer = setInterval(sources.reload, LOOK_MS);
+    return () => clearInterval(timer);
+  }, [isMeasuring]);
+  const items = (source: DataSource): (MenuItem | 'line' | false)[] => [
+    { label: t('data.details'), icon: 'info', onSelect: () => setOpen({ show: source }) },
+    isAdmin && { label: t('action.edit'), icon: 'edit', onSelect: () => setOpen({ edit: source }) },
+    isAdmin && 'line',
+    isAdmin && { label: t('action.delete'), icon: 'trash', isDanger: true, onSelect: () => setOpen({ of: source, path: '/data-sources' }) },
+  ];
   const done = () => {
     setOpen(null);
     sources.reload();
@@ -34,13 +51,13 @@ export function DataPage() {
               <Table
                 label={t('data.sources')} rows={data} keyOf={({ id }) => id} hasMore={sources.hasMore} isLoading={sources.isLoading} onMore={sources.loadMore}
                 columns={[
-                  { title: t('keys.name'), cell: (source) => <div><span class="table-name isolate">{neutralise(source.name)}</span><code class="table-sub">{source.id}</code></div> },
+                  { title: t('keys.name'), cell: (source) => <div><span class="table-name isolate">{neutralise(source.name)}</span>{source.description !== null && <span class="table-sub isolate">{neutralise(source.description)}</span>}<code class="table-sub">{source.id}</code></div> },
                   { title: t('data.type'), cell: ({ type }) => t(`data.type.${type}`) },
                   { title: t('field.owner'), cell: ({ owner }) => <span class="isolate">{neutralise(owner.name)}</span> },
                   { title: t('data.visibility'), cell: ({ visibility }) => t(`data.visibility.${visibility}`) },
-                  { title: t('data.size'), cell: ({ size_bytes }) => <span class="numeric">{formatBytes(size_bytes, locale())}</span> },
+                  { title: t('data.size'), cell: (source) => <MeasuredSize of={source} /> },
                   { title: t('field.created'), cell: ({ created_at }) => <Ago time={created_at} /> },
-                  { title: t('field.actions'), isActions: true, cell: (source) => isAdmin && <Button look="quiet" icon="trash" label={t('data.remove', { name: neutralise(source.name) })} onClick={() => setOpen({ of: source, path: '/data-sources' })} /> },
+                  { title: t('field.actions'), isActions: true, cell: (source) => <Menu label={t('keys.actionsOf', { name: neutralise(source.name) })} items={items(source)} /> },
                 ]}
               />
             ))}
@@ -65,7 +82,9 @@ export function DataPage() {
       </div>
       {open === 'source' && <SourceDialog onClose={() => setOpen(null)} onDone={done} />}
       {open === 'image' && <ImageDialog onClose={() => setOpen(null)} onDone={done} />}
-      {open !== null && typeof open === 'object' && <RemoveDialog {...open} onClose={() => setOpen(null)} onDone={done} />}
+      {open !== null && typeof open === 'object' && 'show' in open && <SourceDetails of={open.show} onClose={() => setOpen(null)} onChange={sources.reload} />}
+      {open !== null && typeof open === 'object' && 'edit' in open && <SourceDialog edited={open.edit} onClose={() => setOpen(null)} onDone={done} />}
+      {open !== null && typeof open === 'object' && 'of' in open && <RemoveDialog {...open} onClose={() => setOpen(null)} onDone={done} />}
     </Page>
   );
 }

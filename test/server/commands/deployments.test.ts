@@ -117,6 +117,15 @@ describe('what deployments are made of', () => {
     expect(await run('data', 'create', 'etc', '--path', '/etc')).toMatchObject({ code: 2, err: expect.stringContaining('(422 invalid_argument)') });
     await run('deploy', 'weighted', '--model', 'weights');
     expect((await json('versions', 'get', 'weighted', '1')).spec).toMatchObject({ bindings: [{ mount: 'input0', source_name: 'weights', mode: 'ro' }], runtime: { model: '/platform/input/input0' } });
+    await service.measurer.settled();
+    expect(await run('data', 'edit', 'weights', '--description', 'small ones', '--visibility', 'public')).toMatchObject({ code: 0, out: expect.stringContaining('changed weights') });
+    expect(await run('data', 'edit', 'weights', '--path', folder)).toMatchObject({ code: 1, err: expect.stringContaining('its folder cannot change') });
+    expect(await run('data', 'edit', 'weights')).toMatchObject({ code: 2, err: 'expected --name, --description, --visibility or --path' });
+    expect((await run('data', 'get', 'weights')).out).toMatch(/description +small ones\n[^]*folder +\/[^\n]*\/weights\nsize +0 MiB\nfiles +0\ndigest +sha256:[0-9a-f]{64}\nused by +deployment weighted version 1 \(input0\)\n/);
+    expect(await run('data', 'measure', 'weights')).toMatchObject({ code: 0, out: 'the measurement of weights is pending\n' });
+    await service.measurer.settled();
+    expect(await run('data', 'measure', 'weights', '--cancel')).toMatchObject({ code: 1, err: expect.stringContaining('not being measured') });
+    expect(await run('data', 'delete', 'weights', '--yes')).toMatchObject({ code: 1, err: expect.stringContaining('bound to it') });
     expect(await run('images', 'create', 'tools')).toMatchObject({ code: 2, err: "image: expected NAME:VERSION, got 'tools'" });
     expect((await run('images', 'create', 'tools:1')).code).toBe(0);
     expect(await run('images', 'delete', 'tools:1', '--yes')).toMatchObject({ code: 0, out: 'deleted tools:1\n' });

@@ -14,6 +14,7 @@ import { openRemoteKeys } from '../../../server/commands/remote-keys';
 import { LogStore } from '../../../server/driver/logs/log-store';
 import { createTransport } from '../../../server/http/create-transport';
 import { createLog } from '../../../server/log';
+import { DataMeasurer } from '../../../server/service/data-measurer';
 import type { Machine } from '../../../server/service/machine';
 import { loadSecretKey } from '../../../server/service/secret-box';
 import { openServiceStore, type ServiceStore } from '../../../server/service/store';
@@ -33,6 +34,7 @@ export interface TestService {
   store: ServiceStore;
   client: Client;
   logs: LogStore;
+  measurer: DataMeasurer;
   token: string;
   /** Somebody who gets webhooks. */
   receiver: { url: string; types: string[]; status: number };
@@ -57,17 +59,19 @@ export async function startService(): Promise<TestService> {
   const { userId } = (await store.ensureFirstAdmin(ADMIN))!;
   const { token } = await store.createToken({ userId, isAdmin: true, via: 'session', canWrite: true, ip: null, userAgent: null }, { name: 'test', rights: 'write' });
   const webhooks = new WebhookSender({ store, log, allowsPrivate: true });
+  const measurer = new DataMeasurer({ store, dataRoots: MACHINE.dataRoots, log });
   const { receiver, stop } = await startReceiver();
-  const api = new Api({ routes: apiRoutes(), context: { store, access, logs, webhooks, log, now: Date.now, settings: { isSecure: false, ownOrigins: [], trustedProxies: [] } } });
+  const api = new Api({ routes: apiRoutes(), context: { store, access, logs, measurer, webhooks, log, now: Date.now, settings: { isSecure: false, ownOrigins: [], trustedProxies: [] } } });
   const transport = await createTransport('node', { handler: (request, reply) => api.handle(request, reply), maxBodyBytes: 1 << 20, bodyTimeoutMs: 5_000 });
   const url = `http://127.0.0.1:${await transport.listen('127.0.0.1', 0)}`;
   return {
     url, dataDir: root, store, token, receiver, client: new Client({ url, token }),
     run: (line, env = {}) => runCommand(line, { CAPSTAN_URL: url, CAPSTAN_TOKEN: token, ...env }),
-    logs,
+    logs, measurer,
     close: async () => {
       await transport.close();
       await stop();
+      await measurer.close();
       await logs.close();
       await access.close();
       await store.close();

@@ -12,6 +12,7 @@ export const ME: Me = {
   organizations: [{ id: id('org', 1), slug: 'acme', name: 'Acme Research', role: 'owner' }, { id: id('org', 2), slug: 'lab', name: '语言实验室', role: 'viewer' }],
   via: 'session', csrf_token: 'csrf', rev: 3,
 };
+export const HOSTILE = '<img src=x onerror="document.title=\'owned\'">\u202eevil\u001b[31m';
 const SELF = { type: 'user', id: ME.id, name: ME.email } as const;
 const ACME = { type: 'org', id: id('org', 1), name: 'acme' } as const;
 const COMPUTE = { cpu_millis: 2_000, memory_mb: 4_096, gpu_count: 0, gpu_type: null };
@@ -22,8 +23,8 @@ export const IMAGES: Image[] = [
   { id: id('img', 2), name: 'python', version: '3.12', type: 'host-env', gpu_required: false, default_start: 'exec python3 -m http.server 80', owner: null, created_at: at(1) },
 ];
 export const SOURCES: DataSource[] = [
-  { id: id('dat', 1), name: 'qwen2.5-1.5b-instruct', type: 'model', owner: SELF, visibility: 'public', size_bytes: 3_087_467_144, created_at: at(2) },
-  { id: id('dat', 2), name: 'ada-home', type: 'workspace', owner: SELF, visibility: 'private', size_bytes: 18_400, created_at: at(3) },
+  { id: id('dat', 1), name: 'qwen2.5-1.5b-instruct', type: 'model', owner: SELF, visibility: 'public', description: `Instruct weights ${HOSTILE}`, path: '/srv/capstan/data/qwen', size_bytes: 3_087_467_144, file_count: 11, digest: `sha256:${'ab'.repeat(32)}`, measurement: { state: 'measured', message: null, at: at(3) }, created_at: at(2), updated_at: at(2), rev: 3 },
+  { id: id('dat', 2), name: 'ada-home', type: 'workspace', owner: SELF, visibility: 'private', description: null, path: '/srv/capstan/data/ada', size_bytes: null, file_count: null, digest: null, measurement: { state: 'failed', message: 'it changed while it was read: notes.md', at: at(4) }, created_at: at(3), updated_at: at(3), rev: 4 },
 ];
 export const CAPACITY: Capacity = {
   driver: 'process', isolation: { level: 'L2', reason: 'namespaces of user, mount, network and process are there', outgoing_network: false, allows_start_scripts: true },
@@ -32,11 +33,10 @@ export const CAPACITY: Capacity = {
 };
 
 const SPEC: VersionSpec = {
-  image_id: IMAGES[0].id, compute: COMPUTE, bindings: [{ mount: 'input0', source_id: SOURCES[0].id, source_name: SOURCES[0].name, mode: 'ro' }, { mount: 'home', source_id: SOURCES[1].id, source_name: SOURCES[1].name, mode: 'copy' }],
+  image_id: IMAGES[0].id, compute: COMPUTE, bindings: [{ mount: 'input0', source_id: SOURCES[0].id, source_name: SOURCES[0].name, mode: 'ro', source_digest: SOURCES[0].digest }, { mount: 'home', source_id: SOURCES[1].id, source_name: SOURCES[1].name, mode: 'copy', source_digest: null }],
   env: { LOG_LEVEL: 'info', HF_TOKEN: null }, start_command: null, runtime: { ...RUNTIME, model: '/platform/input/input0', served_name: 'qwen' }, health_path: '/v1/models', start_deadline_s: 1_200, grace_s: 30,
 };
 const SCRIPT = '#!/bin/sh\nPORT=8080\n[ -n "$PLATFORM_SERVING_PRODUCTION" ] && PORT=80\nexec python3 -m http.server --bind 0.0.0.0 "$PORT"\n';
-export const HOSTILE = '<img src=x onerror="document.title=\'owned\'">\u202eevil\u001b[31m';
 const REASON = {
   code: 'wrong_port' as const, message: 'the process listens on 0.0.0.0:8080, and nothing on port 80', exit_code: null,
   last_lines: ['Serving HTTP on 0.0.0.0 port 8080', `GET / ${HOSTILE}`, '\u001b[33mwarning\u001b[0m: no model given'],
@@ -83,7 +83,7 @@ export const VERSIONS: Record<string, Version[]> = {
 };
 for (const { id: deploymentId } of DEPLOYMENTS) VERSIONS[deploymentId] ??= [version(Number(deploymentId.slice(4)), 1)];
 
-const CONTAINER_SPEC = { image_id: IMAGES[0].id, compute: COMPUTE, bindings: [{ mount: 'home' as const, source_id: SOURCES[1].id, source_name: SOURCES[1].name, mode: 'rw' as const }], env: { SEED: '42' } };
+const CONTAINER_SPEC = { image_id: IMAGES[0].id, compute: COMPUTE, bindings: [{ mount: 'home' as const, source_id: SOURCES[1].id, source_name: SOURCES[1].name, mode: 'rw' as const, source_digest: null }], env: { SEED: '42' } };
 export const CONTAINERS: Container[] = [
   { id: id('con', 1), name: 'Fine-tuning', owner: SELF, state: 'running', ...CONTAINER_SPEC, start_command: null, runtime: RUNTIME, url: 'http://127.0.0.1:41873', reason: null, created_at: at(4), updated_at: at(200), rev: 2 },
   { id: id('con', 2), name: 'Own server', owner: ACME, state: 'error', ...CONTAINER_SPEC, image_id: IMAGES[1].id, start_command: SCRIPT, runtime: RUNTIME, url: null, reason: 'the script ended with code 127', created_at: at(5), updated_at: at(100), rev: 4 },

@@ -377,6 +377,28 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
     await page.context().close();
   });
 
+  test('a data source says what it holds and who uses it, and is changed but for its folder', async () => {
+    const page = await openPage();
+    await page.goto(`${site.url}/data`);
+    const menu = () => page.getByRole('button', { name: 'Actions for qwen2.5-1.5b-instruct' }).click();
+    await menu();
+    await page.getByRole('menuitem', { name: 'Details' }).click();
+    await page.getByRole('link', { name: 'Support assistant v3' }).waitFor();
+    await page.getByText('2 more, of others').waitFor();
+    await picture(page, 'source-details');
+    expect(await axeFaults(page)).toEqual([]);
+    await page.getByRole('button', { name: 'Measure again' }).click();
+    await page.getByRole('dialog').getByText('Close', { exact: true }).click();
+    await menu();
+    await page.getByRole('menuitem', { name: 'Edit' }).click();
+    await page.getByRole('dialog').getByLabel('Name', { exact: true }).fill('qwen');
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.getByRole('dialog').waitFor({ state: 'detached' });
+    expect(site.service.calls.find(({ method, path }) => method === 'PATCH' && path.startsWith('/data-sources/'))!.body).toEqual({ name: 'qwen', description: expect.stringContaining('Instruct weights'), visibility: 'public' });
+    expect(site.service.calls.some(({ method, path }) => method === 'POST' && path.endsWith('/measurement'))).toBe(true);
+    await page.context().close();
+  });
+
   test('each theme has its colours, whatever the system says once somebody chose', async () => {
     const page = await openPage();
     Object.assign(site.service.me, { theme: 'system' });
