@@ -41,6 +41,7 @@ class CudaBackend final : public Backend {
     info_.depth = 2;
     info_.preferred_block_size = info_.block_size_multiple = kBlockSize;
     info_.compute_dtype = dtype_;
+    info_.has_fp8_cache = true;
   }
   ~CudaBackend() override {
     if (is_device_lost()) return;
@@ -58,8 +59,8 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Vector> load_vector(const TensorSlice& slice, const LoadProgress& progress) override {
     return guarded([&] { return upload_vector(slice, stream_, progress); });
   }
-  int64_t kv_block_bytes(const DeviceModel& model, int block_size, DType) const override {
-    return model.num_layers * make_kv_layout(block_size, model.num_kv_heads, model.head_dim).block_elements() * 2;
+  int64_t kv_block_bytes(const DeviceModel& model, int block_size, DType kv_cache_dtype) const override {
+    return model.num_layers * make_kv_layout(block_size, model.num_kv_heads, model.head_dim, kv_cache_dtype == DType::kFp8E4m3).block_bytes();
   }
   int64_t available_bytes() const override {
     size_t free = 0, total = 0;
@@ -125,7 +126,8 @@ class CudaBackend final : public Backend {
   void row_parallel_residual(const Matrix& weights, const Acts& acts);
   // hidden += (or =) the sum of all ranks' partials.
   void add_all_partials(const float* bias, bool replaces);
-  int64_t layer_elements() const { return limits_.num_blocks * layout_.block_elements(); }
+  int64_t layer_bytes() const { return limits_.num_blocks * layout_.block_bytes(); }
+  void* cache_of(int layer) const { return kv_.as<char>() + layer * layer_bytes(); }
 
   const int device_, num_sharing_;
   const DType dtype_;
@@ -181,11 +183,11 @@ CudaBackend::Acts CudaBackend::make_acts(int64_t rows, const DepthSplit& split, 
 
 void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits) {
   if (model.head_dim > 128) throw Error(ErrorCode::kUnsupportedModel, "CUDA: head size: expected at most 128, got " + std::to_string(model.head_dim));
-  if (limits.kv_cache_dtype != dtype_)
-    throw Error(ErrorCode::kInvalidArgument, std::string("kvCacheDtype: expected ") + dtype_name(dtype_) + ", the type computed in, on CUDA, got " + dtype_name(limits.kv_cache_dtype));
+  if (limits.kv_cache_dtype != dtype_ && limits.kv_cache_dtype != DType::kFp8E4m3)
+    throw Error(ErrorCode::kInvalidArgument, std::string("kvCacheDtype: expected fp8 or ") + dtype_name(dtype_) + ", the type computed in, on CUDA, got " + dtype_name(limits.kv_cache_dtype));
   model_ = model;
   limits_ = limits;
-  layout_ = make_kv_layout(limits.block_size, model.num_kv_heads, model.head_dim);
+  layout_ = make_kv_layout(limits.block_size, model.num_kv_heads, model.head_dim, limits.kv_cache_dtype == DType::kFp8E4m3);
   const int64_t rows = limits.max_num_tokens, seqs = limits.max_num_seqs;
   const int64_t q_size = int64_t{model.num_heads} * model.head_dim, kv_size = int64_t{model.num_kv_heads} * model.head_dim;
   qkv_stride_ = q_size + 2 * kv_size;
@@ -229,7 +231,7 @@ void CudaBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) 
     limits_ = limits;
     CAPSTAN_CHECK(model.rope_table.size() * sizeof(float) <= rope_.bytes());
     check(cudaMemcpyAsync(rope_.as<void>(), model.rope_table.data(), model.rope_table.size() * sizeof(float), cudaMemcpyHostToDevice, stream_), "the rotations");
-    kv_ = DeviceBuffer(static_cast<size_t>(model.num_layers * layer_elements()) * 2, "the KV cache");
+    kv_ = DeviceBuffer(static_cast<size_t>(model.num_layers * layer_bytes()), "the KV cache");
     check(cudaStreamSynchronize(stream_), "the preparation");
   });
 }
@@ -367,7 +369,7 @@ void CudaBackend::norm_qkv(int layer, const LayerWeights& weights) {
     heads.positions = step_.positions;
     heads.slots = step_.slots;
     heads.layout = layout_;
-    heads.cache = kv_.as<uint16_t>() + layer * layer_elements();
+    heads.cache = cache_of(layer);
     heads.q = q_.as<uint16_t>();
     project(product, &norm, &heads);
   });
@@ -381,7 +383,7 @@ void CudaBackend::attention(int layer) {
     args.q = q_.as<uint16_t>();
     args.num_heads = model_.num_heads;
     args.layout = layout_;
-    args.cache = kv_.as<uint16_t>() + layer * layer_elements();
+    args.cache = cache_of(layer);
     args.tiles = step_.tiles;
     args.num_tiles = step_.num_tiles;
     args.cu_seqlens_q = step_.cu_seqlens;

@@ -69,6 +69,30 @@ inline uint32_t to_bits_pair(float low, float high) {
 }
 #endif
 
+// Bytes 2 i and 2 i + 1 of a word, each the upper one of a half.
+__device__ __forceinline__ uint32_t spread_bytes(uint32_t word, int i) {
+#if defined(__CUDACC__)
+  return __byte_perm(word, 0, i == 0 ? 0x1404 : 0x3424);
+#else
+  return (word >> i * 16 & 0xffu) << 8 | (word >> i * 16 & 0xff00u) << 16;
+#endif
+}
+// Two products.
+template <class T>
+__device__ __forceinline__ uint32_t multiply_pairs(uint32_t a, uint32_t b) {
+#if defined(__CUDACC__)
+  uint32_t product;
+  if constexpr (T::kIsBf16)
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
+  else
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
+  return product;
+#else
+  const auto half = [&](int shift) { return to_float<T>(static_cast<uint16_t>(a >> shift)) * to_float<T>(static_cast<uint16_t>(b >> shift)); };
+  return to_bits_pair<T>(half(0), half(16));
+#endif
+}
+
 template <class T>
 __device__ __forceinline__ uint16_t to_bits(float value) {
   return static_cast<uint16_t>(to_bits_pair<T>(value, 0.0f));

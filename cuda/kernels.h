@@ -110,7 +110,7 @@ struct QkvArgs {
   const int32_t* positions = nullptr;
   const int32_t* slots = nullptr;
   KvLayout layout;
-  uint16_t* cache = nullptr;  // of the layer
+  void* cache = nullptr;  // of the layer, 16-bit numbers or e4m3
   uint16_t* q = nullptr;
 };
 void launch_qkv(const QkvArgs& args, cudaStream_t stream);
@@ -141,7 +141,7 @@ struct AttentionArgs {
   const uint16_t* q = nullptr;
   int num_heads = 0;
   KvLayout layout;
-  const uint16_t* cache = nullptr;
+  const void* cache = nullptr;
   const AttentionTile* tiles = nullptr;  // (num_tiles)
   int num_tiles = 0;
   const int32_t* cu_seqlens_q = nullptr;

@@ -58,15 +58,18 @@ CAPSTAN_BOTH int64_t operand_index(int64_t n, int64_t k, int64_t padded_k) {
 // Activations lie as operands, or in rows (tokens, padded K) where boxes of them are copied (launch_gemm_wgmma).
 CAPSTAN_BOTH int64_t act_index(bool in_rows, int64_t token, int64_t k, int64_t padded_k) { return in_rows ? token * padded_k + k : operand_index(token, k, padded_k); }
 
-// The KV cache of one layer: per block, per KV head, the keys (block_size, k_dim) as operands, then the values (v_dim, block_size) as operands.
+// The KV cache of one layer: per block, per KV head, the keys (block_size, k_dim) as operands, then the values (v_dim, block_size) as operands; in 8 bits behind
+// them the exponents of the keys (block_size) and of the values (fp8.h).
 struct KvLayout {
   int block_size = 0;  // a multiple of 32
   int num_kv_heads = 0;
   int head_dim = 0;
   int k_dim = 0;       // head_dim up to a multiple of 32, zeros behind it
   int v_dim = 0;       // head_dim up to a multiple of 8, never read behind it
+  bool is_fp8 = false;
 
-  CAPSTAN_BOTH int64_t head_elements() const { return int64_t{block_size} * (k_dim + v_dim); }
+  CAPSTAN_BOTH int64_t head_elements() const { return int64_t{block_size} * (k_dim + v_dim + (is_fp8 ? 2 : 0)); }
+  CAPSTAN_BOTH int64_t block_bytes() const { return block_elements() * (is_fp8 ? 1 : 2); }
   CAPSTAN_BOTH int64_t block_elements() const { return num_kv_heads * head_elements(); }
   CAPSTAN_BOTH int64_t keys_of(int64_t block, int kv_head) const { return block * block_elements() + kv_head * head_elements(); }
   CAPSTAN_BOTH int64_t values_of(int64_t block, int kv_head) const { return keys_of(block, kv_head) + int64_t{block_size} * k_dim; }
@@ -76,10 +79,12 @@ struct KvLayout {
   CAPSTAN_BOTH int64_t value(int64_t slot, int kv_head, int dim) const {
     return values_of(slot / block_size, kv_head) + operand_index(dim, slot % block_size, block_size);
   }
+  CAPSTAN_BOTH int64_t exponents_of(int64_t block, int kv_head, bool is_value) const { return values_of(block, kv_head) + int64_t{block_size} * (v_dim + (is_value ? 1 : 0)); }
+  CAPSTAN_BOTH int64_t exponent(int64_t slot, int kv_head, bool is_value) const { return exponents_of(slot / block_size, kv_head, is_value) + slot % block_size; }
 };
 
-CAPSTAN_BOTH KvLayout make_kv_layout(int block_size, int num_kv_heads, int head_dim) {
-  return {block_size, num_kv_heads, head_dim, static_cast<int>(round_up(head_dim, 32)), static_cast<int>(round_up(head_dim, 8))};
+CAPSTAN_BOTH KvLayout make_kv_layout(int block_size, int num_kv_heads, int head_dim, bool is_fp8 = false) {
+  return {block_size, num_kv_heads, head_dim, static_cast<int>(round_up(head_dim, 32)), static_cast<int>(round_up(head_dim, 8)), is_fp8};
 }
 
 // Attention goes over the keys in chunks at absolute positions, so that a row's bits depend on its position and window alone.

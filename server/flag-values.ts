@@ -20,6 +20,11 @@ export function parseDtype(value: string, source: string): NonNullable<EngineOpt
   return dtype;
 }
 
+/** A type as for weights, or fp8 by any of its names. */
+export function parseCacheDtype(value: string, source: string): NonNullable<EngineOptions['kvCacheDtype']> {
+  return value === 'fp8' || value === 'fp8_e4m3' ? 'fp8' : parseDtype(value, source);
+}
+
 export function parsePort(value: string, source: string): number {
   const port = /^\d{1,5}$/.test(value) ? Number(value) : NaN;
   if (!(port <= 65535)) throw new UsageError(`${source}: expected a port from 0 to 65535, got '${value}'`);

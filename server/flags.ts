@@ -1,5 +1,5 @@
 import {
-  parseBoolean, parseBytes, parseChoice, parseCount, parseDtype, parseInteger, parseJsonObject, parseNames, parsePort, parseSeconds, parseShare, readTextFile, UsageError,
+  parseBoolean, parseBytes, parseCacheDtype, parseChoice, parseCount, parseDtype, parseInteger, parseJsonObject, parseNames, parsePort, parseSeconds, parseShare, readTextFile, UsageError,
 } from './flag-values';
 import { readGenerationConfig, toSamplingDefaults } from './generation-config';
 import { LOG_LEVELS } from './log-levels';
@@ -58,7 +58,7 @@ const ENGINE: readonly Definition[] = [
   { name: 'pin-threads', help: 'tie each thread to a core', set: (o, on) => { o.engine.pinThreads = on; } },
   { name: 'deterministic', help: 'on CUDA, give a request the same tokens to the bit whatever runs beside it, at some cost in speed (default: off; the CPU always does)', set: (o, on) => { o.engine.deterministic = on; } },
   { name: 'isa', value: '<name>', help: 'instruction set: auto, portable, avx2, avx512 or avx512bf16 (default: auto)', apply: (o, value, source) => { o.engine.isa = parseChoice(value, source, ['auto', 'portable', 'avx2', 'avx512', 'avx512bf16']); } },
-  { name: 'kv-cache-dtype', value: '<type>', help: 'number type of the KV cache (default: auto, the type computed in)', apply: (o, value, source) => { o.engine.kvCacheDtype = parseDtype(value, source); } },
+  { name: 'kv-cache-dtype', value: '<type>', help: 'number type of the KV cache: auto, f32, f16, bf16, or on CUDA fp8 (default: auto, the type computed in)', apply: (o, value, source) => { o.engine.kvCacheDtype = parseCacheDtype(value, source); } },
   { name: 'kv-cache-memory', value: '<bytes>', aliases: ['--kv-cache-memory-bytes'], help: 'size of the KV cache, also as 512M or 2G (default: what the sequences need, at most a quarter of the free memory)', apply: (o, value, source) => { o.engine.kvCacheBytes = parseBytes(value, source); } },
   { name: 'gpu-memory-utilization', value: '<share>', aliases: ['--device-memory-utilization'], help: 'share of a GPU\'s memory to use, weights included (default: 0.9)', apply: (o, value, source) => { o.engine.gpuMemoryUtilization = parseShare(value, source); } },
   { name: 'block-size', value: '<tokens>', help: 'tokens per KV cache block (default: 16, on CUDA 64)', apply: (o, value, source) => { o.engine.blockSize = parseCount(value, source); } },

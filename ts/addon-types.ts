@@ -5,6 +5,8 @@
 import type { Grammar, GrammarExpr } from './text/grammar';
 
 export type NativeDType = 'f32' | 'f16' | 'bf16';
+/** Of the KV cache: 'fp8' is e4m3 with a power of two for each token and head. */
+export type NativeCacheDType = NativeDType | 'fp8';
 
 /** A tensor of the checkpoint under its canonical name (see `ts/model/families.ts`), as stored in the file: row-major, little endian. */
 export interface NativeTensor {
@@ -80,7 +82,7 @@ export interface NativeEngineOptions {
   /** What bf16 weights are multiplied with; 'auto' = bf16, but f32 for models narrower than 512. */
   computeDtype: 'auto' | 'f32' | 'bf16';
   /** 'auto' = the type computed in. */
-  kvCacheDtype: 'auto' | NativeDType;
+  kvCacheDtype: 'auto' | NativeCacheDType;
   /** Instruction set; 'auto' = the best this machine has. */
   isa: 'auto' | 'portable' | 'avx2' | 'avx512' | 'avx512bf16';
   /** 0 = what the backend prefers. */
@@ -114,7 +116,7 @@ export interface NativeEngineInfo {
   tensorParallelSize: number;
   weightDtype: NativeDType;
   computeDtype: NativeDType;
-  kvCacheDtype: NativeDType;
+  kvCacheDtype: NativeCacheDType;
   blockSize: number;
   numBlocks: number;
   kvCacheBytes: number;

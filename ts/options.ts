@@ -1,4 +1,4 @@
-import type { NativeDType, NativeEngineOptions } from './addon-types';
+import type { NativeCacheDType, NativeDType, NativeEngineOptions } from './addon-types';
 import { checkBoolean, checkKnownKeys, checkNumber, checkObject, checkOneOf, checkString } from './checks';
 import { CapstanError } from './errors';
 import { checkSamplingDefaults, type SamplingDefaults } from './sampling';
@@ -21,8 +21,8 @@ export interface EngineOptions {
   dtype?: 'auto' | NativeDType;
   /** Number type of the activations that meet bf16 weights; 'auto' (default) = bf16, but f32 for models with a hidden size below 512. f32 and f16 weights compute in f32. */
   computeDtype?: 'auto' | 'f32' | 'bf16';
-  /** Number type of the KV cache; 'auto' (default) = the one computed in. */
-  kvCacheDtype?: 'auto' | NativeDType;
+  /** Number type of the KV cache; 'auto' (default) = the one computed in; 'fp8', on CUDA alone, holds twice the tokens less exactly. */
+  kvCacheDtype?: 'auto' | NativeCacheDType;
   /** Instruction set of the kernels; 'auto' (default) = the best of this machine. */
   isa?: NativeEngineOptions['isa'];
   /** Tokens per KV cache block; default: what the backend prefers (16, on CUDA 64). */
@@ -97,7 +97,7 @@ export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOpti
     deterministic: checkBoolean('deterministic', options.deterministic ?? false),
     dtype: checkOneOf('dtype', options.dtype ?? 'auto', ['auto', ...DTYPES]),
     computeDtype: checkOneOf('computeDtype', options.computeDtype ?? 'auto', ['auto', 'f32', 'bf16']),
-    kvCacheDtype: checkOneOf('kvCacheDtype', options.kvCacheDtype ?? 'auto', ['auto', ...DTYPES]),
+    kvCacheDtype: checkOneOf('kvCacheDtype', options.kvCacheDtype ?? 'auto', ['auto', ...DTYPES, 'fp8']),
     isa: checkOneOf('isa', options.isa ?? 'auto', ISAS),
     blockSize: count('blockSize', 0),
     kvCacheBytes: options.kvCacheBytes === undefined ? 0 : checkNumber('kvCacheBytes', options.kvCacheBytes, { min: 1, isInteger: true }),

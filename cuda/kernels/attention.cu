@@ -1,6 +1,7 @@
 // Paged attention of a mixed batch. A warp has 16 rows, (token, head) pairs of one KV head, and goes over the keys in tiles of 64 and chunks of 256, both at
 // absolute positions; keys and values are read as operands, straight into registers. Where there are too few rows for the device, each chunk gets a warp of
 // its own and a second kernel merges the chunks in order: the same arithmetic, so the same bits.
+#include "cuda/fp8.h"
 #include "cuda/kernels.h"
 #include "cuda/launch.h"
 #include "native/base/check.h"
@@ -105,8 +106,16 @@ __device__ __forceinline__ void load_queries(const AttentionArgs& args, const Ro
     }
 }
 
+// 16 bytes of operands of the lane; those in 8 bits are multiplied with the scales, a pair for each word.
+template <class T, bool kIsFp8>
+__device__ __forceinline__ uint4 load_operands(const void* cache, int64_t first, int64_t index, const uint32_t (&scales)[4]) {
+  if constexpr (!kIsFp8) return reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(cache) + first)[index];
+  const uint2 bytes = reinterpret_cast<const uint2*>(static_cast<const uint8_t*>(cache) + first)[index];
+  return {expand_fp8<T>(bytes.x, 0, scales[0]), expand_fp8<T>(bytes.x, 1, scales[1]), expand_fp8<T>(bytes.y, 0, scales[2]), expand_fp8<T>(bytes.y, 1, scales[3])};
+}
+
 // Keys [tile, tile + 64) of the sequence.
-template <class T, int D>
+template <class T, int D, bool kIsFp8>
 __device__ __forceinline__ void attend_tile(const AttentionArgs& args, const Rows& rows, const int32_t* blocks, int context, int kv_head, int tile,
                                             const uint32_t (&q)[D * 2][4], Partial<D>& partial) {
   const KvLayout& layout = args.layout;
@@ -120,10 +129,16 @@ __device__ __forceinline__ void attend_tile(const AttentionArgs& args, const Row
     const int key = tile + j * 8;
     if (key >= context) continue;  // nobody sees these; the block may not exist
     const int64_t block = blocks[key / layout.block_size];
-    const uint16_t* keys = args.cache + layout.keys_of(block, kv_head) + operand_index(key % layout.block_size, 0, layout.k_dim);
+    const int64_t keys = layout.keys_of(block, kv_head) + operand_index(key % layout.block_size, 0, layout.k_dim);
+    uint32_t scales[4] = {};
+    if constexpr (kIsFp8) {
+      const uint32_t scale = fp8_scale<T>(static_cast<const uint8_t*>(args.cache)[layout.exponents_of(block, kv_head, false) + key % layout.block_size + lane / 4]);
+#pragma unroll
+      for (int w = 0; w < 4; ++w) scales[w] = scale | scale << 16;
+    }
 #pragma unroll
     for (int d = 0; d < D; ++d) {
-      const uint4 b = reinterpret_cast<const uint4*>(keys)[d * kWarpSize + lane];
+      const uint4 b = load_operands<T, kIsFp8>(args.cache, keys, d * kWarpSize + lane, scales);
       const uint32_t low[2] = {b.x, b.y}, high[2] = {b.z, b.w};
       mma_m16n8k16<T>(scores[j], q[d * 2], low);
       mma_m16n8k16<T>(scores[j], q[d * 2 + 1], high);
@@ -176,12 +191,18 @@ __device__ __forceinline__ void attend_tile(const AttentionArgs& args, const Row
       }
     const bool is_partly_written = key + 32 > context;
     const int64_t block = blocks[key / layout.block_size];
-    const uint16_t* values = args.cache + layout.values_of(block, kv_head) + operand_index(0, key % layout.block_size, layout.block_size);
+    const int64_t values = layout.values_of(block, kv_head) + operand_index(0, key % layout.block_size, layout.block_size);
+    uint32_t scales[4] = {};
+    if constexpr (kIsFp8) {
+      const uint8_t* exponents = static_cast<const uint8_t*>(args.cache) + layout.exponents_of(block, kv_head, true) + key % layout.block_size + 2 * t;
+#pragma unroll
+      for (int w = 0; w < 4; ++w) scales[w] = fp8_scale<T>(exponents[w * 8]) | fp8_scale<T>(exponents[w * 8 + 1]) << 16;
+    }
     const int64_t next = int64_t{layout.block_size} / 32 * kWarpSize;  // from one tile of dimensions to the next
 #pragma unroll
     for (int i = 0; i < D * 4; ++i) {
       if (i * 8 >= layout.v_dim) break;
-      const uint4 b = reinterpret_cast<const uint4*>(values)[i * next + lane];
+      const uint4 b = load_operands<T, kIsFp8>(args.cache, values, i * next + lane, scales);
       uint32_t words[4] = {b.x, b.y, b.z, b.w};
       if (is_partly_written) {
         // Slots that nothing was written to hold anything, NaN too.
@@ -200,14 +221,14 @@ __device__ __forceinline__ void attend_tile(const AttentionArgs& args, const Row
 }
 
 // Keys [begin, end) of one chunk, as far as any row sees them.
-template <class T, int D>
+template <class T, int D, bool kIsFp8>
 __device__ __forceinline__ void attend_chunk(const AttentionArgs& args, const Rows& rows, const int32_t* blocks, int context, int kv_head, int chunk,
                                              const uint32_t (&q)[D * 2][4], Partial<D>& partial) {
   partial.clear();
   for (int tile = chunk * kChunk; tile < (chunk + 1) * kChunk; tile += kTileKeys) {
     if (tile > rows.last_position) break;
     if (args.window > 0 && tile + kTileKeys <= rows.first_position - args.window + 1) continue;
-    attend_tile<T, D>(args, rows, blocks, context, kv_head, tile, q, partial);
+    attend_tile<T, D, kIsFp8>(args, rows, blocks, context, kv_head, tile, q, partial);
   }
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -227,7 +248,7 @@ template <int D, bool kIsCut>
 constexpr int kMinBlocks = D == 3 && !kIsCut ? 1 : 0;
 
 // (tiles / kWarps, KV heads, chunks). kIsCut: every warp has one chunk and leaves (max, sum, values) of its 16 rows in the scratch.
-template <class T, int D, bool kIsCut>
+template <class T, int D, bool kIsCut, bool kIsFp8>
 __global__ void __launch_bounds__(kWarps* kWarpSize, (kMinBlocks<D, kIsCut>)) attention_kernel(AttentionArgs args) {
   let_next_begin();
   const int item = static_cast<int>(blockIdx.x) * kWarps + warp_id();
@@ -246,12 +267,12 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, (kMinBlocks<D, kIsCut>)) at
   load_queries<T, D>(args, rows, q);
   Partial<D> total;
   if constexpr (!kIsCut) {
-    attend_chunk<T, D>(args, rows, blocks, context, kv_head, first_chunk, q, total);
+    attend_chunk<T, D, kIsFp8>(args, rows, blocks, context, kv_head, first_chunk, q, total);
     // The sums so far wait in shared memory: beside the next chunk's they would not fit into registers.
     float* before = reinterpret_cast<float*>(shared_memory()) + warp_id() * Partial<D>::kFloats * kWarpSize + lane;
     for (int chunk = first_chunk + 1; chunk <= last_chunk; ++chunk) {
       total.put(before);
-      attend_chunk<T, D>(args, rows, blocks, context, kv_head, chunk, q, total);
+      attend_chunk<T, D, kIsFp8>(args, rows, blocks, context, kv_head, chunk, q, total);
       total.merge_behind(before);
     }
 #pragma unroll
@@ -266,7 +287,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, (kMinBlocks<D, kIsCut>)) at
   } else {
     const int chunk = first_chunk + static_cast<int>(blockIdx.z);
     if (chunk > last_chunk) return;
-    attend_chunk<T, D>(args, rows, blocks, context, kv_head, chunk, q, total);
+    attend_chunk<T, D, kIsFp8>(args, rows, blocks, context, kv_head, chunk, q, total);
     const int width = args.layout.v_dim + 2;
     float* to = args.scratch + ((int64_t{item} * args.layout.num_kv_heads + kv_head) * args.num_chunks + blockIdx.z) * 16 * width;
 #pragma unroll
@@ -315,22 +336,22 @@ __global__ void __launch_bounds__(16 * kWarpSize) merge_kernel(AttentionArgs arg
   }
 }
 
-template <class T, int D>
+template <class T, int D, bool kIsFp8>
 void launch_with(const AttentionArgs& args, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>((args.num_tiles + kWarps - 1) / kWarps), static_cast<unsigned>(args.layout.num_kv_heads), static_cast<unsigned>(args.num_chunks));
   constexpr size_t kSumsBytes = sizeof(float) * kWarps * Partial<D>::kFloats * kWarpSize;
-  if (args.num_chunks == 1) return launch(attention_kernel<T, D, false>, grid, dim3(kWarps * kWarpSize), kSumsBytes, stream, args);
-  launch(attention_kernel<T, D, true>, grid, dim3(kWarps * kWarpSize), 0, stream, args);
+  if (args.num_chunks == 1) return launch(attention_kernel<T, D, false, kIsFp8>, grid, dim3(kWarps * kWarpSize), kSumsBytes, stream, args);
+  launch(attention_kernel<T, D, true, kIsFp8>, grid, dim3(kWarps * kWarpSize), 0, stream, args);
   launch(merge_kernel<T>, dim3(static_cast<unsigned>(args.num_tiles), static_cast<unsigned>(args.layout.num_kv_heads)), dim3(16 * kWarpSize), 0, stream, args);
 }
 
-template <class T>
+template <class T, bool kIsFp8>
 void launch_for(const AttentionArgs& args, cudaStream_t stream) {
   switch (args.layout.k_dim / 32) {
-    case 1: return launch_with<T, 1>(args, stream);
-    case 2: return launch_with<T, 2>(args, stream);
-    case 3: return launch_with<T, 3>(args, stream);
-    case 4: return launch_with<T, 4>(args, stream);
+    case 1: return launch_with<T, 1, kIsFp8>(args, stream);
+    case 2: return launch_with<T, 2, kIsFp8>(args, stream);
+    case 3: return launch_with<T, 3, kIsFp8>(args, stream);
+    case 4: return launch_with<T, 4, kIsFp8>(args, stream);
     default: throw Error(ErrorCode::kUnsupportedModel, "CUDA: head size: expected at most 128, got " + std::to_string(args.layout.head_dim));
   }
 }
@@ -345,9 +366,9 @@ void launch_attention(const AttentionArgs& args, cudaStream_t stream) {
   CAPSTAN_CHECK(args.num_tiles > 0 && args.num_chunks >= 1 && args.num_heads % args.layout.num_kv_heads == 0 && args.layout.block_size % kTileKeys == 0);
   CAPSTAN_CHECK(args.num_chunks == 1 || args.scratch != nullptr);
   if (args.type == FloatType::kBf16)
-    launch_for<Bf16>(args, stream);
+    args.layout.is_fp8 ? launch_for<Bf16, true>(args, stream) : launch_for<Bf16, false>(args, stream);
   else
-    launch_for<F16>(args, stream);
+    args.layout.is_fp8 ? launch_for<F16, true>(args, stream) : launch_for<F16, false>(args, stream);
 }
 
 }  // namespace capstan::cuda

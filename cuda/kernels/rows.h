@@ -1,5 +1,6 @@
 #pragma once
 // What is done to one row at a time, alone or fused with a product; the same bits either way.
+#include "cuda/fp8.h"
 #include "cuda/kernels.h"
 
 namespace capstan::cuda {
@@ -53,10 +54,12 @@ __device__ __forceinline__ void finish_head(const QkvArgs& args, int64_t token, 
   const int64_t slot = args.slots[token];
   if (slot < 0) return;
   const int kv_head = (head - args.num_heads) % num_kv_heads;
+  if (args.layout.is_fp8) return append_fp8(args.layout, static_cast<uint8_t*>(args.cache), slot, kv_head, is_v, row);
+  auto* const cache = static_cast<uint16_t*>(args.cache);
   if (is_v) {
-    for (int d = lane; d < head_dim; d += kWarpSize) args.cache[args.layout.value(slot, kv_head, d)] = to_bits<T>(row[d]);
+    for (int d = lane; d < head_dim; d += kWarpSize) cache[args.layout.value(slot, kv_head, d)] = to_bits<T>(row[d]);
   } else {
-    for (int d = lane; d < args.layout.k_dim; d += kWarpSize) args.cache[args.layout.key(slot, kv_head, d)] = d < head_dim ? to_bits<T>(row[d]) : 0;
+    for (int d = lane; d < args.layout.k_dim; d += kWarpSize) cache[args.layout.key(slot, kv_head, d)] = d < head_dim ? to_bits<T>(row[d]) : 0;
   }
 }
 

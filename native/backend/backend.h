@@ -183,6 +183,7 @@ struct BackendInfo {
   int preferred_block_size = 16;
   int block_size_multiple = 16;   // accepted block sizes are multiples of this …
   DType compute_dtype = DType::kF32;
+  bool has_fp8_cache = false;     // takes kFp8E4m3 for the KV cache
 };
 
 class Backend {

@@ -188,7 +188,7 @@ void read_options(const Napi::Object& object, LoadRequest& request) {
   if (compute != "auto" && compute != "f32" && compute != "bf16") refuse(object, "computeDtype", "auto, f32 or bf16");
   request.compute = compute == "f32" ? ComputeChoice::kF32 : compute == "bf16" ? ComputeChoice::kBf16 : ComputeChoice::kAuto;
   request.is_kv_dtype_given = text(object, "kvCacheDtype") != "auto";
-  if (request.is_kv_dtype_given) request.kv_cache_dtype = to_dtype(object, "kvCacheDtype");
+  if (request.is_kv_dtype_given) request.kv_cache_dtype = text(object, "kvCacheDtype") == "fp8" ? DType::kFp8E4m3 : to_dtype(object, "kvCacheDtype");
   request.block_size = int32(object, "blockSize");
   request.kv_cache_bytes = integer(object, "kvCacheBytes");
   if (request.kv_cache_bytes < 0) refuse(object, "kvCacheBytes", "0 (default) or more");

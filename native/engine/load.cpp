@@ -180,6 +180,8 @@ LoadedEngine load_engine(const LoadRequest& request, const LoadObserver& observe
   const BackendInfo& backend_info = group.backends[0]->info();
   const int block_size = choose_block_size(request.block_size, backend_info);
   const DType kv_cache_dtype = request.is_kv_dtype_given ? request.kv_cache_dtype : backend_info.compute_dtype;
+  if (kv_cache_dtype == DType::kFp8E4m3 && !backend_info.has_fp8_cache)
+    throw Error(ErrorCode::kInvalidArgument, "kvCacheDtype: expected auto, f32, f16 or bf16 on " + backend_info.name + ", got fp8, which CUDA alone has");
 
   std::atomic<int64_t> done{0};
   const int64_t total = num_file_bytes(tensors);

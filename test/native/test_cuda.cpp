@@ -156,6 +156,26 @@ TEST(cuda_memory_is_used_up_to_the_share_asked_for) {
   EXPECT_EQ(cuda_host::device_memory_in_use(), before);
 }
 
+// Half the bytes of two, and as many for the exponents as one dimension has; on the CPU there is none.
+TEST(cuda_alone_has_a_cache_of_8_bits) {
+  const TinyModel model(TinyShape{}, DType::kBf16);
+  LoadRequest request = small_on_cuda(model);
+  request.kv_cache_bytes = 1 << 20;
+  Session wide(request);
+  request.is_kv_dtype_given = true;
+  request.kv_cache_dtype = DType::kFp8E4m3;
+  Session narrow(request);
+  EXPECT_EQ(std::string(dtype_name(narrow.info().kv_cache_dtype)), std::string("fp8"));
+  EXPECT(narrow.info().num_blocks > wide.info().num_blocks * 19 / 10 && narrow.info().num_blocks < wide.info().num_blocks * 2);
+  EXPECT_EQ(narrow.wait(narrow.submit(random_ids(1, 70, 300), 4)).token_ids.size(), size_t{4});
+  request.kv_cache_dtype = DType::kF32;
+  EXPECT_ERROR("invalid_argument", Session(std::move(request)));
+  LoadRequest on_cpu = model.request();
+  on_cpu.is_kv_dtype_given = true;
+  on_cpu.kv_cache_dtype = DType::kFp8E4m3;
+  EXPECT_ERROR("invalid_argument", Session(std::move(on_cpu)));
+}
+
 TEST(cuda_decodes_of_like_size_share_a_graph) {
   const TinyModel model(TinyShape{}, DType::kBf16);
   Session session(small_on_cuda(model));

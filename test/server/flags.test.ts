@@ -127,6 +127,13 @@ describe('values', () => {
     }
   });
 
+  test('the KV cache may be in 8 bits, the weights may not', () => {
+    expect(resolve('--kv-cache-dtype=fp8').engine.kvCacheDtype).toBe('fp8');
+    expect(resolve('--kv-cache-dtype=fp8_e4m3').engine.kvCacheDtype).toBe('fp8');
+    expect(resolve('--kv-cache-dtype=half').engine.kvCacheDtype).toBe('f16');
+    expect(() => resolve('--dtype=fp8')).toThrow('--dtype: expected auto, f32');
+  });
+
   test('a chat template is read from its file', () => {
     expect(resolve(`--chat-template=${file('t.jinja', 'hello')}`).engine.chatTemplate).toBe('hello');
   });
@@ -134,7 +141,7 @@ describe('values', () => {
   test.each([
     [['--port=x'], "--port: expected a port from 0 to 65535, got 'x'"],
     [['--dtype=int8'], '--dtype: expected auto, f32'],
-    [['--kv-cache-dtype=fp8'], '--kv-cache-dtype: expected auto, f32'],
+    [['--kv-cache-dtype=fp8_e5m2'], '--kv-cache-dtype: expected auto, f32'],
     [['--max-logprobs=-2'], "--max-logprobs: expected a whole number of -1 or more, got '-2'"],
     [['--override-generation-config=[1]'], "--override-generation-config: expected a JSON object, such as {\"temperature\": 0.7}, got '[1]'"],
     [['--override-generation-config={"max_new_tokens": 5}'], "--override-generation-config: expected temperature, top_p, top_k, repetition_penalty, got 'max_new_tokens'"],

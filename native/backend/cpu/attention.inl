@@ -292,6 +292,7 @@ void attention(const AttentionArgs& args) {
     case DType::kF32: return attention_with<F32Cache>(args);
     case DType::kF16: return attention_with<F16Cache>(args);
     case DType::kBf16: return attention_with<Bf16Cache>(args);
+    case DType::kFp8E4m3: break;  // no cache of the CPU
   }
 }
 

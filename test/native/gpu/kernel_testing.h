@@ -83,6 +83,13 @@ inline bool is_unwritten(float value) {
   return bits == 0xffffffffu;
 }
 
+// Of an e4m3 number, as its definition says.
+inline float fp8_value(uint8_t code) {
+  const int exponent = code >> 3 & 15, fraction = code & 7;
+  const float size = exponent == 0 ? std::ldexp(static_cast<float>(fraction), -9) : std::ldexp(static_cast<float>(8 + fraction), exponent - 10);
+  return code >> 7 == 0 ? size : -size;
+}
+
 inline void expect_close(double got, double wanted, double tolerance, const std::string& what) {
   if (!(std::abs(got - wanted) <= tolerance)) fail(__FILE__, __LINE__, what + ": " + show(got) + " instead of " + show(wanted));
 }

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "cuda/fp8.h"
 #include "cuda/kernels.h"
 #include "cuda/launch.h"
 #include "cuda/sampling.h"
@@ -534,8 +535,8 @@ struct AttendedSequence {
   int context, count;  // keys in all, and queries of the step (the last ones)
 };
 
-void check_attention(FloatType type, int num_heads, int num_kv_heads, int head_dim, int window, int block_size, const std::vector<AttendedSequence>& seqs) {
-  const KvLayout layout = make_kv_layout(block_size, num_kv_heads, head_dim);
+void check_attention(FloatType type, int num_heads, int num_kv_heads, int head_dim, int window, int block_size, const std::vector<AttendedSequence>& seqs, bool is_fp8 = false) {
+  const KvLayout layout = make_kv_layout(block_size, num_kv_heads, head_dim, is_fp8);
   const int group = num_heads / num_kv_heads;
   int num_blocks = 0, max_blocks = 0, num_tokens = 0, longest = 0;
   for (const auto& [context, count] : seqs) {
@@ -548,7 +549,8 @@ void check_attention(FloatType type, int num_heads, int num_kv_heads, int head_d
   for (size_t i = 0; i < free_blocks.size(); ++i) free_blocks[i] = static_cast<int32_t>(i);
   std::shuffle(free_blocks.begin(), free_blocks.end(), std::mt19937(7));
   // NaN wherever nothing was written.
-  std::vector<uint16_t> cache(static_cast<size_t>(num_blocks * layout.block_elements()), 0x7fff), q(static_cast<size_t>(int64_t{num_tokens} * num_heads * layout.k_dim), 0);
+  std::vector<uint8_t> cache(static_cast<size_t>(num_blocks * layout.block_bytes()), 0xff);
+  std::vector<uint16_t> q(static_cast<size_t>(int64_t{num_tokens} * num_heads * layout.k_dim), 0);
   std::vector<std::vector<float>> keys, values, queries;  // per sequence
   std::vector<AttentionTile> tiles;
   size_t next_block = 0;
@@ -562,9 +564,23 @@ void check_attention(FloatType type, int num_heads, int num_kv_heads, int head_d
     for (int position = 0; position < context; ++position)
       for (int head = 0; head < num_kv_heads; ++head) {
         const int64_t slot = int64_t{tables[first_entry + static_cast<size_t>(position / block_size)]} * block_size + position % block_size;
-        for (int d = 0; d < layout.k_dim; ++d)
-          cache[static_cast<size_t>(layout.key(slot, head, d))] = d < head_dim ? bits_of(type, keys[s][static_cast<size_t>((position * num_kv_heads + head) * head_dim + d)]) : 0;
-        for (int d = 0; d < head_dim; ++d) cache[static_cast<size_t>(layout.value(slot, head, d))] = bits_of(type, values[s][static_cast<size_t>((position * num_kv_heads + head) * head_dim + d)]);
+        for (const bool is_value : {false, true}) {
+          float* const row = (is_value ? values[s] : keys[s]).data() + (position * num_kv_heads + head) * head_dim;
+          // In 8 bits each with a scale that it could do without, and what it is rounded to is what counts.
+          const int exponent = position % 5 - 9;
+          if (is_fp8) cache[static_cast<size_t>(layout.exponent(slot, head, is_value))] = static_cast<uint8_t>(exponent);
+          for (int d = 0; d < (is_value ? head_dim : layout.k_dim); ++d) {
+            const auto place = static_cast<size_t>(is_value ? layout.value(slot, head, d) : layout.key(slot, head, d));
+            const float value = d < head_dim ? row[d] : 0;
+            if (is_fp8) {
+              cache[place] = to_fp8(value * power_of_two(-exponent));
+              if (d < head_dim) row[d] = fp8_value(cache[place]) * power_of_two(exponent);
+            } else {
+              const uint16_t bits = bits_of(type, value);
+              std::memcpy(&cache[place * 2], &bits, sizeof bits);
+            }
+          }
+        }
       }
     for (int token = 0; token < count; ++token)
       for (int head = 0; head < num_heads; ++head)
@@ -576,7 +592,8 @@ void check_attention(FloatType type, int num_heads, int num_kv_heads, int head_d
   }
   tiles.push_back({-1, 0});  // as where a batch is filled up
 
-  const OnDevice<uint16_t> device_cache(cache), device_q(q);
+  const OnDevice<uint8_t> device_cache(cache);
+  const OnDevice<uint16_t> device_q(q);
   const OnDevice<int32_t> device_tables(tables), device_seqlens(cu_seqlens), device_contexts(context_lens);
   const OnDevice<AttentionTile> device_tiles(tiles);
   const int64_t q_size = int64_t{num_heads} * head_dim;
@@ -642,6 +659,8 @@ TEST(kernel_attention_over_the_shapes) {
     check_attention(type, 4, 2, 32, 0, 64, small);
     check_attention(type, 7, 1, 24, 37, 128, small);
     check_attention(type, 3, 3, 128, 0, 64, {{300, 1}, {20, 20}});
+    check_attention(type, 4, 2, 32, 37, 64, small, true);
+    check_attention(type, 3, 1, 80, 0, 128, {{300, 1}, {70, 70}}, true);
     if (!is_full()) continue;
     std::vector<AttendedSequence> decodes, prefills = {{300, 300}, {513, 257}, {1025, 100}, {63, 63}, {2048, 1}};
     for (const int context : {1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1000, 4097}) decodes.push_back({context, 1});
@@ -650,6 +669,7 @@ TEST(kernel_attention_over_the_shapes) {
         for (const int window : {0, 100}) {
           check_attention(type, heads, kv_heads, head_dim, window, 64, decodes);
           if (heads == 12) check_attention(type, heads, kv_heads, head_dim, window, 64, prefills);
+          if (heads == 12) check_attention(type, heads, kv_heads, head_dim, window, 64, decodes, true);
         }
   }
 }
