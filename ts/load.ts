@@ -1,4 +1,4 @@
-import type { NativeAddon, NativeEngine, NativeEvent, NativeLoad, NativeVocab } from './addon-types';
+import type { NativeAddon, NativeDType, NativeEngine, NativeEvent, NativeLoad, NativeVocab } from './addon-types';
 import { CapstanError } from './errors';
 import { type Model, readModel } from './model/model';
 import { type EngineOptions, resolveEngineOptions, type ResolvedEngineOptions, resolveLibraryOptions } from './options';
@@ -70,8 +70,14 @@ function nativeLoad({ config, checkpoint, tokenizer }: Model, options: ResolvedE
     tensors: checkpoint.tensors,
     spec,
     vocab: nativeVocab(tokenizer.vocabulary, spec.vocabSize),
-    options: { ...rest, weightDtype: dtype === 'auto' ? checkpoint.dtype : dtype, eosTokenIds: Int32Array.from(eosTokenIds) },
+    options: { ...rest, weightDtype: resolveDtype(dtype, checkpoint.dtype, options.device), eosTokenIds: Int32Array.from(eosTokenIds) },
   };
+}
+
+/** CUDA computes with 16 bits: f32 weights become bf16 there, unless f32 was asked for, which it refuses. */
+export function resolveDtype(wanted: 'auto' | NativeDType, stored: NativeDType, device: string): NativeDType {
+  if (wanted !== 'auto') return wanted;
+  return stored === 'f32' && device.startsWith('cuda') ? 'bf16' : stored;
 }
 
 /** Tokens beyond the embedding's rows can neither be read nor sampled. */

@@ -17,7 +17,7 @@ export interface EngineOptions {
   pinThreads?: boolean;
   /** Give a request the same tokens to the bit whatever runs beside it, at some cost in speed on CUDA; default false. The CPU always does. */
   deterministic?: boolean;
-  /** Number type of the weights; 'auto' (default) = the checkpoint's. */
+  /** Number type of the weights; 'auto' (default) = the checkpoint's, on CUDA bf16 for f32. */
   dtype?: 'auto' | NativeDType;
   /** Number type of the activations that meet bf16 weights; 'auto' (default) = bf16, but f32 for models with a hidden size below 512. f32 and f16 weights compute in f32. */
   computeDtype?: 'auto' | 'f32' | 'bf16';

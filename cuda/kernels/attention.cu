@@ -244,12 +244,12 @@ __device__ __forceinline__ void store_output(const AttentionArgs& args, int64_t 
 }
 
 // Left to itself (0) ptxas spills where it would have more blocks than these.
-template <int D, bool kIsCut>
-constexpr int kMinBlocks = D == 3 && !kIsCut ? 1 : 0;
+template <int D, bool kIsCut, bool kIsFp8>
+constexpr int kMinBlocks = (D == 3 || (D == 1 && kIsFp8)) && !kIsCut ? 1 : 0;
 
 // (tiles / kWarps, KV heads, chunks). kIsCut: every warp has one chunk and leaves (max, sum, values) of its 16 rows in the scratch.
 template <class T, int D, bool kIsCut, bool kIsFp8>
-__global__ void __launch_bounds__(kWarps* kWarpSize, (kMinBlocks<D, kIsCut>)) attention_kernel(AttentionArgs args) {
+__global__ void __launch_bounds__(kWarps* kWarpSize, (kMinBlocks<D, kIsCut, kIsFp8>)) attention_kernel(AttentionArgs args) {
   let_next_begin();
   const int item = static_cast<int>(blockIdx.x) * kWarps + warp_id();
   if (item >= args.num_tiles) return;

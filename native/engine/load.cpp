@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <mutex>
 #include <thread>
 
@@ -75,6 +76,13 @@ int64_t num_file_bytes(const TensorTable& tensors) {
   int64_t total = 0;
   for (const auto& [name, tensor] : tensors) total += tensor.rows * tensor.cols * static_cast<int64_t>(dtype_size(tensor.dtype));
   return total;
+}
+
+// Says so where a checkpoint's numbers are kept in fewer bits.
+std::vector<std::string> narrowing_notes(const TensorTable& tensors, DType dtype) {
+  const bool is_wide = num_file_bytes(tensors) > num_elements(tensors) * 3;  // f32, all but a few
+  if (!is_wide || dtype == DType::kF32) return {};
+  return {std::string("the weights are f32 in the checkpoint and are kept as ") + dtype_name(dtype)};
 }
 
 // Refuses before the first byte is read what would make the system run out of memory half way.
@@ -181,7 +189,7 @@ LoadedEngine load_engine(const LoadRequest& request, const LoadObserver& observe
   const int block_size = choose_block_size(request.block_size, backend_info);
   const DType kv_cache_dtype = request.is_kv_dtype_given ? request.kv_cache_dtype : backend_info.compute_dtype;
   if (kv_cache_dtype == DType::kFp8E4m3 && !backend_info.has_fp8_cache)
-    throw Error(ErrorCode::kInvalidArgument, "kvCacheDtype: expected auto, f32, f16 or bf16 on " + backend_info.name + ", got fp8, which CUDA alone has");
+    throw Error(ErrorCode::kInvalidArgument, "kvCacheDtype: expected auto, f32, f16 or bf16 on " + backend_info.name + ", got fp8");
 
   std::atomic<int64_t> done{0};
   const int64_t total = num_file_bytes(tensors);
@@ -237,7 +245,8 @@ LoadedEngine load_engine(const LoadRequest& request, const LoadObserver& observe
   for (const Rank& rank : runner->ranks()) info.weight_bytes += rank.weights.bytes;
   info.max_model_len = plan.max_model_len;
   info.notes = group.notes;
-  info.notes.insert(info.notes.end(), plan.notes.begin(), plan.notes.end());
+  std::ranges::copy(plan.notes, std::back_inserter(info.notes));
+  std::ranges::copy(narrowing_notes(tensors, request.device.weight_dtype), std::back_inserter(info.notes));
 
   EngineOptions options;
   options.limits = {request.max_num_seqs, request.max_num_batched_tokens, plan.max_model_len};

@@ -141,6 +141,16 @@ TEST(load_refuses_contexts_that_do_not_fit) {
   EXPECT_EQ(session.info().notes.size(), size_t{1});
 }
 
+TEST(load_says_where_weights_lose_bits) {
+  const TinyModel wide(TinyShape{}, DType::kF32), narrow(TinyShape{}, DType::kBf16);
+  LoadRequest request = wide.request();
+  EXPECT(Session(request).info().notes.empty());
+  request.device.weight_dtype = DType::kBf16;
+  Session session(request);
+  EXPECT(session.info().notes.size() == 1 && session.info().notes[0].find("kept as bf16") != std::string::npos);
+  EXPECT(Session(narrow.request()).info().notes.empty());
+}
+
 TEST(load_finds_nan_in_weights) {
   const TinyModel model(TinyShape{}, DType::kBf16);
   const LoadRequest request = model.request();

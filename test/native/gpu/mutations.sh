@@ -38,6 +38,10 @@ MUTATIONS=(
   'the tile of another warp|cuda/kernels/gemm_wgmma.cu|s/kBlockTiles + warp,/kBlockTiles + (warp ^ 1),/|kernel_gemm_wgmma'
   'a kernel that does not wait for the one in front|cuda/kernels/gemv.cu|s/^  wait_for_previous();//|kernel_gemv'
   'activations copied before the kernel in front has ended|cuda/kernels/gemv.cu|s/^  let_next_begin();/  if constexpr (!kIsNormed) copy_into(product, acts);/;s/^    copy_into(product, acts);/;/|kernel_gemv'
+  'the scale of another key|cuda/kernels/attention.cu|s/key % layout.block_size + lane \/ 4\]/key % layout.block_size + lane % 4]/|kernel_attention'
+  'values without their scales|cuda/kernels/attention.cu|s/fp8_scale<T>(exponents\[w \* 8 + 1\])/fp8_scale<T>(exponents[w * 8])/|kernel_attention'
+  'ties of 8 bits that go up|cuda/fp8.h|s/0x7ffff + (bits >> 20 \& 1)/0x80000/|kernel_fp8'
+  'a broken head that looks whole|cuda/fp8.h|s/const bool is_broken = .*/const bool is_broken = false;/|kernel_fp8'
   'a digit too few|cuda/kernels/sample.cu|s/shift >= 0; shift -= 8/shift >= 8; shift -= 8/|kernel_samples'
 )
 

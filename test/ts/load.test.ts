@@ -1,0 +1,16 @@
+import { resolveDtype } from '../../ts/load';
+
+describe('the number type of the weights', () => {
+  test('is the checkpoint\'s, on CUDA bf16 for f32', () => {
+    expect(resolveDtype('auto', 'f32', 'cpu')).toBe('f32');
+    expect(resolveDtype('auto', 'f32', 'auto')).toBe('f32');
+    expect(resolveDtype('auto', 'f32', 'cuda')).toBe('bf16');
+    expect(resolveDtype('auto', 'f32', 'cuda:0,1')).toBe('bf16');
+    expect(resolveDtype('auto', 'f16', 'cuda')).toBe('f16');
+  });
+
+  test('is what was asked for', () => {
+    expect(resolveDtype('f32', 'bf16', 'cuda')).toBe('f32');
+    expect(resolveDtype('f16', 'f32', 'cpu')).toBe('f16');
+  });
+});
