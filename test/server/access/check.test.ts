@@ -116,7 +116,7 @@ describe('the first presentation', () => {
     const { publicId } = put();
     const old = generateKey(publicId).secret;
     expect(statusOf(await ask(old))).toBe(401);
-    await Promise.all(Array.from({ length: 20 }, () => ask(old)));
+    await Promise.all(Array.from({ length: 20 }, async () => ask(old)));
     expect(state.verified).toEqual([old]);
     const { text } = put();
     expect(statusOf(await ask(text))).toBe(200);
