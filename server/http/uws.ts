@@ -139,7 +139,7 @@ class Exchange implements HttpReply {
   #queue: BodyQueue | undefined;
   /** More was written than the client has taken. */
   #isBehind = false;
-  #mustResume = false;
+  #isPaused = false;
 
   constructor(response: UwsResponse) {
     this.#response = response;
@@ -211,14 +211,20 @@ class Exchange implements HttpReply {
     return queue;
   }
 
-  /** NOTE: pausing makes uWebSockets.js forget that it waits for room to write, and nothing would ever be drained: meanwhile the body is kept here, up to its limit. */
+  /**
+   * NOTE: paused, uWebSockets.js waits for no room to write; and resumed with bytes in its buffer, of which a write does not always tell, it takes up
+   * what another connection waited for, perhaps nothing. So once an answer streams the rest of the body is kept here, up to its limit.
+   */
   #pause(): void {
-    if (!this.#isBehind) this.#response.pause();
+    if (this.hasStarted) return;
+    this.#isPaused = true;
+    this.#response.pause();
   }
 
   #resume(): void {
-    if (this.#isBehind) this.#mustResume = true;
-    else this.#response.resume();
+    if (!this.#isPaused) return;
+    this.#isPaused = false;
+    this.#response.resume();
   }
 
   send(status: number, headers: ReplyHeaders, body: string | Uint8Array | null): void {
@@ -267,14 +273,13 @@ class Exchange implements HttpReply {
   stream(status: number, headers: ReplyHeaders): ReplyStream {
     this.hasStarted = true;
     const response = this.#response;
+    if (!this.#isOver) this.#resume();
     const whenOpen = (work: () => void) => { if (!this.#isOver) response.cork(work); };
     whenOpen(() => this.#writeHead(status, headers, this.isChunked));
     // Set once: every further handler would be added to the first.
     const waiting: (() => void)[] = [];
     const wake = () => {
       this.#isBehind = false;
-      if (this.#mustResume && !this.#isOver) response.resume();
-      this.#mustResume = false;
       waiting.splice(0).forEach((resolve) => resolve());
     };
     this.#onGone.push(wake);

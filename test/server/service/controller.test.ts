@@ -578,7 +578,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       fs.writeFileSync(path.join(root, 'home', 'serve.py'), 'two');
       await then(id, h.store.wishDeployment(h.actor, id, 'restart'));
       expect(fs.readFileSync(path.join(running()[0].home?.path ?? '', 'serve.py'), 'utf8')).toBe('one');
-      expect((await version(id, 1)).spec.bindings).toEqual([{ mount: 'home', source_id: home.id, source_name: 'work', mode: 'copy' }, { mount: 'input0', source_id: weights.id, source_name: 'weights', mode: 'ro' }]);
+      expect((await version(id, 1)).spec.bindings).toEqual([{ mount: 'home', source_id: home.id, source_name: 'work', source_digest: null, mode: 'copy' }, { mount: 'input0', source_id: weights.id, source_name: 'weights', source_digest: null, mode: 'ro' }]);
       await expect(h.store.deleteDataSource(admin, home.id)).rejects.toMatchObject({ code: 'conflict' });
       fs.rmdirSync(path.join(root, 'weights'));
       await then(id, h.store.wishDeployment(h.actor, id, 'restart'));
