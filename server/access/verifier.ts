@@ -44,8 +44,10 @@ export class Verifier {
       this.#flights.set(flight, running);
     }
     if (await running) return 'match';
-    if (!this.#mismatches.has(flight)) this.#countFailure(source);
-    this.#remember(flight);
+    if (!this.#mismatches.has(flight)) {
+      this.#countFailure(source);
+      this.#remember(flight);
+    }
     return 'mismatch';
   }
 
