@@ -2,7 +2,8 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { Tokenizer } from '../../../ts/text/tokenizer';
 import { fake } from '../../fakes/fake-addon';
-import { tinyModel } from '../../fakes/tiny-model';
+import { buildVocabulary } from '../../../ts/text/vocabulary';
+import { tinyModel, tinyTokenizer } from '../../fakes/tiny-model';
 
 const LONG = 'long text '.repeat(30_000);
 
@@ -42,6 +43,13 @@ test('two long texts are tokenized at once, more wait: one whose caller has left
   caller.abort('gone');
   await expect(left).rejects.toMatchObject({ code: 'aborted' });
   for (const ids of await Promise.all([...first, last])) expect(ids).toHaveLength(LONG.length);
+});
+
+test.each<[object, number]>([
+  [{}, '<|endoftext|>'.length], [{ unk_token: '!' }, Infinity], [{ unk_id: 0 }, Infinity], [{ unk_token: '!', byte_fallback: true }, '<|endoftext|>'.length],
+])('so much text can be one token, with %j in the model', (change, expected) => {
+  const json = tinyTokenizer() as unknown as Parameters<typeof buildVocabulary>[0];
+  expect(buildVocabulary({ ...json, model: { ...json.model, ...change } }, new Set()).maxTokenBytes).toBe(expected);
 });
 
 async function until(isSo: () => boolean): Promise<void> {
