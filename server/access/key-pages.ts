@@ -45,16 +45,25 @@ const SORT_COLUMNS: Readonly<Record<KeySort, RawBuilder<string | number>>> = {
 export async function pageKeys(db: Db, filter: KeyFilter, { limit = MAX_LIMIT, after, sort = 'created', descending = false }: KeyPaging, nowMs: number): Promise<KeyPage> {
   if (!(Number.isInteger(limit) && limit >= 1 && limit <= MAX_LIMIT)) throw new AccessError('invalid_argument', `limit: expected an integer from 1 to ${MAX_LIMIT}`);
   if (!KEY_SORTS.includes(sort)) throw new AccessError('invalid_argument', `sort: expected ${KEY_SORTS.join(', ')}`);
-  const order = `${sort}${descending ? '-' : '+'}`;
+  const order = orderOf(sort, descending);
   const column = SORT_COLUMNS[sort];
   const direction = descending ? 'desc' : 'asc';
   let query = selectKeys(db, filter).select(column.as('sort_value')).orderBy(column, direction).orderBy('id', direction).limit(limit + 1);
-  if (after !== undefined) query = startAfter(query, parseCursor(after, order), column, descending);
+  if (after !== undefined) query = startAfter(query, demandCursor(after, order), column, descending);
   const rows = await query.execute();
   const page = rows.slice(0, limit);
   const last = page.at(-1);
   const next = rows.length > limit && last !== undefined ? formatCursor({ order, value: last.sort_value, id: last.id }) : null;
   return { data: await describeKeys(db, page, nowMs), next };
+}
+
+/** Whether this is the `next` of a page that was asked with this order. */
+export function isKeyCursor(text: string, sort: KeySort, descending: boolean): boolean {
+  return parseCursor(text, orderOf(sort, descending)) !== undefined;
+}
+
+function orderOf(sort: KeySort, descending: boolean): string {
+  return `${sort}${descending ? '-' : '+'}`;
 }
 
 function startAfter<T>(
@@ -69,13 +78,19 @@ function formatCursor(cursor: Cursor): string {
   return Buffer.from(JSON.stringify([cursor.order, cursor.value, cursor.id])).toString('base64url');
 }
 
-function parseCursor(text: string, wantedOrder: string): Cursor {
+function demandCursor(text: string, order: string): Cursor {
+  const cursor = parseCursor(text, order);
+  if (cursor === undefined) throw new AccessError('invalid_argument', 'after: expected the next of a page that was asked with the same order');
+  return cursor;
+}
+
+function parseCursor(text: string, wantedOrder: string): Cursor | undefined {
   try {
     const [order, value, id] = JSON.parse(Buffer.from(text, 'base64url').toString()) as unknown[];
     const isValue = wantedOrder.startsWith('name') ? typeof value === 'string' : Number.isSafeInteger(value);
     if (order === wantedOrder && isValue && typeof id === 'string') return { order, value: value as string | number, id };
   } catch {
-    // Told below.
+    // No cursor either.
   }
-  throw new AccessError('invalid_argument', 'after: expected the next of a page that was asked with the same order');
+  return undefined;
 }

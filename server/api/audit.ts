@@ -1,7 +1,7 @@
 import type { AuditRow } from '../access/schema';
 import { input, page } from './json-schema';
 import { AuditEvent } from './objects';
-import { pageOfRows, PAGING } from './paging';
+import { cursorNumber, pageOfRows, pagingByNumber } from './paging';
 import { ApiProblem } from './problem';
 import { type ApiRoute, defineRoute } from './route';
 import { msOf, timeOf } from './times';
@@ -11,21 +11,15 @@ const ID = { type: 'string', minLength: 1, maxLength: 100 } as const;
 export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
     method: 'GET', path: '/api/v1/audit', summary: 'Who changed what, the newest first: of an organization for its admins, of the whole machine for administrators', tag: 'audit', auth: 'any',
-    query: input({ ...PAGING, org: ID, actor: ID, action: ID, target: ID, from: { type: 'string', format: 'date-time' } }), answers: { 200: page(AuditEvent) },
+    query: input({ ...pagingByNumber(15), org: ID, actor: ID, action: ID, target: ID, from: { type: 'string', format: 'date-time' } }), answers: { 200: page(AuditEvent) },
     handle: async ({ context: { store }, actor, query: { limit, after, org, actor: actorId, action, target, from } }) => {
       if (org !== undefined) await store.demandOwner(actor, { type: 'org', id: org }, 'audit.read');
       else if (!actor.isAdmin) throw new ApiProblem('forbidden', 'org: expected an organization that you are an admin of; all of it is for administrators');
-      const filter = { orgId: org, actorId, action, targetId: target, fromMs: msOf(from), beforeSeq: seqOf(after), limit: limit + 1 };
+      const filter = { orgId: org, actorId, action, targetId: target, fromMs: msOf(from), beforeSeq: cursorNumber(after), limit: limit + 1 };
       return { status: 200, body: pageOfRows(await store.readAudit(filter), limit, ({ seq }) => String(seq), view) };
     },
   }),
 ];
-
-function seqOf(after: string | undefined): number | undefined {
-  if (after === undefined) return undefined;
-  if (!/^\d{1,15}$/.test(after)) throw new ApiProblem('invalid_request', '?after: expected the next of a page', { errors: [{ pointer: '?after', message: 'expected the next of a page' }] });
-  return Number(after);
-}
 
 function view(row: AuditRow): AuditEvent {
   return {

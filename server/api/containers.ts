@@ -3,7 +3,7 @@ import { accepted } from './deployments';
 import { containerView, OWNER_QUERY, ownerOf } from './deployment-view';
 import { input, page } from './json-schema';
 import { Container, ContainerEdit, DeployContainer, Deployment, DeployPreview, NewContainer } from './objects';
-import { PAGING } from './paging';
+import { pagingById } from './paging';
 import { type ApiCall, type ApiRoute, defineRoute } from './route';
 
 const TAG = 'containers';
@@ -11,7 +11,7 @@ const PATH = '/api/v1/containers';
 
 export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
-    method: 'GET', path: PATH, summary: 'Your training containers and those of your organizations, the newest first', tag: TAG, auth: 'any', query: input({ ...PAGING, owner: OWNER_QUERY }), answers: { 200: page(Container) },
+    method: 'GET', path: PATH, summary: 'Your training containers and those of your organizations, the newest first', tag: TAG, auth: 'any', query: input({ ...pagingById('con'), owner: OWNER_QUERY }), answers: { 200: page(Container) },
     handle: async ({ context, actor, query: { owner, after, limit } }) => {
       const { data, next } = await context.store.pageContainers(actor, { owner: ownerOf(owner), after, limit });
       return { status: 200, body: { data: data.map((record) => containerView(context, record)), next } };

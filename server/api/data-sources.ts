@@ -1,6 +1,6 @@
 import { input, page } from './json-schema';
 import { Capacity, DataSource, DataSourceDetails, DataSourceEdit, NewDataSource } from './objects';
-import { pageOf, PAGING } from './paging';
+import { pageOf, pagingById } from './paging';
 import { type ApiRoute, defineRoute } from './route';
 
 const TAG = 'data';
@@ -8,7 +8,7 @@ const PATH = '/api/v1/data-sources';
 
 export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
-    method: 'GET', path: PATH, summary: 'Folders that deployments and containers can be bound to', tag: TAG, auth: 'any', query: input(PAGING), answers: { 200: page(DataSource) },
+    method: 'GET', path: PATH, summary: 'Folders that deployments and containers can be bound to', tag: TAG, auth: 'any', query: input(pagingById('src')), answers: { 200: page(DataSource) },
     handle: async ({ context: { store }, actor, query }) => ({ status: 200, body: pageOf(await store.listDataSources(actor), query, ({ id }) => id) }),
   }),
   defineRoute({

@@ -4,7 +4,7 @@ import { CONFIRMATION, demandConfirmed } from './confirm';
 import { deploymentPage, deploymentView, OWNER_QUERY, ownerOf } from './deployment-view';
 import { input, list, object, page } from './json-schema';
 import { Deployment, DeploymentEdit, NewDeployment, Propagation } from './objects';
-import { PAGING } from './paging';
+import { pagingById } from './paging';
 import { ApiProblem } from './problem';
 import { propagationOf } from './propagation';
 import { type ApiCall, type ApiRoute, defineRoute } from './route';
@@ -13,7 +13,7 @@ const TAG = 'deployments';
 const PATH = '/api/v1/deployments';
 
 const ListQuery = input({
-  ...PAGING, owner: OWNER_QUERY, state: { type: 'string', maxLength: 200, description: `One or several, parted by commas: ${DEPLOYMENT_STATES.join(', ')}` }, q: { type: 'string', minLength: 1, maxLength: 100, description: 'Part of the name' },
+  ...pagingById('dep'), owner: OWNER_QUERY, state: { type: 'string', maxLength: 200, description: `One or several, parted by commas: ${DEPLOYMENT_STATES.join(', ')}` }, q: { type: 'string', minLength: 1, maxLength: 100, description: 'Part of the name' },
 });
 const AccessSwitch = input({ enabled: { type: 'boolean' } }, 'enabled');
 /** `no_key`: nobody can call it now. */

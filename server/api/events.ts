@@ -2,8 +2,7 @@ import { SseStream } from '../http/sse';
 import { header, type HttpReply, type HttpRequest } from '../http/transport';
 import { input, page } from './json-schema';
 import { DeploymentEvent } from './objects';
-import { PAGING } from './paging';
-import { ApiProblem } from './problem';
+import { cursorNumber, pagingByNumber } from './paging';
 import { type ApiCall, type ApiRoute, defineRoute } from './route';
 
 const TAG = 'events';
@@ -14,8 +13,8 @@ const LOOK_MS = 2_000;
 
 export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
-    method: 'GET', path: '/api/v1/deployments/{id}/events', summary: 'What happened to a deployment, the newest first', tag: TAG, auth: 'any', query: input(PAGING), answers: { 200: page(DeploymentEvent) },
-    handle: async ({ context: { store }, actor, params: { id }, query: { after, limit } }) => ({ status: 200, body: await store.pageDeploymentEvents(actor, id, { beforeSeq: cursor(after), limit }) }),
+    method: 'GET', path: '/api/v1/deployments/{id}/events', summary: 'What happened to a deployment, the newest first', tag: TAG, auth: 'any', query: input(pagingByNumber(15)), answers: { 200: page(DeploymentEvent) },
+    handle: async ({ context: { store }, actor, params: { id }, query: { after, limit } }) => ({ status: 200, body: await store.pageDeploymentEvents(actor, id, { beforeSeq: cursorNumber(after), limit }) }),
   }),
   defineRoute({
     method: 'GET', path: '/api/v1/deployments/{id}/events/stream', summary: 'What happens to a deployment, as it happens; after Last-Event-ID, else from now on', tag: TAG, auth: 'any', answers: { 200: 'text/event-stream' },
@@ -30,12 +29,6 @@ export const ROUTES: readonly ApiRoute[] = [
     handle: (call) => Promise.resolve({ stream: (reply) => followAll(call, reply) }),
   }),
 ];
-
-function cursor(after: string | undefined): number | undefined {
-  if (after === undefined) return undefined;
-  if (!/^\d{1,15}$/.test(after)) throw new ApiProblem('invalid_request', '?after: expected the next of a page', { errors: [{ pointer: '?after', message: 'expected the next of a page' }] });
-  return Number(after);
-}
 
 function lastEventId(request: HttpRequest): number | undefined {
   const text = header(request, 'last-event-id');

@@ -1,6 +1,6 @@
 import { input, oneOf, page } from './json-schema';
 import { Image } from './objects';
-import { pageOf, PAGING } from './paging';
+import { pageOf, pagingById } from './paging';
 import { type ApiRoute, defineRoute } from './route';
 
 const TAG = 'images';
@@ -14,7 +14,7 @@ const NewImage = input({
 
 export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
-    method: 'GET', path: PATH, summary: 'What deployments run in', tag: TAG, auth: 'any', query: input(PAGING), answers: { 200: page(Image) },
+    method: 'GET', path: PATH, summary: 'What deployments run in', tag: TAG, auth: 'any', query: input(pagingById('img')), answers: { 200: page(Image) },
     handle: async ({ context: { store }, query }) => ({ status: 200, body: pageOf(await store.listImages(), query, ({ id }) => id) }),
   }),
   defineRoute({

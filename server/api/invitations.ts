@@ -4,7 +4,7 @@ import { from } from './authenticate';
 import { input, page } from './json-schema';
 import { AcceptInvitation, Invitation, InvitationToken, InvitationView, MadeInvitation, NewInvitation } from './objects';
 import { demandCsrfToken } from './own-page';
-import { pageOf, PAGING } from './paging';
+import { pageOf, pagingById } from './paging';
 import { ApiProblem } from './problem';
 import { type ApiRoute, defineRoute } from './route';
 import { timeOf } from './times';
@@ -14,7 +14,7 @@ const PATH = '/api/v1/orgs/{org}/invitations';
 
 export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
-    method: 'GET', path: PATH, summary: 'Open invitations, for those who may invite', tag: TAG, auth: 'any', query: input(PAGING), answers: { 200: page(Invitation) },
+    method: 'GET', path: PATH, summary: 'Open invitations, for those who may invite', tag: TAG, auth: 'any', query: input(pagingById('inv')), answers: { 200: page(Invitation) },
     handle: async ({ context: { store }, actor, params, query }) => ({ status: 200, body: pageOf((await store.listInvitations(actor, params.org)).map(view), query, ({ id }) => id) }),
   }),
   defineRoute({

@@ -1,10 +1,10 @@
-import { KEY_SORTS } from '../access/key-pages';
+import { isKeyCursor, KEY_SORTS } from '../access/key-pages';
 import { changeOptions } from '../service/actor';
 import { CONFIRMATION, demandConfirmed } from './confirm';
 import { input, oneOf, page } from './json-schema';
 import { demandKey, filterOf, keyView, placeOf } from './key-access';
 import { ChangedKey, Key, KeyEdit, KeyUsage, MadeKey, NewKey, RotateKey } from './objects';
-import { PAGING } from './paging';
+import { badCursor, paging } from './paging';
 import { propagationOf } from './propagation';
 import { type ApiRoute, defineRoute } from './route';
 import { msOf } from './times';
@@ -15,7 +15,7 @@ const DAY_MS = 86_400_000;
 const USAGE_DAYS = 30;
 
 const SCOPE = { scope: { ...oneOf(['user', 'org', 'deployment']), default: 'user' }, org: { type: 'string', maxLength: 100 }, deployment: { type: 'string', maxLength: 100 } } as const;
-const ORDER = { ...PAGING, q: { type: 'string', maxLength: 100, description: 'Part of the name' }, sort: { ...oneOf(KEY_SORTS), default: 'created' }, order: { ...oneOf(['asc', 'desc']), default: 'asc' } } as const;
+const ORDER = { ...paging('^[0-9A-Za-z_-]+$'), q: { type: 'string', maxLength: 100, description: 'Part of the name' }, sort: { ...oneOf(KEY_SORTS), default: 'created' }, order: { ...oneOf(['asc', 'desc']), default: 'asc' } } as const;
 
 export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
@@ -23,6 +23,7 @@ export const ROUTES: readonly ApiRoute[] = [
     query: input({ ...SCOPE, ...ORDER, include_deleted: { type: 'boolean', default: false } }), answers: { 200: page(Key) },
     handle: async (call) => {
       const { limit, after, q: search, sort, order, include_deleted: includeDeleted } = call.query;
+      if (after !== undefined && !isKeyCursor(after, sort, order === 'desc')) throw badCursor();
       const filter = { ...await filterOf(call, call.query), search, includeDeleted };
       const { data, next } = await call.context.store.pageKeys(filter, { limit, after, sort, descending: order === 'desc' });
       return { status: 200, body: { data: data.map(keyView), next } };

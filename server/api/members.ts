@@ -1,7 +1,7 @@
 import type { Member as StoredMember } from '../service/organizations';
 import { input, page } from './json-schema';
 import { Member, MemberEdit } from './objects';
-import { pageOf, PAGING } from './paging';
+import { pageOf, pagingById } from './paging';
 import { ApiProblem } from './problem';
 import { type ApiCall, type ApiRoute, defineRoute } from './route';
 
@@ -10,7 +10,7 @@ const PATH = '/api/v1/orgs/{org}/members';
 
 export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
-    method: 'GET', path: PATH, summary: 'Members, by address', tag: TAG, auth: 'any', query: input(PAGING), answers: { 200: page(Member) },
+    method: 'GET', path: PATH, summary: 'Members, by address', tag: TAG, auth: 'any', query: input(pagingById('usr')), answers: { 200: page(Member) },
     handle: async ({ context: { store }, actor, params, query }) => ({ status: 200, body: pageOf((await store.listMembers(actor, params.org)).map(view), query, (member) => member.user_id) }),
   }),
   defineRoute({

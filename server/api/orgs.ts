@@ -3,7 +3,7 @@ import type { OrganizationView } from '../service/store-accounts';
 import { CONFIRMATION, demandConfirmed } from './confirm';
 import { input, page } from './json-schema';
 import { type KeyPolicy, NewOrganization, Organization, OrganizationEdit } from './objects';
-import { pageOf, PAGING } from './paging';
+import { pageOf, pagingById } from './paging';
 import { type ApiRoute, defineRoute } from './route';
 
 const TAG = 'organizations';
@@ -11,7 +11,7 @@ const PATH = '/api/v1/orgs';
 
 export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
-    method: 'GET', path: PATH, summary: 'Organizations that you are a member of', tag: TAG, auth: 'any', query: input(PAGING), answers: { 200: page(Organization) },
+    method: 'GET', path: PATH, summary: 'Organizations that you are a member of', tag: TAG, auth: 'any', query: input(pagingById('org')), answers: { 200: page(Organization) },
     handle: async ({ context: { store }, actor, query }) => ({ status: 200, body: pageOf((await store.listOrganizations(actor)).map(view), query, ({ id }) => id) }),
   }),
   defineRoute({

@@ -1,7 +1,7 @@
 import type { OwnerQuota as StoredQuota } from '../service/quotas';
 import { input, page } from './json-schema';
 import { OwnerQuota, QuotaEdit } from './objects';
-import { pageOfRows, PAGING } from './paging';
+import { pageOfRows, pagingById } from './paging';
 import { type ApiRoute, defineRoute } from './route';
 
 const TAG = 'administration';
@@ -10,7 +10,7 @@ const Search = { type: 'string', maxLength: 100, description: 'Part of an addres
 
 export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
-    method: 'GET', path: PATH, summary: 'How much of the machine every account and organization may have, and has (administrators)', tag: TAG, auth: 'any', query: input({ ...PAGING, q: Search }), answers: { 200: page(OwnerQuota) },
+    method: 'GET', path: PATH, summary: 'How much of the machine every account and organization may have, and has (administrators)', tag: TAG, auth: 'any', query: input({ ...pagingById('usr', 'org'), q: Search }), answers: { 200: page(OwnerQuota) },
     handle: async ({ context: { store }, actor, query }) => ({ status: 200, body: pageOfRows(await store.listQuotas(actor, query), query.limit, ({ owner }) => owner.id, view) }),
   }),
   defineRoute({

@@ -1,7 +1,7 @@
 import { endedCookie } from './cookies';
 import { input, page } from './json-schema';
 import { Session } from './objects';
-import { pageOf, PAGING } from './paging';
+import { pageOf, paging } from './paging';
 import { type ApiRoute, defineRoute } from './route';
 import { timeOf } from './times';
 
@@ -9,7 +9,7 @@ const TAG = 'sessions';
 
 export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
-    method: 'GET', path: '/api/v1/sessions', summary: 'Where you are signed in, the session used last first', tag: TAG, auth: 'any', query: input(PAGING), answers: { 200: page(Session) },
+    method: 'GET', path: '/api/v1/sessions', summary: 'Where you are signed in, the session used last first', tag: TAG, auth: 'any', query: input(paging('^[0-9a-f]{64}$')), answers: { 200: page(Session) },
     handle: async ({ context: { store }, actor, session, query }) => {
       const sessions = (await store.listSessions(actor)).map((found) => ({
         id: found.idHash, is_current: found.idHash === session?.idHash, ip: found.createdIp, user_agent: found.userAgent, created_at: timeOf(found.createdAt), last_seen_at: timeOf(found.lastSeenAt),

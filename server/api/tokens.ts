@@ -1,7 +1,7 @@
 import type { ManagementToken } from '../service/management-tokens';
 import { input, page } from './json-schema';
 import { MadeToken, NewToken, Token } from './objects';
-import { pageOf, PAGING } from './paging';
+import { pageOf, pagingById } from './paging';
 import { type ApiRoute, defineRoute } from './route';
 import { msOf, timeOf } from './times';
 
@@ -10,7 +10,7 @@ const PATH = '/api/v1/tokens';
 
 export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
-    method: 'GET', path: PATH, summary: 'Your management tokens, the newest first', tag: TAG, auth: 'any', query: input(PAGING), answers: { 200: page(Token) },
+    method: 'GET', path: PATH, summary: 'Your management tokens, the newest first', tag: TAG, auth: 'any', query: input(pagingById('tok')), answers: { 200: page(Token) },
     handle: async ({ context: { store }, actor, query }) => ({ status: 200, body: pageOf((await store.listTokens(actor)).map(view), query, ({ id }) => id) }),
   }),
   defineRoute({

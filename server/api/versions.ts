@@ -1,8 +1,7 @@
 import { numberOf } from './deployment-view';
 import { input, page } from './json-schema';
 import { NewVersion, Version } from './objects';
-import { PAGING } from './paging';
-import { ApiProblem } from './problem';
+import { cursorNumber, pagingByNumber } from './paging';
 import { type ApiCall, type ApiRoute, defineRoute } from './route';
 
 const TAG = 'versions';
@@ -10,8 +9,8 @@ const PATH = '/api/v1/deployments/{id}/versions';
 
 export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
-    method: 'GET', path: PATH, summary: 'Versions of a deployment, the newest first', tag: TAG, auth: 'any', query: input(PAGING), answers: { 200: page(Version) },
-    handle: async ({ context: { store }, actor, params: { id }, query: { after, limit } }) => ({ status: 200, body: await store.pageVersions(actor, id, { after: cursor(after), limit }) }),
+    method: 'GET', path: PATH, summary: 'Versions of a deployment, the newest first', tag: TAG, auth: 'any', query: input(pagingByNumber(9)), answers: { 200: page(Version) },
+    handle: async ({ context: { store }, actor, params: { id }, query: { after, limit } }) => ({ status: 200, body: await store.pageVersions(actor, id, { after: cursorNumber(after), limit }) }),
   }),
   defineRoute({
     method: 'POST', path: PATH, summary: 'Roll out a change: what is left out stays as the deployment has it', tag: TAG, auth: 'any', body: NewVersion, answers: { 202: Version }, problems: ['conflict', 'busy', 'wrong_state', 'quota_exceeded'],
@@ -42,10 +41,4 @@ export const ROUTES: readonly ApiRoute[] = [
 async function accepted({ context: { store, controller }, actor, params: { id } }: Pick<ApiCall, 'context' | 'actor' | 'params'>, number: number): Promise<{ status: number; body: Version; headers: Record<string, string> }> {
   await controller?.changed(id);
   return { status: 202, body: await store.getVersion(actor, id, number), headers: { Location: `/api/v1/deployments/${id}/versions/${number}` } };
-}
-
-function cursor(after: string | undefined): number | undefined {
-  if (after === undefined) return undefined;
-  if (!/^\d{1,9}$/.test(after)) throw new ApiProblem('invalid_request', '?after: expected the next of a page', { errors: [{ pointer: '?after', message: 'expected the next of a page' }] });
-  return Number(after);
 }

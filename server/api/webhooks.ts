@@ -1,6 +1,6 @@
 import { input, page } from './json-schema';
 import { MadeWebhook, NewWebhook, Webhook, WebhookDelivery, WebhookEdit } from './objects';
-import { pageOf, PAGING } from './paging';
+import { pageOf, pagingById } from './paging';
 import { ApiProblem } from './problem';
 import { type ApiCall, type ApiRoute, defineRoute } from './route';
 
@@ -9,7 +9,7 @@ const PATH = '/api/v1/webhooks';
 
 export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
-    method: 'GET', path: PATH, summary: 'Webhooks: yours, and those of the organizations that you are an admin of', tag: TAG, auth: 'any', query: input(PAGING), answers: { 200: page(Webhook) },
+    method: 'GET', path: PATH, summary: 'Webhooks: yours, and those of the organizations that you are an admin of', tag: TAG, auth: 'any', query: input(pagingById('whk')), answers: { 200: page(Webhook) },
     handle: async ({ context: { store }, actor, query }) => ({ status: 200, body: pageOf(await store.listWebhooks(actor), query, ({ id }) => id) }),
   }),
   defineRoute({
@@ -44,7 +44,7 @@ export const ROUTES: readonly ApiRoute[] = [
     },
   }),
   defineRoute({
-    method: 'GET', path: `${PATH}/{id}/deliveries`, summary: 'What was sent to a webhook, and what became of it, the newest first', tag: TAG, auth: 'any', query: input(PAGING), answers: { 200: page(WebhookDelivery) },
+    method: 'GET', path: `${PATH}/{id}/deliveries`, summary: 'What was sent to a webhook, and what became of it, the newest first', tag: TAG, auth: 'any', query: input(pagingById('whd')), answers: { 200: page(WebhookDelivery) },
     handle: async ({ context: { store }, actor, params: { id }, query }) => ({ status: 200, body: await store.pageWebhookDeliveries(actor, id, query) }),
   }),
   defineRoute({
