@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { header, type HttpRequest } from '../http/transport';
 import { ServiceError } from '../service/errors';
+import type { SavedAnswer } from '../service/idempotency';
 import type { ServiceStore } from '../service/store';
 import { ApiProblem } from './problem';
 import type { ApiAnswer, ApiRoute } from './route';
@@ -19,13 +20,18 @@ export async function once(
   const saved = await store.beginOnce(userId, key, summary).catch((error: unknown) => {
     throw error instanceof ServiceError && error.code === 'invalid_argument' ? new ApiProblem('idempotency_mismatch', error.message) : error;
   });
-  if (saved !== undefined) return { status: saved.status, body: saved.body === null ? undefined : { ...JSON.parse(saved.body) as object, replayed: true } };
+  if (saved !== undefined) return replay(saved);
   const answer = await run().catch(async (error: unknown) => {
     await store.endOnce(userId, key);
     throw error;
   });
-  await store.endOnce(userId, key, 'stream' in answer ? undefined : { status: answer.status, body: savedBody(answer.body, route.secrets) });
+  await store.endOnce(userId, key, 'stream' in answer ? undefined : { status: answer.status, body: savedBody(answer.body, route.secrets), location: answer.headers?.Location ?? null });
   return answer;
+}
+
+/** The `ETag` follows from the body. */
+function replay({ status, body, location }: SavedAnswer): ApiAnswer {
+  return { status, body: body === null ? undefined : { ...JSON.parse(body) as object, replayed: true }, headers: location === null ? {} : { Location: location } };
 }
 
 function savedBody(body: unknown, secrets: readonly string[] = []): string | null {

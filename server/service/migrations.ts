@@ -3,7 +3,7 @@ import type { Component } from '../access/migrations';
 import type { Tx } from '../access/schema';
 import { createCatalog, createContainers, createDeployments, createReplicas, measureSources } from './deployment-migrations';
 
-export const SERVICE: Component = { name: 'service', steps: [createAccounts, createOrganizations, addManagement, createCatalog, createDeployments, createContainers, createReplicas, countFailures, measureSources] };
+export const SERVICE: Component = { name: 'service', steps: [createAccounts, createOrganizations, addManagement, createCatalog, createDeployments, createContainers, createReplicas, countFailures, measureSources, keepLocations] };
 
 async function createAccounts(tx: Tx): Promise<void> {
   await tx.schema.createTable('accounts')
@@ -105,4 +105,8 @@ async function countFailures(tx: Tx): Promise<void> {
     .addColumn('since', 'bigint', (column) => column.notNull())
     .addColumn('failures', 'integer', (column) => column.notNull())
     .execute();
+}
+
+async function keepLocations(tx: Tx): Promise<void> {
+  await tx.schema.alterTable('idempotency_keys').addColumn('location', 'text').execute();
 }

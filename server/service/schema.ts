@@ -105,6 +105,8 @@ export interface IdempotencyRow {
   status: number | null;
   /** JSON of the answer, without secrets. */
   body: string | null;
+  /** Its header of this name. */
+  location: string | null;
   expires_at: number;
 }
 

@@ -185,6 +185,15 @@ overServices(() => {
       expect((await alice.post('/api/v1/keys', { name: 'k' }, KEY)).body.id).not.toBe(first.body.id);
     });
 
+    test('says again where the made one is, and what it is like', async () => {
+      const made = async (target: string, body: object, key: string) => [await alice.post(target, body, { 'idempotency-key': key }), await alice.post(target, body, { 'idempotency-key': key })];
+      for (const [first, again] of [await made('/api/v1/keys', { name: 'k' }, 'k'), await made('/api/v1/orgs', { name: 'a', slug: 'a' }, 'o'), await made('/api/v1/deployments', { name: 'd' }, 'd')]) {
+        expect(again.body.replayed).toBe(true);
+        expect(first.headers).toMatchObject({ location: expect.stringMatching(/^\/api\/v1\//), etag: expect.stringMatching(/^"\d+"$/) });
+        expect([again.headers.location, again.headers.etag]).toEqual([first.headers.location, first.headers.etag]);
+      }
+    });
+
     test('does not keep a token, nor an answer that failed', async () => {
       await alice.post('/api/v1/tokens', { name: 'ci', rights: 'read' }, KEY);
       expect((await alice.post('/api/v1/tokens', { name: 'ci', rights: 'read' }, KEY)).body).toMatchObject({ name: 'ci', token: null, replayed: true });

@@ -111,8 +111,8 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect(await Promise.all([begin(), begin(), begin('POST /b')])).toEqual([undefined, 'busy', 'invalid_argument']);
     await store.endOnce(userId, 'k');
     expect(await begin('POST /b')).toBeUndefined();
-    await store.endOnce(userId, 'k', { status: 201, body: '{"a":1}' });
-    expect(await begin('POST /b')).toEqual({ status: 201, body: '{"a":1}' });
+    await store.endOnce(userId, 'k', { status: 201, body: '{"a":1}', location: '/a/1' });
+    expect(await begin('POST /b')).toEqual({ status: 201, body: '{"a":1}', location: '/a/1' });
     clock.advance(DAY);
     expect(await begin()).toBeUndefined();
     // A process that died holds it no longer than ten minutes.
