@@ -30,9 +30,16 @@ export function describeSchema(schema: Schema): string {
   if (schema.enum !== undefined) return schema.enum.length === 1 ? String(schema.enum[0]) : `one of ${schema.enum.join(', ')}`;
   if ('const' in schema) return JSON.stringify(schema.const);
   if (schema.type === 'null') return 'null';
+  const tag = Object.entries(schema.properties ?? {}).find(([, property]) => 'const' in property);
+  if (tag !== undefined) return describeVariant(schema, tag);
   if (schema.format === 'date-time') return 'a time such as 2030-01-31T00:00:00Z';
   if (schema.description !== undefined && (schema.pattern !== undefined || schema.format !== undefined)) return schema.description;
   return `${withArticle(schema.type ?? 'value')}${bounds(schema)}`;
+}
+
+/** One of several objects, which a fixed field tells apart: by that, and by what else it needs. */
+function describeVariant({ required = [] }: Schema, [name, { const: value }]: readonly [string, Schema]): string {
+  return `an object with ${[`${name} ${JSON.stringify(value)}`, ...required.filter((other) => other !== name)].join(' and ')}`;
 }
 
 function bounds({ minimum, maximum, exclusiveMinimum, minItems, maxItems, minLength, maxLength, pattern }: Schema): string {

@@ -73,6 +73,15 @@ describe('values', () => {
     [null, { '': 'expected an object, got null' }],
   ])('%j', async (value, expected) => expect(await errorsOf(value)).toEqual(expected));
 
+  test('the objects of a choice are told apart', async () => {
+    const choice = { anyOf: [input({ type: { const: 'none' } }, 'type'), input({ type: { const: 'key' }, key: { type: 'string' } }, 'type', 'key')] } as Schema;
+    const schemaOf = input({ auth: choice }) as Schema;
+    const detailOf = (auth: unknown) => checkValue(schemaOf, { auth }).then(() => 'fits', (error: ApiProblem) => error.message);
+    const wanted = '/auth: expected an object with type "none", or an object with type "key" and key, got ';
+    expect([await detailOf({ type: 'none' }), await detailOf('none'), await detailOf(5), await detailOf({ type: 'key', key: 'k' })]).toEqual(['fits', `${wanted}a string of 4 characters`, `${wanted}5`, 'fits']);
+    for (const auth of [{}, { type: 'session' }, { type: 'key' }]) expect([auth, await detailOf(auth)]).toEqual([auth, expect.stringMatching(/"none"|"key"|key/)]);
+  });
+
   test('names that do not fit are said', async () => {
     expect(await errorsOf({ name: 'a', env: { a: 'x' } })).toEqual({ '/env/a': 'expected a name that matches ^[A-Z]+$' });
   });
