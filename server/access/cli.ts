@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import os from 'node:os';
 import type { Command } from 'commander';
 import { type ApiKey, keyJson, type NewKey } from './api-key';
@@ -65,7 +66,7 @@ const ID_HELP = 'key_…, the public id inside the key, or a name that only one 
 /** Mounts `capstan keys …`. A wrong value ends as commander's own errors do; anything else is thrown as AccessError. */
 export function addKeysCommand(program: Command, io: KeysIo = PROCESS_IO, openRemote?: OpenRemoteKeys): void {
   const keys = program.command('keys').description('create and manage access keys; a running server applies changes within two seconds').addHelpText('after', HELP_TAIL);
-  const add = (spelling: string, description: string, run: (store: KeysStore, flags: Flags, id: string) => Promise<void>) => {
+  const add = (spelling: string, description: string, run: (store: KeysStore, flags: Flags, id: string) => Promise<void>, isMaking = false) => {
     const command = keys.command(spelling).description(description)
       .option('--keys-db <file>', 'the key database: a file or a postgres:// address')
       .option('--data-dir <dir>', 'the directory that holds it, as capstan.db')
@@ -74,7 +75,7 @@ export function addKeysCommand(program: Command, io: KeysIo = PROCESS_IO, openRe
       .option('--json', 'print JSON');
     command.action(async (...args: unknown[]) => {
       const flags = command.opts<Flags>();
-      await withUsageErrors(command, () => withStore(flags, io, openRemote, (store) => run(store, flags, typeof args[0] === 'string' ? args[0] : '')));
+      await withUsageErrors(command, () => withStore(flags, io, openRemote, isMaking, (store) => run(store, flags, typeof args[0] === 'string' ? args[0] : '')));
     });
     return command;
   };
@@ -84,18 +85,18 @@ export function addKeysCommand(program: Command, io: KeysIo = PROCESS_IO, openRe
       name: flags.name,
       type: checkType(flags.type ?? (flags.deployment === undefined ? 'user-level' : 'deployment-level')),
       owner: flags.owner === undefined ? DEFAULT_OWNER : parseOwner(flags.owner),
-      deployments: flags.deployment,
+      deployments: deploymentNames(flags),
       ...commonValues(flags, io.now()),
     }, { actor: commandActor() });
     tellSecret(io, flags, made, 'created');
-  })).option('--owner <owner>', 'user:NAME or org:NAME (default: user:local)');
+  }, true)).option('--owner <owner>', 'user:NAME or org:NAME (default: user:local)');
   add('list', 'show keys, never their secrets', (store, flags) => list(store, flags, io))
-    .option('--owner <owner>', 'keys of user:NAME or org:NAME alone').option('--deployment <name>', 'keys bound to this deployment alone; repeatable', collect)
+    .option('--owner <owner>', 'keys of user:NAME or org:NAME alone').option('--deployment <name>', 'keys bound to this deployment alone, by its name or id; repeatable', collect)
     .option('--search <text>', 'keys with this in their name').option('--all', 'deleted keys too')
     .option('--sort <order>', `${KEY_SORTS.join(', ')} (default: created)`).option('--desc', 'the other way round')
     .option('--limit <number>', 'one page of up to 100 keys (default: all)').option('--after <cursor>', 'the page after this one: the next of the page before');
   addValues(add('edit <id>', `change a key (${ID_HELP}); its secret stays`, async (store, flags, id) => {
-    const edit: KeyEdit = { ...commonValues(flags, io.now()), name: flags.name, type: flags.type === undefined ? undefined : checkType(flags.type), deployments: flags.deployment };
+    const edit: KeyEdit = { ...commonValues(flags, io.now()), name: flags.name, type: flags.type === undefined ? undefined : checkType(flags.type), deployments: deploymentNames(flags) };
     if (Object.values(edit).every((value) => value === undefined)) throw new AccessError('invalid_argument', 'nothing to change: give --name, --type, --deployment, --expires, --rpm, --tpm, --parallel, --allow-from or --budget');
     tell(io, flags, await store.editKey(id, edit, { actor: commandActor() }), 'changed');
   }));
@@ -116,7 +117,7 @@ function addValues(command: Command): Command {
   return command
     .option('--name <text>', 'what the key is for')
     .option('--type <type>', 'user-level: all deployments of its owner; deployment-level: those named (default: user-level without --deployment, else deployment-level)')
-    .option('--deployment <name>', 'a deployment that the key reaches; repeatable', collect)
+    .option('--deployment <name>', 'a deployment that the key reaches, by its name or id; repeatable: --deployment a --deployment b', collect)
     .option('--expires <when>', 'a duration such as 30d, a time such as 2030-01-31T00:00:00Z, or never (default: never)')
     .option('--rpm <number>', 'requests per minute, or none')
     .option('--tpm <number>', 'tokens per minute, or none')
@@ -133,7 +134,7 @@ async function list(store: KeysStore, flags: Flags, io: KeysIo): Promise<void> {
   let next = flags.after ?? null;
   if (flags.owner === undefined || owner !== undefined) {
     do {
-      const page = await store.pageKeys({ ownerId: owner?.id, boundTo: flags.deployment, search: flags.search, includeDeleted: flags.all }, { sort, descending: flags.desc, limit, after: next ?? undefined });
+      const page = await store.pageKeys({ ownerId: owner?.id, boundTo: deploymentNames(flags), search: flags.search, includeDeleted: flags.all }, { sort, descending: flags.desc, limit, after: next ?? undefined });
       found.push(...page.data);
       next = page.next;
     } while (next !== null && limit === undefined);
@@ -141,6 +142,13 @@ async function list(store: KeysStore, flags: Flags, io: KeysIo): Promise<void> {
   if (flags.json) return io.out(`${JSON.stringify({ data: found.map((key) => keyJson(key)), next })}\n`);
   io.out(renderKeys(found, io.now()));
   if (next !== null) io.err(`more: --after ${next}\n`);
+}
+
+/** NOTE: a name that is new makes a deployment, so that a list in one text would make a wrong one. */
+function deploymentNames({ deployment: names }: Flags): string[] | undefined {
+  const several = names?.find((name) => name.includes(','));
+  if (several !== undefined) throw new AccessError('invalid_argument', `--deployment: expected one deployment, and the flag repeated for more (--deployment a --deployment b), got '${several}'; one whose name has a comma is given by its id`);
+  return names;
 }
 
 function parseSort(text: string | undefined): KeySort | undefined {
@@ -195,8 +203,8 @@ function tell(io: KeysIo, flags: Flags, key: ApiKey, done: string): void {
   io.out(flags.json ? `${JSON.stringify(keyJson(key))}\n` : `${done} ${describeInLine(key)}\n`);
 }
 
-async function withStore(flags: Flags, io: KeysIo, openRemote: OpenRemoteKeys | undefined, run: (store: KeysStore) => Promise<void>): Promise<void> {
-  const store = openRemote !== undefined && isRemote(flags, io.env) ? openRemote(flags, io) : await openLocal(flags, io);
+async function withStore(flags: Flags, io: KeysIo, openRemote: OpenRemoteKeys | undefined, isMaking: boolean, run: (store: KeysStore) => Promise<void>): Promise<void> {
+  const store = openRemote !== undefined && isRemote(flags, io.env) ? openRemote(flags, io) : await openLocal(flags, io, isMaking);
   try {
     await run(store);
   } finally {
@@ -212,8 +220,10 @@ function isRemote({ url, token, keysDb, dataDir }: Flags, { CAPSTAN_URL: urlVari
   return true;
 }
 
-async function openLocal(flags: Flags, { env, now }: KeysIo): Promise<KeysStore> {
+/** A database that is not there is made for the first key alone: whoever mistypes where it is hears of it. */
+async function openLocal(flags: Flags, { env, now }: KeysIo, isMaking: boolean): Promise<KeysStore> {
   const location = resolveLocation({ keysDb: flags.keysDb, dataDir: flags.dataDir }, env);
+  if (!isMaking && location.kind === 'file' && !existsSync(location.file)) throw new AccessError('not_found', `no such file: ${location.file}: expected the key database, which capstan keys create makes`);
   // Here, so that other commands start without a database library.
   const { openStore } = await import('./store.js');
   return openStore(location, now);

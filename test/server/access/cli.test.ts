@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { Command, CommanderError } from 'commander';
 import { addKeysCommand } from '../../../server/access/cli';
@@ -115,12 +116,22 @@ test('the data directory is another way to say where', async () => {
   expect((await json('list')).data).toHaveLength(1);
 });
 
+test('only making a key makes a database', async () => {
+  for (const args of [['list'], ['disable', 'x'], ['rotate', 'x'], ['delete', 'x', '--yes']]) {
+    expect([args, await keys(...args)]).toMatchObject([args, { code: 1, out: '', err: `error: no such file: ${keysDb}: expected the key database, which capstan keys create makes\n` }]);
+    expect(existsSync(keysDb)).toBe(false);
+  }
+  await keys('create', '--name', 'a');
+  expect((await json('list')).data).toHaveLength(1);
+});
+
 test('what is wrong is a usage error that says what was expected', async () => {
   const cases: [string[], RegExp][] = [
     [['create'], /--name: expected what the key is for/],
     [['create', '--name', 'x', '--type', 'admin'], /type: expected user-level or deployment-level/],
     [['create', '--name', 'x', '--type', 'deployment-level'], /one or more/],
     [['create', '--name', 'x', '--type', 'user-level', '--deployment', 'chat'], /has none of its own/],
+    [['create', '--name', 'x', '--deployment', 'a,b'], /--deployment: expected one deployment, and the flag repeated for more \(--deployment a --deployment b\), got 'a,b'/],
     [['create', '--name', 'x', '--expires', 'tomorrow'], /--expires: expected a duration such as 30d/],
     [['create', '--name', 'x', '--expires', '2029-12-31T00:00:00Z'], /a time to come/],
     [['create', '--name', 'x', '--rpm', '0'], /rpm: expected an integer from 1/],
@@ -130,6 +141,8 @@ test('what is wrong is a usage error that says what was expected', async () => {
     [['create', '--name', 'x', '--allow-from', 'home'], /expected networks such as 10.0.0.0\/8/],
     [['create', '--name', 'x', '--budget', '100'], /--budget: expected tokens per period, such as 1000000\/day/],
     [['create', '--name', 'x', '--budget', '0/day'], /a whole number of tokens, 1 or more/],
+    [['list', '--deployment', 'a,b'], /--deployment: expected one deployment/],
+    [['edit', 'x', '--deployment', 'a,b'], /--deployment: expected one deployment/],
     [['list', '--sort', 'size'], /--sort: expected created, name, last-used, expires/],
     [['list', '--limit', '1000'], /limit: expected an integer from 1 to 100/],
     [['list', '--after', 'x'], /after: expected the next of a page/],
