@@ -8,13 +8,14 @@ import { demandPolicy } from './key-policy';
 import { describeKey, findKey } from './key-queries';
 import { limitsOf } from './key-rows';
 import { checkBudget, checkCidrs, checkExpiry, checkGrace, checkLimits, checkName, checkType, type KeyBudget, type KeyLimits, NO_LIMITS } from './key-values';
-import { ensureDeployment, ensureOwner, type OwnerName, type OwnerRef } from './owners';
+import { demandActiveOwner, ensureDeployment, ensureOwner, type OwnerName, type OwnerRef } from './owners';
 import type { Db, KeyRow, KeyType } from './schema';
 
 export interface KeySpec {
   name: string;
   type: KeyType;
-  owner: OwnerName;
+  /** By name it is made where it is missing, by id it has to be there. */
+  owner: OwnerName | OwnerRef;
   /** Names or ids of the owner's deployments; those missing are made. One or more for a deployment-level key, none for a user-level one. */
   deployments?: readonly string[];
   /** Null is never. */
@@ -42,7 +43,7 @@ export async function createKey(db: Db, spec: KeySpec, nowMs: number, options: C
   // Before the transaction: hashing would hold the lock of all writers.
   const hash = await hashSecret(secret);
   return change(db, nowMs, options, async (context) => {
-    const owner = await ensureOwner(context, spec.owner);
+    const owner = 'id' in spec.owner ? await demandActiveOwner(context.tx, spec.owner) : await ensureOwner(context, spec.owner);
     const row: KeyRow = {
       id: newId('key', nowMs), public_id: publicId, owner_type: owner.type, owner_id: owner.id, name, type, display: displayKey(secret), status: 'active',
       expires_at: expiresAt, ...access, created_by: createdBy, last_used_at: null, last_used_ip: null,

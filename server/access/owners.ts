@@ -55,6 +55,13 @@ export async function ensureOwner({ tx, rev, nowMs, touch, record }: Change, own
   return ref;
 }
 
+/** One that is there already: nobody is made, or made again, by an id. */
+export async function demandActiveOwner(tx: Tx, { type, id }: OwnerRef): Promise<OwnerRef> {
+  const row = await tx.selectFrom(TABLES[type]).select('id').where('id', '=', id).where('status', '=', 'active').executeTakeFirst();
+  if (row === undefined) throw new AccessError('not_found', `owner: there is no ${id}`);
+  return { type, id };
+}
+
 /** By id (`dep_…`) or by name among the owner's. */
 export async function findDeployment(db: Db | Tx, ownerId: string, idOrName: string): Promise<DeploymentRef | undefined> {
   const row = await db.selectFrom('deployments').selectAll().where('owner_id', '=', ownerId)

@@ -1,5 +1,5 @@
 import { type ApiKey, keyJson } from '../access';
-import type { OwnerName, OwnerRef } from '../access/owners';
+import type { OwnerRef } from '../access/owners';
 import type { Right } from '../service/roles';
 import type { Key, NewKey } from './objects';
 import { ApiProblem } from './problem';
@@ -38,7 +38,7 @@ export async function filterOf({ context: { store }, actor }: Call, scope: KeySc
 }
 
 export interface KeyPlace {
-  owner: OwnerName;
+  owner: OwnerRef;
   type: 'user-level' | 'deployment-level';
   deployments: string[];
 }
@@ -48,10 +48,10 @@ export async function placeOf({ context: { store, now }, actor }: Call, scope: K
   const preset = scope.scope === 'deployment' ? await store.demandDeployment(actor, required(scope, 'deployment'), 'key.create') : undefined;
   if (preset?.accessControl === false) throw new ApiProblem('conflict', 'the deployment is open to everybody: switch its access control on before it has keys');
   const owner = preset === undefined ? spec.owner ?? ownerOf(scope, actor.userId) : { type: preset.ownerType, id: preset.ownerId };
-  const name = await store.demandOwner(actor, owner, 'key.create');
+  await store.demandOwner(actor, owner, 'key.create');
   if (await store.countKeysSince(owner.id, now() - HOUR_MS) >= MAX_KEYS_PER_HOUR) throw new ApiProblem('quota_exceeded', `an owner makes at most ${MAX_KEYS_PER_HOUR} keys in an hour`);
   const type = spec.type ?? (preset !== undefined || (spec.deployments ?? []).length > 0 ? 'deployment-level' : 'user-level');
-  return { owner: name, type, deployments: spec.deployments ?? (preset !== undefined && type === 'deployment-level' ? [preset.id] : []) };
+  return { owner, type, deployments: spec.deployments ?? (preset !== undefined && type === 'deployment-level' ? [preset.id] : []) };
 }
 
 function ownerOf(scope: KeyScope, userId: string): OwnerRef {

@@ -65,7 +65,7 @@ async function scopeOf(client: Client, { ownerId = '', boundTo = [] }: KeyFilter
 /** A key for deployments belongs to whoever owns them, unless somebody is named. */
 async function toBody(client: Client, spec: KeySpec): Promise<NewKeyBody> {
   const [first] = spec.deployments ?? [];
-  const owner = first !== undefined && spec.owner === DEFAULT_OWNER ? (await findDeployment(client, first)).owner : await ownerReference(client, spec.owner);
+  const owner = first !== undefined && spec.owner === DEFAULT_OWNER ? (await findDeployment(client, first)).owner : 'id' in spec.owner ? spec.owner : await ownerReference(client, spec.owner);
   return { name: spec.name, type: spec.type, ...defined('owner', owner === undefined ? undefined : { type: owner.type, id: owner.id }), ...await commonBody(client, spec) };
 }
 

@@ -1,5 +1,5 @@
 import { readKeyPolicy } from '../access/key-policy';
-import { type DeploymentRef, findDeploymentById, type OwnerName, type OwnerRef } from '../access/owners';
+import { type DeploymentRef, findDeploymentById, type OwnerRef } from '../access/owners';
 import type { Db, MemberRole } from '../access/schema';
 import { deleteOtherAccount, deleteOwnAccount } from './account-deletion';
 import { type Account, type AccountEdit, changeEmail, changePassword, createAccount, createBootstrapLink, editAccount, ensureFirstAdmin, findAccount, type NewAccount, redeemBootstrapLink } from './accounts';
@@ -11,7 +11,7 @@ import { createToken, findToken, listTokens, type ManagementToken, revokeToken, 
 import {
   createOrganization, deleteOrganization, editOrganization, listMembers, listOrganizations, type Member, type OrganizationEdit, removeMember, setMemberRole,
 } from './organizations';
-import { findOrganization, nameOfOwner, type OrganizationView } from './owner-names';
+import { findOrganization, type OrganizationView } from './owner-names';
 import { editQuota, findQuota, listQuotas, type OwnerQuota, type QuotaEdit, type QuotaFilter } from './quotas';
 import type { Right } from './roles';
 import type { ServiceDb } from './schema';
@@ -75,8 +75,8 @@ export interface AccountStore {
   findQuota(actor: ServiceActor, ownerId: string): Promise<OwnerQuota>;
   editQuota(actor: ServiceActor, ownerId: string, edit: QuotaEdit, ifRev?: number): Promise<OwnerQuota>;
 
-  /** @throws ServiceError `not_found`, `forbidden`: see `demandOwner`. Gives the name that keys and deployments know the owner by. */
-  demandOwner(actor: ServiceActor, owner: OwnerRef, right: Right): Promise<OwnerName>;
+  /** @throws ServiceError `not_found`, `forbidden`: see `demandOwner`. */
+  demandOwner(actor: ServiceActor, owner: OwnerRef, right: Right): Promise<void>;
   /** The same for the owner of a deployment. */
   demandDeployment(actor: ServiceActor, deploymentId: string, right: Right): Promise<DeploymentRef>;
   /** How many keys an owner made since then. */
@@ -145,10 +145,7 @@ export function accountMethods({ db, box, now }: StoreContext): AccountStore {
     findQuota: (actor, ownerId) => findQuota(db, actor, ownerId),
     editQuota: (actor, ownerId, edit, ifRev) => editQuota(db, actor, ownerId, edit, now(), ifRev),
 
-    demandOwner: async (actor, owner, right) => {
-      await demandOwner(db, actor, owner, right);
-      return nameOfOwner(db, owner);
-    },
+    demandOwner: (actor, owner, right) => demandOwner(db, actor, owner, right),
     demandDeployment: async (actor, deploymentId, right) => {
       const deployment = await findDeploymentById(accessDb(db), deploymentId);
       if (deployment === undefined) throw new ServiceError('not_found', 'there is no such deployment');

@@ -125,6 +125,24 @@ overServices(() => {
       expect((await again.get('/api/v1/keys')).body.data).toEqual([]);
     });
 
+    test('that ends while a key is made for it, or an organization that does, leaves no key behind', async () => {
+      const { body: org } = await alice.post('/api/v1/orgs', { name: 'Lab', slug: 'lab' });
+      const { access } = service;
+      const createKey = access.createKey.bind(access);
+      // The caller may make one: what follows is done before the key is.
+      const meanwhile = (run: () => Promise<unknown>) => jest.spyOn(access, 'createKey').mockImplementationOnce(async (...args) => {
+        await run();
+        return createKey(...args);
+      });
+      meanwhile(() => service.store.deleteOwnAccount(actorOf(bob.userId), PASSWORD));
+      expect(await bob.post('/api/v1/keys', { name: 'late' })).toMatchObject({ status: 404, body: { code: 'not_found', detail: `owner: there is no ${bob.userId}` } });
+      meanwhile(() => service.store.deleteOrganization(actorOf(alice.userId), org.id));
+      expect((await alice.post(`/api/v1/keys?scope=org&org=${org.id}`, { name: 'late' })).status).toBe(404);
+      expect(await service.store.listKeys()).toEqual([]);
+      // Nobody took the address over either.
+      expect((await (await service.person('bob@example.com')).get('/api/v1/keys')).body.data).toEqual([]);
+    });
+
     test('stays while something depends on it, which is named', async () => {
       await alice.post('/api/v1/orgs', { name: 'Lab', slug: 'lab' });
       const { body: shared } = await alice.post('/api/v1/orgs', { name: 'Shared', slug: 'shared' });
