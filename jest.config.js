@@ -16,5 +16,6 @@ module.exports = {
     { ...base, displayName: 'unit', testMatch: ['<rootDir>/test/*.test.ts', '<rootDir>/test/{ts,server}/**/*.test.ts'] },
     { ...base, displayName: 'native', testMatch: ['<rootDir>/test/{native,oracle,models}/**/*.test.ts'] },
   ],
-  testTimeout: 30_000,
+  // Not how long a test takes, but when to give up: on a machine that is ten times slower, and busy.
+  testTimeout: 120_000,
 };

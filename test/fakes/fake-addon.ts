@@ -40,7 +40,7 @@ function defaultAnswer(prompt: string): FakeAnswer {
   const last = prompt.slice(prompt.lastIndexOf('<|im_start|>user'));
   if (last.includes('<tool_response>')) return { text: 'It is 21 degrees in Bern.' };
   if (last.includes('weather')) return { text: 'Let me look.\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Bern"}}\n</tool_call>' };
-  if (last.includes('forever')) return { text: 'and on '.repeat(100_000), stepMs: 5 };
+  if (last.includes('forever')) return { text: 'and on '.repeat(100_000), stepMs: 20 };
   if (last.includes('boom')) return { text: 'so far so', reason: 'error', errorCode: 'numeric_error' };
   return { text: 'Hello from the fake engine. Größe 😀!' };
 }

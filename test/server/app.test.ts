@@ -142,19 +142,22 @@ test('the root path may be stripped by the proxy or not', async () => {
 test('a request that a client leaves is recorded as that', async () => {
   const records: RequestRecord[] = [];
   const controller = new AbortController();
-  fake.answer = () => ({ text: 'and on '.repeat(1000), stepMs: 5 });
-  const answering = exchange(makeApp({ onEnd: (record) => records.push(record) }), '/v1/chat/completions', MESSAGES, { signal: controller.signal });
-  setTimeout(() => controller.abort(), 30);
-  await answering;
+  fake.answer = () => {
+    setTimeout(() => controller.abort(), 30);
+    return { text: 'and on '.repeat(1000), stepMs: 5 };
+  };
+  await exchange(makeApp({ onEnd: (record) => records.push(record) }), '/v1/chat/completions', MESSAGES, { signal: controller.signal });
   expect(records).toMatchObject([{ status: 499, hasClientLeft: true, route: '/v1/chat/completions' }]);
 });
 
 test('a key that is revoked ends its stream with an error event and the terminator', async () => {
   const denial = { ok: false, status: 401, code: 'invalid_api_key', message: 'gone', headers: {} } as const;
   const controller = new AbortController();
-  fake.answer = () => ({ text: 'and on '.repeat(1000), stepMs: 5 });
+  fake.answer = () => {
+    setTimeout(() => controller.abort(new RevokedError(denial)), 60);
+    return { text: 'and on '.repeat(1000), stepMs: 5 };
+  };
   const app = makeApp({ access: { check: () => ({ ok: true, keyId: 'key_1', ownerId: 'own_1', signal: controller.signal, done: () => {} }) } });
-  setTimeout(() => controller.abort(new RevokedError(denial)), 60);
   const reply = await exchange(app, '/v1/chat/completions', { ...MESSAGES, stream: true });
   expect(reply.status).toBe(200);
   expect(reply.events.slice(-2)).toEqual([{ error: expect.objectContaining({ code: 'invalid_api_key', type: 'authentication_error' }) as unknown }, '[DONE]']);

@@ -414,9 +414,9 @@ async function raw(location: DatabaseLocation, statements: string): Promise<void
 }
 
 async function until(condition: () => Promise<boolean>): Promise<void> {
-  const deadline = Date.now() + 10_000;
+  const deadline = performance.now() + 60_000;
   while (!await condition()) {
-    if (Date.now() > deadline) throw new Error('this did not come true in time');
+    if (performance.now() > deadline) throw new Error('this did not come true in time');
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
 }

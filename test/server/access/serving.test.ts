@@ -67,7 +67,7 @@ function ask(key: string, body: object = { messages: MESSAGES }): Promise<Memory
 }
 
 async function whileRunning(key: string, body: object, change: () => Promise<unknown>): Promise<MemoryReply> {
-  fake.answer = () => ({ text: 'a'.repeat(1000), stepMs: 5 });
+  fake.answer = () => ({ text: 'a'.repeat(1000), stepMs: 20 });
   const running = ask(key, body);
   while (fake.requests.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
   await change();
@@ -119,7 +119,7 @@ test('the server\'s flags reach the check', async () => {
 });
 
 test('budgets, limits and networks answer as the specification says', async () => {
-  const spent = await makeKey({ name: 'spent', budget: { tokens: 5, period: 'day' } });
+  const spent = await makeKey({ name: 'spent', budget: { tokens: 5, period: 'month' } });
   expect((await ask(spent)).json.usage.total_tokens).toBeGreaterThan(5);
   const exceeded = await ask(spent);
   expect([exceeded.status, exceeded.json.error.type, exceeded.json.error.code]).toEqual([429, 'rate_limit_error', 'budget_exceeded']);

@@ -89,7 +89,7 @@ function postgresBackend(): Backend {
 
 /** Runs TypeScript in a process of its own. */
 export function runScript(script: string, args: readonly string[] = []): { status: number | null; stdout: string; stderr: string } {
-  const { status, stdout, stderr } = spawnSync(process.execPath, ['-r', REGISTER, '-e', script, '--', ...args], { encoding: 'utf8', timeout: 60_000 });
+  const { status, stdout, stderr } = spawnSync(process.execPath, ['-r', REGISTER, '-e', script, '--', ...args], { encoding: 'utf8', timeout: 110_000 });
   return { status, stdout, stderr };
 }
 

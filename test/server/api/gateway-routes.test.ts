@@ -10,7 +10,7 @@ import { createTransport } from '../../../server/http/create-transport';
 import { openServiceStore, type ServiceStore } from '../../../server/service/store';
 import { UsageRecorder } from '../../../server/service/usage-recorder';
 import { overBackends } from '../access/support';
-import { closeAll, echo, type Echo, pause, type Running, startGateway, startReplica, target, until } from '../gateway/support';
+import { closeAll, echo, type Echo, type Running, startGateway, startReplica, target, until } from '../gateway/support';
 
 const PASSWORD = 'correct horse battery';
 const URL_OF = (slug: string): string => `https://serve.example/d/${slug}`;
@@ -38,9 +38,15 @@ const get = (route: string, as = token): Promise<Response> => fetch(`${base}${ro
 
 interface Event { type: string; at_ms: number; [field: string]: unknown }
 
-async function tryOut(body: object, as = token): Promise<{ status: number; text: string; events: Event[] }> {
+/** `onText` hears what has come so far, whenever more does. */
+async function tryOut(body: object, as = token, onText: (text: string) => void = () => {}): Promise<{ status: number; text: string; events: Event[] }> {
   const response = await fetch(`${base}/deployments/${deployment.id}/test`, { method: 'POST', headers: { Authorization: `Bearer ${as}`, 'Content-Type': 'application/json' }, body: JSON.stringify(body) });
-  const text = await response.text();
+  const decoder = new TextDecoder();
+  let text = '';
+  for await (const bytes of response.body!) {
+    text += decoder.decode(bytes as Uint8Array, { stream: true });
+    onText(text);
+  }
   const isStream = response.headers.get('content-type')?.startsWith('text/event-stream') === true;
   return { status: response.status, text, events: isStream ? text.split('\n\n').filter((part) => part.startsWith('data: ')).map((part) => JSON.parse(part.slice(6)) as Event) : [] };
 }
@@ -57,7 +63,7 @@ overBackends((make) => {
       store, access, serving: { targets: running.targets, gateway: running.gateway, urlOf: URL_OF }, log: running.log, now: Date.now, settings: { isSecure: false, ownOrigins: [], trustedProxies: [] },
     } as unknown as ApiContext;
     const api = new Api({ routes: [...metrics.ROUTES, ...testTool.ROUTES, ...snippets.ROUTES], context });
-    const transport = await createTransport('uws', { handler: (request, reply) => api.handle(request, reply), maxBodyBytes: 50_000_000, bodyTimeoutMs: 5_000 });
+    const transport = await createTransport('uws', { handler: (request, reply) => api.handle(request, reply), maxBodyBytes: 50_000_000, bodyTimeoutMs: 60_000 });
     base = `http://127.0.0.1:${await transport.listen('127.0.0.1', 0)}/api/v1`;
     closers.push(() => transport.close(), () => access.close(), () => store.close());
     [token, strangersToken] = await Promise.all(['ann@example.com', 'eve@example.com'].map(makeToken));
@@ -90,12 +96,13 @@ overBackends((make) => {
     });
 
     test('streams, with a time for each piece', async () => {
+      let more = () => {};
       await serve((_request, response) => {
         response.writeHead(200, { 'Content-Type': 'text/event-stream' });
         response.write('data: 1\n\n');
-        setTimeout(() => response.end('data: 2\n\n'), 60);
+        more = () => void setTimeout(() => response.end('data: 2\n\n'), 60);
       });
-      const { events } = await tryOut({ method: 'POST', path: '/v1/chat/completions', body: '{"stream":true}' });
+      const { events } = await tryOut({ method: 'POST', path: '/v1/chat/completions', body: '{"stream":true}' }, token, (text) => { if (text.includes('data: 1')) more(); });
       const chunks = events.filter(({ type }) => type === 'chunk');
       expect(chunks.map(({ text }) => text)).toEqual(['data: 1\n\n', 'data: 2\n\n']);
       expect(chunks[1].at_ms - chunks[0].at_ms).toBeGreaterThan(40);
@@ -149,14 +156,16 @@ overBackends((make) => {
     });
 
     test('bytes that are no text come as they are; a character cut in two comes whole', async () => {
+      let more = () => {};
+      const afterFirst = (text: string) => { if (text.includes('"text":"a')) more(); };
       await serve((request, response) => {
         response.writeHead(200, { 'Content-Type': 'text/plain' });
         const [first, second] = request.url === '/text' ? [[0x61, 0xc3], [0xbc]] : [[0x61], [0xff, 0xfe]];
         response.write(Buffer.from(first));
-        setTimeout(() => response.end(Buffer.from(second)), 30);
+        more = () => response.end(Buffer.from(second));
       });
-      expect(textOf((await tryOut({ method: 'GET', path: '/text' })).events)).toBe('aü');
-      expect((await tryOut({ method: 'GET', path: '/bytes' })).events.find(({ base64 }) => base64 !== undefined)).toMatchObject({ type: 'chunk', base64: Buffer.from([0xff, 0xfe]).toString('base64') });
+      expect(textOf((await tryOut({ method: 'GET', path: '/text' }, token, afterFirst)).events)).toBe('aü');
+      expect((await tryOut({ method: 'GET', path: '/bytes' }, token, afterFirst)).events.find(({ base64 }) => base64 !== undefined)).toMatchObject({ type: 'chunk', base64: Buffer.from([0xff, 0xfe]).toString('base64') });
     });
 
     test('an answer without end is cut, and so is one that breaks off', async () => {
@@ -184,8 +193,12 @@ overBackends((make) => {
       expect((await tryOut({ method: 'GET', path: '/' })).status).toBe(429);
       waiting.forEach((finish) => finish());
       await Promise.all(open);
-      await pause(20);
-      const again = tryOut({ method: 'GET', path: '/' });
+      const again = (async () => {
+        for (;;) {
+          const answer = await tryOut({ method: 'GET', path: '/' });
+          if (answer.status !== 429) return answer;
+        }
+      })();
       await until(() => waiting.length === 5);
       waiting[4]();
       expect((await again).status).toBe(200);

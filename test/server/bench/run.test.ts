@@ -12,7 +12,7 @@ import { answer, event, type Script, type ScriptedServer, startScripted, text, u
 
 const DEFAULTS: ServeBenchFlags = {
   backend: 'openai', host: '127.0.0.1', port: '8080', datasetName: 'random', randomInputLen: '5', randomOutputLen: '3', randomRangeRatio: '0', randomPrefixLen: '0', prefixRepetitionPrefixLen: '4',
-  prefixRepetitionSuffixLen: '2', prefixRepetitionNumPrefixes: '2', prefixRepetitionOutputLen: '1', numPrompts: '4', numWarmups: '0', requestRate: 'inf', burstiness: '1', seed: '0', timeout: '10',
+  prefixRepetitionSuffixLen: '2', prefixRepetitionNumPrefixes: '2', prefixRepetitionOutputLen: '1', numPrompts: '4', numWarmups: '0', requestRate: 'inf', burstiness: '1', seed: '0', timeout: '100',
   readyCheckTimeoutSec: '0', metricPercentiles: '50,99', percentileMetrics: 'ttft', resultDir: '.',
 };
 
@@ -43,7 +43,7 @@ test('sends what the flags say, to the first model there is', async () => {
 });
 
 test('counts by the server\'s usage, and times by its texts', async () => {
-  const gapMs = 40;
+  const gapMs = 200;
   await serve(async (_, response) => {
     response.writeHead(200, { 'Content-Type': 'text/event-stream' });
     response.write(': a comment\n\n' + event({ choices: [{ index: 0, text: '' }] }));
@@ -102,7 +102,7 @@ test('errors are counted by kind', async () => {
     () => {},
   ];
   await serve((request, response, index) => scripts[index](request, response, index));
-  const { outcomes } = await run(server.url, { numPrompts: String(scripts.length - 1), maxConcurrency: '1', timeout: '0.2' });
+  const { outcomes } = await run(server.url, { numPrompts: String(scripts.length - 1), maxConcurrency: '1', timeout: '3' });
   const { errors, completed, failed } = summarize({ model: '', outcomes, durationMs: 1, numUnsent: 0 }, options(server.url));
   expect([completed, failed]).toEqual([0, 9]);
   expect(Object.fromEntries(errors.map(({ kind, count }) => [kind, count]))).toEqual({
@@ -149,9 +149,9 @@ describe('against our own server', () => {
   test.each(['uws', 'node'] as const)('chats over %s', async (name) => {
     fake.reset();
     const log = { debug: jest.fn(), info: jest.fn(), warn: jest.fn(), error: jest.fn() };
-    const app = new App({ servedNames: ['tiny'], healthStallTimeoutMs: 1000, sse: { pingIntervalMs: 1000, slowClientTimeoutMs: 1000 }, log: log as never });
+    const app = new App({ servedNames: ['tiny'], healthStallTimeoutMs: 1000, sse: { pingIntervalMs: 1000, slowClientTimeoutMs: 60_000 }, log: log as never });
     app.serve(engine);
-    const transport = await createTransport(name, { handler: (request, reply) => app.handle(request, reply), maxBodyBytes: 1 << 20, bodyTimeoutMs: 1000 });
+    const transport = await createTransport(name, { handler: (request, reply) => app.handle(request, reply), maxBodyBytes: 1 << 20, bodyTimeoutMs: 60_000 });
     const port = await transport.listen('127.0.0.1', 0);
     const { outcomes, model } = await run(`http://127.0.0.1:${port}`, { backend: 'openai-chat', numPrompts: '10', randomOutputLen: '6' });
     expect(model).toBe('tiny');

@@ -12,8 +12,8 @@ describe('who is spoken to', () => {
   });
 
   test('a service that is not there is told with its address', async () => {
-    const { code, err } = await runCommand(['orgs', 'list'], { CAPSTAN_URL: 'http://127.0.0.1:59999', CAPSTAN_TOKEN: 'mt-x' });
-    expect([code, err]).toEqual([1, 'cannot reach http://127.0.0.1:59999 (ECONNREFUSED): is capstan up running there?']);
+    const { code, err } = await runCommand(['orgs', 'list'], { CAPSTAN_URL: 'http://127.0.0.1:61999', CAPSTAN_TOKEN: 'mt-x' });
+    expect([code, err]).toEqual([1, 'cannot reach http://127.0.0.1:61999 (ECONNREFUSED): is capstan up running there?']);
   });
 
   test('an address that is none is refused', async () => {

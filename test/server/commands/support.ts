@@ -62,7 +62,7 @@ export async function startService(): Promise<TestService> {
   const measurer = new DataMeasurer({ store, dataRoots: MACHINE.dataRoots, log });
   const { receiver, stop } = await startReceiver();
   const api = new Api({ routes: apiRoutes(), context: { store, access, logs, measurer, webhooks, log, now: Date.now, settings: { isSecure: false, ownOrigins: [], trustedProxies: [] } } });
-  const transport = await createTransport('node', { handler: (request, reply) => api.handle(request, reply), maxBodyBytes: 1 << 20, bodyTimeoutMs: 5_000 });
+  const transport = await createTransport('node', { handler: (request, reply) => api.handle(request, reply), maxBodyBytes: 1 << 20, bodyTimeoutMs: 60_000 });
   const url = `http://127.0.0.1:${await transport.listen('127.0.0.1', 0)}`;
   return {
     url, dataDir: root, store, token, receiver, client: new Client({ url, token }),

@@ -40,7 +40,7 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
   let browser: Browser;
   beforeAll(async () => {
     site = await startConsole();
-    browser = await chromium.launch({ executablePath: browserPath, args: ['--no-sandbox'] });
+    browser = await chromium.launch({ executablePath: browserPath, args: ['--no-sandbox'], timeout: 200_000 });
   });
   afterAll(async () => {
     await browser?.close();
@@ -53,6 +53,7 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
   const problems: string[] = [];
   async function openPage(options: { width?: number; height?: number; locale?: string } = {}): Promise<Page> {
     const context = await browser.newContext({ viewport: { width: options.width ?? 1280, height: options.height ?? 900 }, locale: options.locale ?? 'en', reducedMotion: 'reduce', bypassCSP: false });
+    context.setDefaultTimeout(100_000);
     const page = await context.newPage();
     problems.length = 0;
     page.on('pageerror', (error) => problems.push(String(error)));
@@ -65,8 +66,8 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
 
   /** By evaluations from here: the browser's own waiting makes code of a string in the page, which its policy refuses. */
   async function until(page: Page, expression: string): Promise<void> {
-    for (const end = Date.now() + 20_000; !await page.evaluate<boolean>(expression); await delay(50)) {
-      if (Date.now() > end) throw new Error(`never true: ${expression}`);
+    for (const end = performance.now() + 100_000; !await page.evaluate<boolean>(expression); await delay(50)) {
+      if (performance.now() > end) throw new Error(`never true: ${expression}`);
     }
   }
 

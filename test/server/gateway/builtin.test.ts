@@ -25,7 +25,7 @@ beforeEach(async () => {
   const log = { debug: jest.fn(), info: jest.fn(), warn: jest.fn(), error: jest.fn() };
   const app = new App({ servedNames: ['tiny'], healthStallTimeoutMs: 1000, sse: { pingIntervalMs: 15_000, slowClientTimeoutMs: 60_000 }, log: log as never, replicaSecret: SECRET });
   app.serve(engine);
-  transport = await createTransport('uws', { handler: (request, reply) => app.handle(request, reply), maxBodyBytes: 1_000_000, bodyTimeoutMs: 2_000 });
+  transport = await createTransport('uws', { handler: (request, reply) => app.handle(request, reply), maxBodyBytes: 1_000_000, bodyTimeoutMs: 20_000 });
   replicaPort = await transport.listen('127.0.0.1', 0);
   running = await startGateway();
   running.targets.set(builtin());

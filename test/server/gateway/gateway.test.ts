@@ -76,20 +76,21 @@ describe.each(['uws', 'node'] as const)('over %s', (transport) => {
 
   test('a client that leaves ends the request at the replica', async () => {
     const { port, targets, open } = await startGateway({ transport });
-    let isGone = false;
+    let [hasCome, isGone] = [false, false];
     const replica = await startReplica((request, response) => {
+      hasCome = true;
       response.on('close', () => { isGone = true; });
       if (request.url === '/stream') response.write('begun');
     });
     targets.set(target('s', [replica]));
     for (const path of ['/wait', '/stream']) {
-      isGone = false;
+      [hasCome, isGone] = [false, false];
       const socket = connect(port, '127.0.0.1');
       socket.on('error', () => {});
+      if (path === '/stream') socket.once('data', () => socket.destroy());
       socket.write(`GET /d/s${path} HTTP/1.1\r\nHost: h\r\n\r\n`);
-      await until(() => open.get(replica.id) === 1, 'the request');
-      await pause(30);
-      socket.destroy();
+      await until(() => hasCome, 'the request');
+      if (path === '/wait') socket.destroy();
       await until(() => isGone, 'the end');
       await until(() => open.get(replica.id) === 0, 'the end of the count');
     }
@@ -115,7 +116,7 @@ describe.each(['uws', 'node'] as const)('over %s', (transport) => {
     const socket = connect(port, '127.0.0.1');
     socket.pause();
     socket.write('GET /d/s/ HTTP/1.1\r\nHost: h\r\n\r\n');
-    await pause(500);
+    await until(() => isWaiting, 'the first pause');
     let before = -1;
     while (before !== numWritten) {
       before = numWritten;

@@ -65,7 +65,7 @@ export interface Echo {
 }
 
 export function target(slug: string, replicas: readonly TargetReplica[], fields: Partial<Target> = {}): Target {
-  return { deploymentId: `dep_${slug}`, slug, ownerId: 'own_1', accessControl: false, state: 'running', replicas, coldStartWaitMs: 5_000, cacheScope: 'deployment', ...fields };
+  return { deploymentId: `dep_${slug}`, slug, ownerId: 'own_1', accessControl: false, state: 'running', replicas, coldStartWaitMs: 60_000, cacheScope: 'deployment', ...fields };
 }
 
 export interface Running {
@@ -106,7 +106,7 @@ export async function startGateway(options: Partial<GatewayOptions> & { transpor
 }
 
 export async function until(isTrue: () => boolean, what = 'it'): Promise<void> {
-  for (let waited = 0; waited < 5_000; waited += 5) {
+  for (const startedMs = performance.now(); performance.now() - startedMs < 60_000;) {
     if (isTrue()) return;
     await new Promise((resolve) => setTimeout(resolve, 5));
   }

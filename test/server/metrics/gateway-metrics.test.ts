@@ -71,7 +71,7 @@ test('open requests, streams and held requests are gauges', async () => {
 });
 
 test('failures of replicas and second tries are counted by what they were', async () => {
-  const { url, targets, gateway, values } = await measured({ times: { firstByteTimeoutMs: 200 } });
+  const { url, targets, gateway, values } = await measured({ times: { firstByteTimeoutMs: 1_000 } });
   const dead = await startReplica(echo);
   await dead.stop();
   targets.set(target('dead', [dead]));

@@ -18,9 +18,9 @@ describe.each(['uws', 'node'] as const)('over %s', (name) => {
     process.env.CAPSTAN_ADDON = require.resolve('../../fakes/fake-addon');
     engine = await Engine.load(tinyModel());
     const log = { debug: jest.fn(), info: jest.fn(), warn: jest.fn(), error: jest.fn() };
-    const app = new App({ servedNames: ['tiny'], healthStallTimeoutMs: 1000, sse: { pingIntervalMs: 20, slowClientTimeoutMs: 1000 }, log: log as never });
+    const app = new App({ servedNames: ['tiny'], healthStallTimeoutMs: 1000, sse: { pingIntervalMs: 20, slowClientTimeoutMs: 60_000 }, log: log as never });
     app.serve(engine);
-    transport = await createTransport(name, { handler: (request, reply) => app.handle(request, reply), maxBodyBytes: 1 << 20, bodyTimeoutMs: 1000 });
+    transport = await createTransport(name, { handler: (request, reply) => app.handle(request, reply), maxBodyBytes: 1 << 20, bodyTimeoutMs: 60_000 });
     const port = await transport.listen('127.0.0.1', 0);
     client = new OpenAI({ baseURL: `http://127.0.0.1:${port}/v1`, apiKey: 'any', maxRetries: 0 });
   });
@@ -142,7 +142,7 @@ describe.each(['uws', 'node'] as const)('over %s', (name) => {
     while (fake.requests.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
     if (!isStream) controller.abort();
     await reading;
-    for (let waited = 0; engine.stats().numRunning > 0 && waited < 1000; waited += 10) await new Promise((resolve) => setTimeout(resolve, 10));
+    for (let waited = 0; engine.stats().numRunning > 0 && waited < 60_000; waited += 10) await new Promise((resolve) => setTimeout(resolve, 10));
     expect(engine.stats().numRunning).toBe(0);
     expect(fake.aborted).toHaveLength(1);
   });

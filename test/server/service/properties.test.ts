@@ -105,6 +105,6 @@ overBackends((make) => {
       expect(await list()).toEqual([]);
       expect([...h.world.running.keys()]).toEqual([]);
       expect((await h.store.readCapacity(h.actor)).free.gpu_count).toBe(NUM_GPUS);
-    }, 120_000);
+    }, 600_000);
   });
 });

@@ -108,7 +108,9 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
 
   on('a request is begun once, and answered as before', async () => {
     const begin = (request = 'POST /a') => store.beginOnce(userId, 'k', request).catch((error: { code: string }) => error.code);
-    expect(await Promise.all([begin(), begin(), begin('POST /b')])).toEqual([undefined, 'busy', 'invalid_argument']);
+    // Of two at once either may be the first.
+    expect(new Set(await Promise.all([begin(), begin()]))).toEqual(new Set([undefined, 'busy']));
+    expect(await begin('POST /b')).toBe('invalid_argument');
     await store.endOnce(userId, 'k');
     expect(await begin('POST /b')).toBeUndefined();
     await store.endOnce(userId, 'k', { status: 201, body: '{"a":1}', location: '/a/1' });
