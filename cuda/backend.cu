@@ -1,6 +1,7 @@
 #include "cuda/backend.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <utility>
 #include <vector>
@@ -124,9 +125,17 @@ class CudaBackend final : public Backend {
   GemmArgs product_of(const Matrix& weights, const Acts& acts, int num_tokens) const;
   void project(const GemmArgs& product, const NormArgs* norm = nullptr, const QkvArgs* heads = nullptr);
   void row_parallel_residual(const Matrix& weights, const Acts& acts);
-  // hidden += (or =) the sum of all ranks' partials.
-  void add_all_partials(const float* bias, bool replaces);
+  void add_all_partials();
+  void add_and_norm_all(const NormArgs& norm);
+  void share_acts(const NormArgs& norm);
+  AddPartialsArgs sum_of(const std::array<void*, Ranks::kMost>& all, int begin, int end) const;
+  // The tokens that a rank adds in two shots: whole tiles, so that their activations lie together.
+  int share_begin(int rank) const { return std::min(step_.num_tokens, rank * share_size()); }
+  int share_size() const { return static_cast<int>(round_up((step_.num_tokens + world_size() - 1) / world_size(), kTileTokens)); }
   int64_t layer_bytes() const { return limits_.num_blocks * layout_.block_bytes(); }
+  // (max_num_tokens, hidden_size) what this rank alone has of the sum of all.
+  float* partial() const { return hidden_.as<float>() + partial_offset(); }
+  int64_t partial_offset() const { return limits_.max_num_tokens * model_.hidden_size; }
   void* cache_of(int layer) const { return kv_.as<char>() + layer * layer_bytes(); }
 
   const int device_, num_sharing_;
@@ -144,8 +153,7 @@ class CudaBackend final : public Backend {
   int64_t qkv_stride_ = 0;
 
   DeviceBuffer kv_;         // (num_layers, num_blocks) of layout_
-  DeviceBuffer hidden_;     // (max_num_tokens, hidden_size)
-  DeviceBuffer partial_;    // the same, of this rank alone
+  DeviceBuffer hidden_;     // (max_num_tokens, hidden_size); with several ranks behind it `partial()`
   DeviceBuffer qkv_;        // (max_num_tokens, qkv_stride)
   DeviceBuffer q_;          // (max_num_tokens, num_heads, k_dim)
   DeviceBuffer rope_;       // (max_model_len, 2, rotary_dim / 2)
@@ -159,6 +167,12 @@ class CudaBackend final : public Backend {
   std::unique_ptr<StepArrays> arrays_;
   DeviceStep step_;
   bool asks_first_rank_ = false;  // for ids that the step before has drawn
+  SumWay sum_way_ = SumWay::kOneShot;
+  // What the partials are, which nobody adds up before somebody needs the sum: the norm behind them then does it.
+  struct {
+    const float* bias;
+    bool replaces;  // the hidden states
+  } pending_{};
   int num_logit_rows_ = 0;
 
   StepMode mode_ = StepMode::kEager;
@@ -192,8 +206,7 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
   const int64_t q_size = int64_t{model.num_heads} * model.head_dim, kv_size = int64_t{model.num_kv_heads} * model.head_dim;
   qkv_stride_ = q_size + 2 * kv_size;
   const auto floats = [](int64_t count, const char* purpose) { return DeviceBuffer(static_cast<size_t>(count) * sizeof(float), purpose); };
-  hidden_ = floats(rows * model.hidden_size, "the hidden states");
-  if (world_size() > 1) partial_ = floats(rows * model.hidden_size, "the hidden states of a rank");
+  hidden_ = floats(rows * model.hidden_size * (world_size() > 1 ? 2 : 1), "the hidden states");
   qkv_ = floats(rows * qkv_stride_, "queries, keys and values");
   q_ = DeviceBuffer(static_cast<size_t>(rows * model.num_heads * layout_.k_dim) * 2, "the queries");
   logits_ = floats(seqs * model.vocab_size, "the logits");
@@ -246,12 +259,13 @@ void CudaBackend::begin_step(const StepInput& step) {
     if (!is_decode(step)) {
       mode_ = StepMode::kEager;
       step_ = arrays_->send(step, stream_);
-      return;
+    } else {
+      plan_ = arrays_->plan(step);
+      step_ = arrays_->place(step, plan_);
+      mode_ = graphs_.contains(plan_) ? StepMode::kReplaying : StepMode::kRecording;
+      if (mode_ == StepMode::kRecording) ranks_->begin_recording(stream_);
     }
-    plan_ = arrays_->plan(step);
-    step_ = arrays_->place(step, plan_);
-    mode_ = graphs_.contains(plan_) ? StepMode::kReplaying : StepMode::kRecording;
-    if (mode_ == StepMode::kRecording) ranks_->begin_recording(stream_);
+    sum_way_ = choose_sum_way(world_size(), step_.num_tokens, step_.num_tokens * model_.hidden_size * static_cast<int64_t>(sizeof(float)));
   });
 }
 
@@ -294,10 +308,10 @@ void CudaBackend::embed(const Matrix& table) {
     args.drawn_ids = drawn_ids == nullptr ? step_.ids : static_cast<const int32_t*>(drawn_ids);  // never read without drawn ids
     args.num_tokens = step_.num_tokens;
     args.hidden_size = model_.hidden_size;
-    args.hidden = world_size() > 1 ? partial_.as<float>() : hidden_.as<float>();
+    args.hidden = world_size() > 1 ? partial() : hidden_.as<float>();
     launch_embed(args, stream_);
     if (asks_first_rank_) ranks_->part(stream_);
-    if (world_size() > 1) add_all_partials(nullptr, true);
+    pending_ = {nullptr, true};
   });
 }
 
@@ -329,16 +343,26 @@ GemmArgs CudaBackend::product_of(const Matrix& weights, const Acts& acts, int nu
 }
 
 // A product, with the norm before it and what follows for q, k and v: in one kernel where the tokens are few, which gives the same bits; by wgmma where they are many, which does not.
+// The ranks' partials are added up first: in one kernel with the norm, unless the norm is the product's.
 void CudaBackend::project(const GemmArgs& product, const NormArgs* norm, const QkvArgs* heads) {
-  if (product.num_tokens <= kGemvTokens) {
-    GemvArgs fused;
-    fused.product = product;
+  GemvArgs fused;
+  fused.product = product;
+  if (heads != nullptr) fused.has_heads = true, fused.heads = *heads;
+  const bool is_gemv = product.num_tokens <= kGemvTokens && gemv_shared_bytes(fused) <= max_shared_bytes_;
+  if (norm != nullptr && world_size() > 1) {
+    if (is_gemv) {
+      add_all_partials();
+    } else {
+      add_and_norm_all(*norm);
+      norm = nullptr;
+    }
+  }
+  if (is_gemv) {
     if (norm != nullptr) fused.is_normed = true, fused.norm = *norm;
-    if (heads != nullptr) fused.has_heads = true, fused.heads = *heads;
     fused.rows_done = rows_done_.as<int32_t>();
     fused.max_blocks = 2 * multiprocessors_;
     fused.begins_early = begins_early_;
-    if (gemv_shared_bytes(fused) <= max_shared_bytes_) return launch_gemv(fused, stream_);
+    return launch_gemv(fused, stream_);
   }
   if (norm != nullptr) launch_norm(*norm, stream_);
   if (product.act_maps != nullptr)
@@ -414,36 +438,58 @@ void CudaBackend::row_parallel_residual(const Matrix& weights, const Acts& acts)
       return project(product);
     }
     product.weights.bias = nullptr;
-    product.out = partial_.as<float>();
+    product.out = partial();
     project(product);
-    add_all_partials(bias, false);
+    pending_ = {bias, false};
   });
 }
 
-// One shot: every rank adds all tokens. Two: each its share of them, which the others then copy. The order of sums is the same.
-void CudaBackend::add_all_partials(const float* bias, bool replaces) {
-  const int tokens = step_.num_tokens, size = world_size();
-  const int64_t hidden_size = model_.hidden_size;
-  const bool takes_two = takes_two_shots(size, tokens * hidden_size * static_cast<int64_t>(sizeof(float)));
-  const auto begin_of = [&](int rank) { return std::min(tokens, (tokens + size - 1) / size * rank); };
-  const int begin = takes_two ? begin_of(ranks_->rank()) : 0, end = takes_two ? begin_of(ranks_->rank() + 1) : tokens;
-  const auto all = ranks_->meet(partial_.as<float>(), stream_);
+// Of tokens [begin, end), from what the ranks show: where their hidden states begin.
+AddPartialsArgs CudaBackend::sum_of(const std::array<void*, Ranks::kMost>& all, int begin, int end) const {
+  const int64_t skipped = begin * model_.hidden_size;
   AddPartialsArgs args;
-  args.hidden = hidden_.as<float>() + begin * hidden_size;
-  args.world_size = size;
-  args.bias = bias;
+  args.hidden = hidden_.as<float>() + skipped;
+  args.world_size = world_size();
+  args.bias = pending_.bias;
   args.num_tokens = end - begin;
-  args.hidden_size = hidden_size;
-  args.replaces = replaces;
-  for (int rank = 0; rank < size; ++rank) args.partials[rank] = static_cast<const float*>(all[static_cast<size_t>(rank)]) + begin * hidden_size;
-  if (args.num_tokens > 0) launch_add_partials(args, stream_);
+  args.hidden_size = model_.hidden_size;
+  args.replaces = pending_.replaces;
+  for (int rank = 0; rank < args.world_size; ++rank) args.partials[rank] = static_cast<const float*>(all[static_cast<size_t>(rank)]) + partial_offset() + skipped;
+  return args;
+}
+
+void CudaBackend::add_all_partials() {
+  CAPSTAN_CHECK(sum_way_ == SumWay::kOneShot);
+  launch_add_partials(sum_of(ranks_->meet(hidden_.as<void>(), stream_), 0, step_.num_tokens), stream_);
   ranks_->part(stream_);
-  if (!takes_two) return;
-  const auto sums = ranks_->meet(hidden_.as<float>(), stream_);
-  for (int rank = 0; rank < size; ++rank) {
-    const int64_t first = begin_of(rank) * hidden_size, count = begin_of(rank + 1) * hidden_size - first;
-    if (rank == ranks_->rank() || count == 0) continue;
-    check(cudaMemcpyAsync(hidden_.as<float>() + first, static_cast<const float*>(sums[static_cast<size_t>(rank)]) + first, static_cast<size_t>(count) * sizeof(float), cudaMemcpyDeviceToDevice, stream_),
+}
+
+// The norm of given rows is the last of the step: of those alone, by every rank, which leaves the hidden states and what is pending as they are. The order of sums is the same.
+void CudaBackend::add_and_norm_all(const NormArgs& norm) {
+  const bool takes_two = sum_way_ == SumWay::kTwoShots, is_share = takes_two && norm.rows == nullptr;
+  const int begin = is_share ? share_begin(ranks_->rank()) : 0, end = is_share ? share_begin(ranks_->rank() + 1) : step_.num_tokens;
+  const auto all = ranks_->meet(hidden_.as<void>(), stream_);
+  AddNormArgs args;
+  args.sum = sum_of(all, begin, end);
+  args.norm = norm;
+  args.norm.hidden = args.sum.hidden;
+  if (norm.rows == nullptr) args.norm.num_rows = end - begin;
+  args.norm.acts += begin * norm.split.padded();
+  args.tokens_per_owner = takes_two ? share_size() : step_.num_tokens;
+  for (int rank = 0; rank < world_size(); ++rank) args.owners[rank] = takes_two ? static_cast<const float*>(all[static_cast<size_t>(rank)]) : hidden_.as<float>();
+  if (begin < end) launch_add_norm(args, stream_);
+  ranks_->part(stream_);
+  if (is_share) share_acts(norm);
+}
+
+// Every rank copies the activations that the others have made.
+void CudaBackend::share_acts(const NormArgs& norm) {
+  const auto all = ranks_->meet(norm.acts, stream_);
+  for (int rank = 0; rank < world_size(); ++rank) {
+    const int begin = share_begin(rank), end = share_begin(rank + 1);
+    if (rank == ranks_->rank() || begin == end) continue;
+    const int64_t first = begin * norm.split.padded(), count = round_up(end - begin, kTileTokens) * norm.split.padded();
+    check(cudaMemcpyAsync(norm.acts + first, static_cast<const uint16_t*>(all[static_cast<size_t>(rank)]) + first, static_cast<size_t>(count) * sizeof(uint16_t), cudaMemcpyDeviceToDevice, stream_),
           "a rank's share");
   }
   ranks_->part(stream_);
@@ -465,12 +511,13 @@ void CudaBackend::norm_gate_up(const LayerWeights& weights) {
 // Logits of rows that the device knows.
 void CudaBackend::head_rows(const Vector& norm_weight, const Matrix& head, const int32_t* rows, int num_rows) {
   const NormArgs norm = norm_of(static_cast<const CudaVector&>(norm_weight).device(), rows, num_rows);
+  if (world_size() > 1) add_and_norm_all(norm);
   // Every rank writes its columns of rank 0's array, which rank 0 reads only then.
   float* logits = static_cast<float*>(ranks_->meet(logits_.as<void>(), stream_)[0]);
   GemmArgs product = product_of(head, norm_acts_, num_rows);
   product.out = logits + model_.vocab_begin;
   product.out_stride = model_.vocab_size;
-  project(product, &norm);
+  project(product, world_size() > 1 ? nullptr : &norm);
   ranks_->part(stream_);
 }
 

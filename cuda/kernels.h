@@ -95,6 +95,16 @@ struct AddPartialsArgs {
 };
 void launch_add_partials(const AddPartialsArgs& args, cudaStream_t stream);
 
+// launch_add_partials and launch_norm in one kernel that gives the same bits. With norm.rows it leaves the hidden states as they are, and may find them on other
+// ranks: `owners` by rank, each with `tokens_per_owner` tokens that are true.
+struct AddNormArgs {
+  AddPartialsArgs sum;
+  NormArgs norm;  // of the same hidden states
+  const float* owners[8] = {};
+  int tokens_per_owner = 0;
+};
+void launch_add_norm(const AddNormArgs& args, cudaStream_t stream);
+
 // q, k, v of each token: QK norm, rotation; q (num_tokens, num_heads, k_dim) stays, k and v go to the cache. slot < 0: nothing is written there.
 struct QkvArgs {
   FloatType type = FloatType::kBf16;

@@ -1,6 +1,9 @@
 #include "cuda/ranks.h"
 
 #include <string>
+#include <utility>
+
+#include "native/base/check.h"
 
 namespace capstan::cuda {
 
@@ -35,6 +38,7 @@ void Ranks::reach_peers(const std::array<Shown, kMost>& all) {
 std::array<void*, Ranks::kMost> Ranks::meet(void* data, cudaStream_t stream) {
   std::array<void*, kMost> shown{data};
   if (size() == 1) return shown;
+  CAPSTAN_CHECK(!std::exchange(has_met_, true));
   shown_.record(stream);
   all_ = show(data);
   for (int rank = 0; rank < size(); ++rank) {
@@ -46,6 +50,7 @@ std::array<void*, Ranks::kMost> Ranks::meet(void* data, cudaStream_t stream) {
 
 void Ranks::part(cudaStream_t stream) {
   if (size() == 1) return;
+  CAPSTAN_CHECK(std::exchange(has_met_, false));
   read_.record(stream);
   comm_->barrier();
   for (int rank = 0; rank < size(); ++rank) wait_for(all_[static_cast<size_t>(rank)].read, stream);

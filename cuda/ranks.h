@@ -5,18 +5,28 @@
 #include <memory>
 
 #include "cuda/graph.h"
+#include "cuda/layout.h"
 #include "cuda/memory.h"
 #include "native/comm/comm.h"
 
 namespace capstan::cuda {
 
-// From where on adding up all ranks' data is better done in two shots: bytes, by what others have measured on one machine's links. Tests take fewer.
+// How the ranks' partials of the hidden states are added up.
+enum class SumWay : uint8_t {
+  kOneShot,   // every rank adds all tokens
+  kTwoShots,  // each its share of them, which it alone has from then on; the others copy what the norm makes of it
+};
+
+// From where on two shots are better: bytes, by what others have measured on one machine's links. Tests take fewer.
 inline int64_t& two_shot_bytes() {
   static int64_t bytes = 256 << 10;
   return bytes;
 }
-// Two ranks read the same either way; few ranks wait longer for a second meeting than for the data.
-inline bool takes_two_shots(int world_size, int64_t bytes) { return world_size > 2 && bytes >= (world_size <= 4 ? 2 : 1) * two_shot_bytes(); }
+// Two ranks read the same either way; few ranks wait longer for a second meeting than for the data; and shares are whole tiles of tokens.
+inline SumWay choose_sum_way(int world_size, int num_tokens, int64_t bytes) {
+  const bool takes_two = world_size > 2 && num_tokens > kTileTokens && bytes >= (world_size <= 4 ? 2 : 1) * two_shot_bytes();
+  return takes_two ? SumWay::kTwoShots : SumWay::kOneShot;
+}
 
 class Ranks {
  public:
@@ -29,7 +39,7 @@ class Ranks {
   int rank() const { return comm_ == nullptr ? 0 : comm_->rank(); }
   bool is_first() const { return rank() == 0; }
 
-  // All ranks' data by rank, which this stream may read until it parts. (collective, as all below)
+  // All ranks' data by rank, which this stream may read until it parts; nothing else may be shown until then. (collective, as all below)
   std::array<void*, kMost> meet(void* data, cudaStream_t stream);
   // All may write again what they have shown.
   void part(cudaStream_t stream);
@@ -53,7 +63,7 @@ class Ranks {
 
   std::unique_ptr<Comm> comm_;
   int device_;
-  bool reaches_peers_ = false;
+  bool reaches_peers_ = false, has_met_ = false;
   Shown mine_{};  // to the other ranks, until they part
   std::array<Shown, kMost> all_{};
   Event shown_, read_;

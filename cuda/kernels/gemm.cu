@@ -88,17 +88,6 @@ void launch_for(const GemmArgs& args, cudaStream_t stream) {
   launch_with<T, 8>(args, stream);
 }
 
-__global__ void add_partials_kernel(AddPartialsArgs args) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i >= args.num_tokens * args.hidden_size) return;
-  float parts[8];
-#pragma unroll
-  for (int rank = 0; rank < 8; ++rank) parts[rank] = rank < args.world_size ? args.partials[rank][i] : 0.0f;
-  float value = tree_sum(parts, 1, args.world_size);
-  if (args.bias != nullptr) value += args.bias[i % args.hidden_size];
-  args.hidden[i] = args.replaces ? value : args.hidden[i] + value;
-}
-
 }  // namespace
 
 void launch_gemm(const GemmArgs& args, cudaStream_t stream) {
@@ -110,12 +99,6 @@ void launch_gemm(const GemmArgs& args, cudaStream_t stream) {
     launch_for<Bf16>(args, stream);
   else
     launch_for<F16>(args, stream);
-}
-
-void launch_add_partials(const AddPartialsArgs& args, cudaStream_t stream) {
-  CAPSTAN_CHECK(args.world_size == 1 || args.world_size == 2 || args.world_size == 4 || args.world_size == 8);
-  const int64_t count = args.num_tokens * args.hidden_size;
-  launch(add_partials_kernel, dim3(static_cast<unsigned>((count + 255) / 256)), dim3(256), 0, stream, args);
 }
 
 }  // namespace capstan::cuda

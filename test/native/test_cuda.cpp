@@ -227,21 +227,24 @@ TEST(cuda_ranks_share_a_graph) {
   cuda_host::set_peers(true);
 }
 
-// Every rank adds its share of the tokens, some have none, and all copy the rest.
+// Every rank adds its share of the tokens, some have none, and all copy what the others' norms have made; of the last norm each takes the rows from those that have them.
 TEST(cuda_sums_in_two_shots_change_no_bit) {
   DecoderShape shape = decoder_shapes()[0];
   shape.file_dtype = DType::kBf16, shape.intermediate_size = 256;
   DecoderFixture fixture(shape);
-  const Prompts prompts = {random_ids(1, 3, shape.vocab_size), random_ids(2, 70, shape.vocab_size)};
-  RunOptions options = cuda_options(DType::kBf16);
-  const LogProbs wanted = fixture.run(options, prompts);
-  options.world_size = 4;
-  options.max_num_seqs_per_step = 1;
+  const Prompts prefills = {random_ids(1, 3, shape.vocab_size), random_ids(2, 70, shape.vocab_size)};
+  Prompts decodes;
+  for (uint64_t i = 0; i < 10; ++i) decodes.push_back(random_ids(i, 3, shape.vocab_size));
+  RunOptions one_by_one = cuda_options(DType::kBf16), together = one_by_one;
+  one_by_one.max_num_seqs_per_step = 1;
+  together.prefill_chunk_size = 1;  // decodes: recorded
+  const LogProbs of_prefills = fixture.run(one_by_one, prefills), of_decodes = fixture.run(together, decodes);
+  one_by_one.world_size = together.world_size = 4;
   const int64_t before = std::exchange(two_shot_bytes(), 1);
-  EXPECT(takes_two_shots(4, 2) && !takes_two_shots(2, 1 << 30));
-  EXPECT(is_same(wanted, fixture.run(options, prompts)));
-  options.prefill_chunk_size = 1;  // decodes: recorded
-  EXPECT(is_same(wanted, fixture.run(options, prompts)));
+  EXPECT(choose_sum_way(4, 70, 2) == SumWay::kTwoShots && choose_sum_way(4, 16, 2) == SumWay::kTwoShots);
+  EXPECT(choose_sum_way(4, 8, 1 << 30) == SumWay::kOneShot && choose_sum_way(2, 70, 1 << 30) == SumWay::kOneShot);
+  EXPECT(is_same(of_prefills, fixture.run(one_by_one, prefills)));
+  EXPECT(is_same(of_decodes, fixture.run(together, decodes)));
   two_shot_bytes() = before;
 }
 

@@ -4,6 +4,7 @@
 
 #include "cuda/hopper.h"
 #include "cuda/launch.h"
+#include "cuda/ranks.h"
 #include "cuda/wgmma_layout.h"
 #include "test/native/cuda_host/cuda_host.h"
 #include "test/native/gpu/device.h"
@@ -176,6 +177,21 @@ TEST(cuda_wgmma_is_left_alone_where_bits_are_to_stay) {
   EXPECT(!is_same(wanted, fixture.run(cuda_options(DType::kBf16, false), prompts)));
   cuda_host::refuse_tensor_maps(true);
   EXPECT(is_same(wanted, fixture.run(cuda_options(DType::kBf16, false), prompts)));
+}
+
+// Activations in rows come from the ranks that made them.
+TEST(cuda_wgmma_ranks_in_two_shots_change_no_bit) {
+  DecoderShape shape;
+  shape.file_dtype = DType::kBf16, shape.intermediate_size = 256;
+  DecoderFixture fixture(shape);
+  const Prompts prompts = {random_ids(1, 90, shape.vocab_size), random_ids(2, 41, shape.vocab_size)};
+  const Hopper hopper;
+  RunOptions options = cuda_options(DType::kBf16, false);
+  options.world_size = 4;
+  const LogProbs wanted = fixture.run(options, prompts);
+  const int64_t before = std::exchange(two_shot_bytes(), 1);
+  EXPECT(is_same(wanted, fixture.run(options, prompts)));
+  two_shot_bytes() = before;
 }
 
 TEST(cuda_wgmma_engine_answers_like_without) {

@@ -346,41 +346,6 @@ TEST(kernel_gemm_over_the_shapes) {
     }
 }
 
-TEST(kernel_partials_add_in_a_tree) {
-  constexpr int kTokens = 3, kHidden = 130;
-  for (const int world_size : {2, 4, 8})
-    for (const bool replaces : {false, true}) {
-      const std::vector<float> before = noise(1, kTokens * kHidden, 1), bias = noise(2, kHidden, 1);
-      const OnDevice<float> hidden(before), device_bias(bias);
-      std::vector<std::vector<float>> partials;
-      std::vector<OnDevice<float>> device_partials;
-      AddPartialsArgs args;
-      for (int rank = 0; rank < world_size; ++rank) {
-        partials.push_back(noise(static_cast<uint64_t>(rank + 5), kTokens * kHidden, 1));
-        device_partials.emplace_back(partials.back());
-        args.partials[rank] = device_partials.back().get();
-      }
-      args.hidden = hidden.get();
-      args.world_size = world_size;
-      args.bias = device_bias.get();
-      args.num_tokens = kTokens;
-      args.hidden_size = kHidden;
-      args.replaces = replaces;
-      launch_add_partials(args, stream());
-      const std::vector<float> got = hidden.read();
-      for (size_t i = 0; i < got.size(); ++i) {
-        std::vector<float> sums;
-        for (const auto& partial : partials) sums.push_back(partial[i]);
-        while (sums.size() > 1) {
-          for (size_t pair = 0; pair < sums.size() / 2; ++pair) sums[pair] = sums[2 * pair] + sums[2 * pair + 1];
-          sums.resize(sums.size() / 2);
-        }
-        const float with_bias = sums[0] + bias[i % kHidden];
-        EXPECT_EQ(got[i], replaces ? with_bias : before[i] + with_bias);
-      }
-    }
-}
-
 // ---- one token at a time --------------------------------------------------------------------------------------------------------------------
 
 TEST(kernel_embedding_gathers_rows_of_its_rank) {

@@ -1,0 +1,70 @@
+// What the ranks have of the hidden states, added up; alone, or together with the norm that follows.
+#include "cuda/kernels/epilogue.h"
+#include "cuda/kernels/rows.h"
+#include "cuda/launch.h"
+#include "native/base/check.h"
+
+namespace capstan::cuda {
+namespace {
+
+constexpr int kThreads = kNormThreads;
+
+// Feature k of a token: `at` is its place in the partials, `before` what the hidden states were.
+__device__ __forceinline__ float sum_of(const AddPartialsArgs& args, int64_t at, int64_t k, const float* before) {
+  float parts[8];
+#pragma unroll
+  for (int rank = 0; rank < 8; ++rank) parts[rank] = rank < args.world_size ? args.partials[rank][at] : 0.0f;
+  float value = tree_sum(parts, 1, args.world_size);
+  if (args.bias != nullptr) value += args.bias[k];
+  return args.replaces ? value : *before + value;
+}
+
+__global__ void __launch_bounds__(kThreads) add_partials_kernel(AddPartialsArgs args) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i < args.num_tokens * args.hidden_size) args.hidden[i] = sum_of(args, i, i % args.hidden_size, args.hidden + i);
+}
+
+// A block per row, whose sums stay in shared memory; a thread reads there what it wrote itself.
+template <class T>
+__global__ void __launch_bounds__(kThreads) add_norm_kernel(AddNormArgs args) {
+  const NormArgs& norm = args.norm;
+  const int64_t size = norm.hidden_size, row = blockIdx.x;
+  const int64_t token = norm.rows == nullptr ? row : norm.rows[row];
+  const float* before = norm.rows == nullptr ? args.sum.hidden : args.owners[token / args.tokens_per_owner];
+  float* squares = reinterpret_cast<float*>(shared_memory());
+  float* sums = squares + kNormWarps;
+#pragma unroll 4
+  for (int64_t k = threadIdx.x; k < size; k += kThreads) sums[k] = sum_of(args.sum, token * size + k, k, before + token * size + k);
+  const float square = warp_sum(square_share(sums, size));
+  if (lane_id() == 0) squares[warp_id()] = square;
+  __syncthreads();
+  const float scale = norm_scale(squares, size, norm.eps);
+  for (int64_t k = threadIdx.x; k < size; k += kThreads) {
+    if (norm.rows == nullptr) args.sum.hidden[token * size + k] = sums[k];
+    norm.acts[act_index(norm.in_rows, row, norm.split.place(k), norm.split.padded())] = to_bits<T>(sums[k] * scale * norm.weight[k]);
+  }
+}
+
+void check_sum(const AddPartialsArgs& args) {
+  CAPSTAN_CHECK(args.num_tokens > 0 && args.hidden_size > 0);
+  CAPSTAN_CHECK(args.world_size == 1 || args.world_size == 2 || args.world_size == 4 || args.world_size == 8);
+}
+
+}  // namespace
+
+void launch_add_partials(const AddPartialsArgs& args, cudaStream_t stream) {
+  check_sum(args);
+  const int64_t count = args.num_tokens * args.hidden_size;
+  launch(add_partials_kernel, dim3(static_cast<unsigned>((count + kThreads - 1) / kThreads)), dim3(kThreads), 0, stream, args);
+}
+
+void launch_add_norm(const AddNormArgs& args, cudaStream_t stream) {
+  check_sum(args.sum);
+  const NormArgs& norm = args.norm;
+  CAPSTAN_CHECK(norm.num_rows > 0 && norm.hidden_size == args.sum.hidden_size && norm.split.parts * norm.split.part_cols == norm.hidden_size);
+  CAPSTAN_CHECK(norm.rows == nullptr ? norm.num_rows == args.sum.num_tokens && norm.hidden == args.sum.hidden : args.tokens_per_owner > 0);
+  launch(norm.type == FloatType::kBf16 ? add_norm_kernel<Bf16> : add_norm_kernel<F16>, dim3(static_cast<unsigned>(norm.num_rows)), dim3(kThreads),
+         (kNormWarps + static_cast<size_t>(norm.hidden_size)) * sizeof(float), stream, args);
+}
+
+}  // namespace capstan::cuda

@@ -1,0 +1,155 @@
+// What the ranks have of the hidden states, added up, with and without the norm that follows.
+#include "test/native/gpu/kernel_testing.h"
+
+namespace capstan::testing {
+namespace {
+
+TEST(kernel_partials_add_in_a_tree) {
+  constexpr int kTokens = 3, kHidden = 130;
+  for (const int world_size : {2, 4, 8})
+    for (const bool replaces : {false, true}) {
+      const std::vector<float> before = noise(1, kTokens * kHidden, 1), bias = noise(2, kHidden, 1);
+      const OnDevice<float> hidden(before), device_bias(bias);
+      std::vector<std::vector<float>> partials;
+      std::vector<OnDevice<float>> device_partials;
+      AddPartialsArgs args;
+      for (int rank = 0; rank < world_size; ++rank) {
+        partials.push_back(noise(static_cast<uint64_t>(rank + 5), kTokens * kHidden, 1));
+        device_partials.emplace_back(partials.back());
+        args.partials[rank] = device_partials.back().get();
+      }
+      args.hidden = hidden.get();
+      args.world_size = world_size;
+      args.bias = device_bias.get();
+      args.num_tokens = kTokens;
+      args.hidden_size = kHidden;
+      args.replaces = replaces;
+      launch_add_partials(args, stream());
+      const std::vector<float> got = hidden.read();
+      for (size_t i = 0; i < got.size(); ++i) {
+        std::vector<float> sums;
+        for (const auto& partial : partials) sums.push_back(partial[i]);
+        while (sums.size() > 1) {
+          for (size_t pair = 0; pair < sums.size() / 2; ++pair) sums[pair] = sums[2 * pair] + sums[2 * pair + 1];
+          sums.resize(sums.size() / 2);
+        }
+        const float with_bias = sums[0] + bias[i % kHidden];
+        EXPECT_EQ(got[i], replaces ? with_bias : before[i] + with_bias);
+      }
+    }
+}
+
+// What a test of the norm behind a sum is given: `owners` have one tile of tokens each that is true.
+struct AddNormCase {
+  int world_size, num_tokens;
+  int64_t hidden_size;
+  bool replaces, in_rows;
+};
+
+// The bits of the two kernels apart, which double precision agrees with.
+void check_add_norm(FloatType type, const AddNormCase& shape) {
+  const int64_t size = shape.hidden_size, count = shape.num_tokens * size;
+  const std::vector<float> before = noise(1, count, 3), bias = noise(2, size, 1), weight = noise(3, size, 1);
+  const OnDevice<float> device_bias(bias), device_weight(weight);
+  std::vector<std::vector<float>> partials;
+  std::vector<OnDevice<float>> device_partials;
+  const DepthSplit split = split_depth(size, size, row_parallel_parts(size));
+  AddNormArgs args;
+  for (int rank = 0; rank < shape.world_size; ++rank) {
+    partials.push_back(noise(static_cast<uint64_t>(rank + 5), count, 2));
+    device_partials.emplace_back(partials.back());
+    args.sum.partials[rank] = device_partials.back().get();
+  }
+  args.sum.world_size = shape.world_size;
+  args.sum.bias = device_bias.get();
+  args.sum.num_tokens = args.norm.num_rows = shape.num_tokens;
+  args.sum.hidden_size = args.norm.hidden_size = size;
+  args.sum.replaces = shape.replaces;
+  args.norm.type = type;
+  args.norm.weight = device_weight.get();
+  args.norm.eps = 1e-6f;
+  args.norm.split = split;
+  args.norm.in_rows = shape.in_rows;
+
+  struct Result {
+    std::vector<float> hidden;
+    std::vector<uint16_t> acts;
+    bool operator==(const Result& other) const {
+      return acts == other.acts && std::memcmp(hidden.data(), other.hidden.data(), hidden.size() * sizeof(float)) == 0;
+    }
+  };
+  const auto run = [&](bool is_fused) {
+    const OnDevice<float> hidden(before);
+    const OnDevice<uint16_t> acts(static_cast<size_t>(round_up(shape.num_tokens, kTileTokens) * split.padded()));
+    args.sum.hidden = hidden.get();
+    args.norm.hidden = hidden.get();
+    args.norm.acts = acts.get();
+    if (is_fused) {
+      launch_add_norm(args, stream());
+    } else {
+      launch_add_partials(args.sum, stream());
+      launch_norm(args.norm, stream());
+    }
+    return Result{hidden.read(), acts.read()};
+  };
+  const Result fused = run(true), apart = run(false);
+  const std::string what = "sum and norm of " + std::to_string(shape.num_tokens) + " x " + std::to_string(size) + ", " + std::to_string(shape.world_size) + " ranks";
+  if (!(fused == apart)) fail(__FILE__, __LINE__, what + ": not the bits of the kernels apart");
+
+  for (int64_t token = 0; token < shape.num_tokens; ++token) {
+    std::vector<double> wanted;
+    double square = 0;
+    for (int64_t k = 0; k < size; ++k) {
+      const auto i = static_cast<size_t>(token * size + k);
+      double sum = static_cast<double>(bias[static_cast<size_t>(k)]) + (shape.replaces ? 0 : before[i]);
+      for (const auto& partial : partials) sum += partial[i];
+      wanted.push_back(sum);
+      square += sum * sum;
+      expect_close(fused.hidden[i], sum, 1e-5 * (std::abs(sum) + 10), what);
+    }
+    const double scale = 1 / std::sqrt(square / static_cast<double>(size) + 1e-6);
+    for (int64_t k = 0; k < size; ++k) {
+      const double normed = wanted[static_cast<size_t>(k)] * scale * weight[static_cast<size_t>(k)];
+      const auto place = static_cast<size_t>(act_index(shape.in_rows, token, split.place(k), split.padded()));
+      expect_close(value_of(type, fused.acts[place]), normed, rounding_of(type) * (std::abs(normed) + 1e-2), what + ", normed");
+    }
+  }
+
+  // Of some rows, one of them twice, whose hidden states lie with their owners: another's are not true.
+  std::vector<OnDevice<float>> owners;
+  for (int owner = 0; owner * kTileTokens < shape.num_tokens; ++owner) {
+    std::vector<float> true_here(before.size(), std::nanf(""));
+    const auto begin = static_cast<size_t>(owner * kTileTokens * size), end = std::min(begin + static_cast<size_t>(kTileTokens * size), before.size());
+    std::copy(before.begin() + static_cast<ptrdiff_t>(begin), before.begin() + static_cast<ptrdiff_t>(end), true_here.begin() + static_cast<ptrdiff_t>(begin));
+    owners.emplace_back(true_here);
+    args.owners[owner] = owners.back().get();
+  }
+  args.tokens_per_owner = kTileTokens;
+  const std::vector<int32_t> rows = {shape.num_tokens - 1, 0, 0, shape.num_tokens / 2};
+  const OnDevice<int32_t> device_rows(rows);
+  const OnDevice<float> hidden(before);
+  const OnDevice<uint16_t> acts(static_cast<size_t>(kTileTokens * split.padded()));
+  args.sum.hidden = hidden.get();
+  args.norm.rows = device_rows.get();
+  args.norm.num_rows = static_cast<int>(rows.size());
+  args.norm.acts = acts.get();
+  launch_add_norm(args, stream());
+  EXPECT(hidden.read() == before);
+  const std::vector<uint16_t> got = acts.read();
+  for (int64_t row = 0; row < kTileTokens; ++row)
+    for (int64_t k = 0; k < size; ++k) {
+      const uint16_t bits = got[static_cast<size_t>(act_index(shape.in_rows, row, split.place(k), split.padded()))];
+      if (row >= args.norm.num_rows) EXPECT_EQ(bits, kUnwritten);
+      else EXPECT_EQ(bits, apart.acts[static_cast<size_t>(act_index(shape.in_rows, rows[static_cast<size_t>(row)], split.place(k), split.padded()))]);
+    }
+}
+
+TEST(kernel_add_norm_gives_the_bits_of_its_parts) {
+  std::vector<AddNormCase> cases = {{2, 5, 64, false, false}, {4, 13, 45, false, false}, {8, 3, 896, false, true}, {2, 9, 2, true, false}, {4, 17, 300, true, true}, {1, 6, 257, false, false}};
+  if (is_full()) cases.insert(cases.end(), {{2, 64, 1536, false, false}, {4, 64, 4096, false, true}, {8, 37, 8192, false, false}, {2, 64, 16384, true, true}});
+  for (const FloatType type : kTypes)
+    for (const AddNormCase& shape : cases) check_add_norm(type, shape);
+}
+
+}  // namespace
+}  // namespace capstan::testing
