@@ -17,5 +17,5 @@ module.exports = {
     { ...base, displayName: 'native', testMatch: ['<rootDir>/test/{native,oracle,models}/**/*.test.ts'] },
   ],
   // Not how long a test takes, but when to give up: on a machine that is ten times slower, and busy.
-  testTimeout: 120_000,
+  testTimeout: 400_000,
 };

@@ -6,8 +6,6 @@ import { join } from 'node:path';
 
 const root = join(__dirname, '..');
 
-// Compiles for real, on whatever cores are left.
-jest.setTimeout(120_000);
 const SOURCE = '#include <napi.h>\nNapi::Object Init(Napi::Env, Napi::Object exports) { return exports; }\nNODE_API_MODULE(capstan, Init)\n';
 const GYP = {
   targets: [{

@@ -6,8 +6,6 @@ import { join } from 'node:path';
 
 const root = join(__dirname, '..');
 
-jest.setTimeout(120_000);
-
 test('what removed sources have left goes with the next compile', () => {
   const dir = mkdtempSync(join(tmpdir(), 'capstan-compile-'));
   for (const folder of ['ts', 'server']) mkdirSync(join(dir, folder));

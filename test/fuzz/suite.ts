@@ -14,7 +14,7 @@ export function describeFuzzing(serve: { model: () => string; isFake: boolean },
     beforeAll(async () => {
       const fakeAddon = prepare();
       server = await startServer([serve.model(), '--http-transport', transport, '--log-level', 'error'], serve.isFake ? fakeAddon : {});
-    }, 300_000);
+    });
     afterAll(killAll);
 
     test.each(Object.keys(REGRESSIONS))('%s', async (name) => {

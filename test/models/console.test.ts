@@ -8,8 +8,6 @@ import { killAll } from '../fakes/server-process';
 import { findBrowser } from '../server/console/browser';
 import { ADMIN, clientOf, discardAll, eventually, makeDataDir, type RunningService, startService, until } from './service-process';
 
-jest.setTimeout(180_000);
-
 const browserPath = findBrowser();
 const inBrowser = browserPath === undefined ? describe.skip : describe;
 /** Where pictures of the walk go, for those who look at them. */
@@ -30,9 +28,9 @@ inBrowser(`a new user in ${browserPath ?? 'a browser (none found: set CHROMIUM_P
 
   beforeAll(async () => {
     service = await startService(dataDir);
-    browser = await chromium.launch({ executablePath: browserPath, args: ['--no-sandbox'] });
+    browser = await chromium.launch({ executablePath: browserPath, args: ['--no-sandbox'], timeout: 120_000 });
     page = await (await browser.newContext({ locale: 'en', viewport: { width: 1280, height: 900 }, reducedMotion: 'reduce' })).newPage();
-    page.setDefaultTimeout(60_000);
+    page.setDefaultTimeout(120_000);
   });
   afterAll(async () => {
     await browser?.close();

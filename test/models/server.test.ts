@@ -21,8 +21,8 @@ describe.each(['uws', 'node'])('capstan serve demo over %s', (transport) => {
   });
   afterAll(killAll);
 
-  // The aim is a second on a quiet machine; the bound leaves room for a busy one.
-  test('listens soon after launch', () => expect(launchMs).toBeLessThan(3000));
+  // The aim is a second on a quiet machine; the bound leaves room for one that is ten times slower, and busy.
+  test('listens soon after launch', () => expect(launchMs).toBeLessThan(30_000));
 
   test('the curl that it prints answers about Capstan', () => {
     const answer = execFileSync('sh', ['-c', /curl .*/.exec(server.output().stdout)![0]], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });

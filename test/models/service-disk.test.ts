@@ -4,8 +4,6 @@ import { killAll } from '../fakes/server-process';
 import { ADMIN, clientOf, discardAll, eventually, makeDataDir, type RunningService, startService, until } from './service-process';
 import { mountSmallDisk } from './small-disk';
 
-jest.setTimeout(300_000);
-
 const { dataDir, passwordFile, remove } = makeDataDir();
 const disk = mountSmallDisk(dataDir, 48);
 const compute = { cpu_millis: 250, memory_mb: 256 };

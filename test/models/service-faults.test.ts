@@ -4,8 +4,6 @@ import type { MadeKey } from '../../server/api/objects';
 import { killAll } from '../fakes/server-process';
 import { ADMIN, capstan, clientOf, discardAll, eventually, freePort, makeDataDir, type RunningService, startService, until } from './service-process';
 
-jest.setTimeout(180_000);
-
 const { dataDir, passwordFile, remove } = makeDataDir();
 const compute = { cpu_millis: 250, memory_mb: 512 };
 let service: RunningService;
@@ -29,13 +27,13 @@ const SERVE = (port: string, host = '0.0.0.0') => `exec ${process.execPath} -e '
 
 describe('the reason is told', () => {
   test('of a script that listens on the container\'s port', async () => {
-    const { id } = await client.deployments.create({ name: 'wrong-port', compute, start_command: SERVE('8080'), start_deadline_s: 10 });
+    const { id } = await client.deployments.create({ name: 'wrong-port', compute, start_command: SERVE('8080'), start_deadline_s: 20 });
     const { version } = await until(client, id, 'failed');
     expect(version).toMatchObject({ state: 'error', reason: { code: 'wrong_port', message: expect.stringContaining('8080') } });
   });
 
   test('of one that listens for itself alone', async () => {
-    const { id } = await client.deployments.create({ name: 'loopback', compute, start_command: SERVE('process.env.PLATFORM_SERVING_PORT || 80', '127.0.0.1'), start_deadline_s: 10 });
+    const { id } = await client.deployments.create({ name: 'loopback', compute, start_command: SERVE('process.env.PLATFORM_SERVING_PORT || 80', '127.0.0.1'), start_deadline_s: 20 });
     if (isL2) expect((await until(client, id, 'failed')).version.reason).toMatchObject({ code: 'bound_to_loopback' });
   });
 
@@ -58,7 +56,7 @@ describe('the reason is told', () => {
   });
 
   test('by capstan deploy --wait, which then exits 1', async () => {
-    const { code, stderr, stdout } = await capstan(['deploy', 'told', '--start', SERVE('8080'), '--start-deadline', '5s', '--memory', '512M', '--cpus', '0.25', '--wait'], { CAPSTAN_URL: service.url, CAPSTAN_TOKEN: await token() });
+    const { code, stderr, stdout } = await capstan(['deploy', 'told', '--start', SERVE('8080'), '--start-deadline', '20s', '--memory', '512M', '--cpus', '0.25', '--wait'], { CAPSTAN_URL: service.url, CAPSTAN_TOKEN: await token() });
     expect([code, stdout]).toEqual([1, '']);
     expect(stderr).toMatch(/ s {2}pending[^]*error: told: wrong_port: /);
   });
@@ -93,7 +91,7 @@ describe('the service dies under load', () => {
     await service.exited;
 
     service = await startService(dataDir, [...ports, '--allow-unisolated']);
-    const after = await until(client, id, 'running', 15_000);
+    const after = await until(client, id, 'running');
     expect(after.version.replicas.map((replica) => [replica.id, replica.started_at])).toEqual(pids);
     expect(after.version.replicas[0].restarts).toBe(0);
     expect((await fetch(`${deployment.url}/v1/models`)).status).toBe(200);
@@ -110,7 +108,7 @@ describe('the service dies under load', () => {
     service.process.kill('SIGTERM');
     expect(await service.exited).toEqual([0, null]);
     service = await startService(dataDir, [...args, '--stop-deployments']);
-    expect((await until(client, id, 'running', 15_000)).version.replicas[0]).toMatchObject({ id: before.id, started_at: before.started_at });
+    expect((await until(client, id, 'running')).version.replicas[0]).toMatchObject({ id: before.id, started_at: before.started_at });
     service.process.kill('SIGTERM');
     expect(await service.exited).toEqual([0, null]);
     service = await startService(dataDir, args);

@@ -4,8 +4,6 @@ import { BACKENDS } from '../server/access/support';
 import { killAll } from '../fakes/server-process';
 import { ADMIN, clientOf, discardAll, freePort, makeDataDir, type RunningService, startService, until } from './service-process';
 
-jest.setTimeout(180_000);
-
 const postgres = BACKENDS.find(({ name }) => name === 'PostgreSQL')!;
 
 (postgres.isHere ? describe : describe.skip)('capstan up on PostgreSQL', () => {

@@ -1,4 +1,5 @@
 /** `capstan up` and the commands beside it as processes, with the built addon and the embedded model. */
+import { randomInt } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -56,24 +57,23 @@ export async function discardAll(client: Client): Promise<void> {
   await eventually(async () => (await client.deployments.list()).length === 0);
 }
 
-export async function eventually(isTrue: () => Promise<boolean>, timeoutMs = 60_000): Promise<void> {
+export async function eventually(isTrue: () => Promise<boolean>, timeoutMs = 120_000): Promise<void> {
   for (const startedMs = Date.now(); Date.now() - startedMs < timeoutMs; await sleep(100)) if (await isTrue()) return;
   throw new Error('it did not come to that in time');
 }
 
-/** As a service is given one to keep: over a restart too. */
+/** As a service is given one to keep: over a restart too, so above those that the kernel gives to whoever asks for any. */
 export function freePort(): Promise<number> {
+  const port = randomInt(61_000, 65_536);
   return new Promise((resolve) => {
     const server = createServer();
-    server.listen(0, '127.0.0.1', () => {
-      const { port } = server.address() as { port: number };
-      server.close(() => resolve(port));
-    });
+    server.once('error', () => resolve(freePort()));
+    server.listen(port, '127.0.0.1', () => server.close(() => resolve(port)));
   });
 }
 
 /** @throws Error with the reason where it comes to another end. */
-export async function until(client: Client, id: string, state: Deployment['state'], timeoutMs = 90_000): Promise<{ deployment: Deployment; version: Version }> {
+export async function until(client: Client, id: string, state: Deployment['state'], timeoutMs = 150_000): Promise<{ deployment: Deployment; version: Version }> {
   for (const startedMs = Date.now(); ; await sleep(100)) {
     const deployment = await client.deployments.get(id);
     const version = await client.versions.get(id, deployment.target_version ?? deployment.active_version ?? 1);

@@ -7,8 +7,6 @@ import { text } from 'node:stream/consumers';
 import { killAll } from '../fakes/server-process';
 import { ADMIN, capstan, makeDataDir, type RunningService, startService } from './service-process';
 
-jest.setTimeout(180_000);
-
 const TLS = join(__dirname, '../fakes/tls');
 const file = (name: string): string => join(TLS, name);
 const ca = readFileSync(file('cert.pem'));

@@ -45,7 +45,7 @@ test(`${SAMPLES} samples for each schema validate unless they are cut`, async ()
   }));
   // So that the check above has something to check.
   expect(numWhole).toBeGreaterThan(SCHEMAS.length * SAMPLES * 0.5);
-}, 300_000);
+});
 
 test('any object, a pattern, a choice and a GBNF text', async () => {
   for (const { text, finishReason } of (await ask({ n: 5, structuredOutput: { type: 'json' } })).choices) if (finishReason === 'stop') expect(JSON.parse(text)).toEqual(expect.any(Object));

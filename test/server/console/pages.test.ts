@@ -8,7 +8,6 @@ import { findBrowser, startConsole } from './browser';
 import { DEPLOYMENTS, id, ME, QUOTAS } from './fixtures';
 import { SECRET } from './fake-service';
 
-jest.setTimeout(300_000);
 const browserPath = findBrowser();
 const inBrowser = browserPath === undefined ? describe.skip : describe;
 const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');

@@ -8,8 +8,6 @@ import { gpuDevices, type GpuFiles, parseGpus } from '../../../server/driver/pro
 import { ProcessDriver } from '../../../server/driver/process/process-driver';
 import { Listener, newSpec } from './conformance';
 
-jest.setTimeout(120_000);
-
 const SHARED = ['nvidia-uvm', 'nvidia-uvm-tools', 'nvidiactl'];
 let root: string;
 let files: GpuFiles;

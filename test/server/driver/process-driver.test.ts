@@ -13,9 +13,6 @@ import type { Level } from '../../../server/driver/process/world';
 import { REGISTER } from '../access/support';
 import { conformance, get, Listener, newSpec, node, type Subject } from './conformance';
 
-// Real processes, on a machine that may be busy.
-jest.setTimeout(120_000);
-
 const INTERVALS = { fastMs: 50, slowMs: 100, liveMs: 100, graceMs: 1_000 };
 
 async function open(dataDir: string, level: Level): ReturnType<Subject['open']> {

@@ -9,9 +9,6 @@ import { isAlive, ReplicaFolder } from '../../../server/driver/process/replica-f
 import { findSandbox, launch, type SandboxInput } from '../../../server/driver/process/sandbox';
 import { SpoolReader } from '../../../server/driver/process/spool-reader';
 
-// Real processes, on a machine that may be busy.
-jest.setTimeout(120_000);
-
 const NODE = process.execPath;
 let root: string;
 let folder: ReplicaFolder;

@@ -6,9 +6,6 @@ import type { Schema } from '../../../server/openai/schema';
 import { fake } from '../../fakes/fake-addon';
 import { loadEngine, log, makeApp, MESSAGES, post, TOOLS } from './support';
 
-// Thousands of requests.
-jest.setTimeout(180_000);
-
 let engine: Engine;
 let app: App;
 

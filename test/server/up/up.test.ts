@@ -7,8 +7,6 @@ import { lockDataDir } from '../../../server/up/lock';
 import { openDataDir } from '../../../server/up/data-dir';
 import { killAll, prepare, start } from '../../fakes/server-process';
 
-jest.setTimeout(120_000);
-
 let folder: string;
 beforeAll(() => {
   prepare();
