@@ -120,13 +120,13 @@ class PickingEngine {
   }
   PickedAnswer wait(RequestId id, int choice = 0) {
     std::unique_lock lock(mutex_);
-    EXPECT(arrived_.wait_for(lock, std::chrono::seconds(60), [&] { return answers_[{id, choice}].finish.has_value(); }));
+    EXPECT(arrived_.wait_for(lock, std::chrono::seconds(300), [&] { return answers_[{id, choice}].finish.has_value(); }));
     return answers_[{id, choice}];
   }
   // Waits until so many tokens have come.
   void wait_for_tokens(RequestId id, size_t count) {
     std::unique_lock lock(mutex_);
-    EXPECT(arrived_.wait_for(lock, std::chrono::seconds(60), [&] { return answers_[{id, 0}].token_ids.size() >= count; }));
+    EXPECT(arrived_.wait_for(lock, std::chrono::seconds(300), [&] { return answers_[{id, 0}].token_ids.size() >= count; }));
   }
   PickedAnswer run(const std::function<void(Request&)>& change) { return wait(submit(change)); }
   // Ids of requests in the order in which they ended.

@@ -77,7 +77,7 @@ class Harness {
 
   Answer wait(RequestId id, int choice = 0) {
     std::unique_lock lock(mutex_);
-    const bool is_done = arrived_.wait_for(lock, std::chrono::seconds(20), [&] { return answers_[{id, choice}].finish.has_value(); });
+    const bool is_done = arrived_.wait_for(lock, std::chrono::seconds(300), [&] { return answers_[{id, choice}].finish.has_value(); });
     EXPECT(is_done);
     return answers_[{id, choice}];
   }
@@ -126,7 +126,7 @@ std::vector<int32_t> random_prompt(std::mt19937& random, int length) {
 }
 
 void expect_idle(Harness& harness) {
-  for (int i = 0; i < 500; ++i) {
+  for (int i = 0; i < 100'000; ++i) {
     const EngineStats stats = harness.engine().stats();
     if (stats.num_running == 0 && stats.num_waiting == 0 && stats.num_free_blocks + stats.num_cached_blocks == stats.num_blocks) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -427,7 +427,7 @@ TEST(a_failing_device_ends_requests_and_refuses_more) {
   engine.submit(request);
   {
     std::unique_lock lock(mutex);
-    EXPECT(arrived.wait_for(lock, std::chrono::seconds(10), [&] { return finish.has_value(); }));
+    EXPECT(arrived.wait_for(lock, std::chrono::seconds(300), [&] { return finish.has_value(); }));
     EXPECT(finish->error_code == ErrorCode::kDeviceLost);
   }
   EXPECT_ERROR("device_lost", engine.submit(request));

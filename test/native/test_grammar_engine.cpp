@@ -135,7 +135,7 @@ TEST(grammar_mask_pool_gives_each_grammar_a_turn) {
     std::unique_lock lock(mutex);
     num_let_go = num_masks - MaskPool::kNumThreads;
     changed.notify_all();
-    EXPECT(changed.wait_for(lock, std::chrono::seconds(60), [&] { return num_made == num_masks; }));
+    EXPECT(changed.wait_for(lock, std::chrono::seconds(300), [&] { return num_made == num_masks; }));
   };
   const auto first = testing::compile_gbnf("root ::= \"a\"*", tokens), second = testing::compile_gbnf("root ::= \"b\"", tokens);
   const auto start = [&](const std::shared_ptr<const grammar::CompiledGrammar>& grammar) {
