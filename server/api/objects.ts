@@ -206,7 +206,7 @@ const Slug = { type: 'string', pattern: '^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$', 
 export const NewOrganization = input({ name: Name, slug: Slug }, 'name', 'slug');
 export const OrganizationEdit = input({ name: Name, key_policy: orNull(KeyPolicy) });
 /** What an owner may have of the machine, and has. Null is no bound. */
-export const OwnerQuota = object({ owner: Owner, quota_gpu: Quota, quota_deployments: Quota, used_gpu: INTEGER, used_deployments: INTEGER, rev: Rev });
+export const OwnerQuota = object({ owner: Owner, quota_gpu: Quota, quota_deployments: Quota, used_gpu: INTEGER, used_deployments: INTEGER, is_admin: { ...BOOLEAN, description: 'Whether it is an administrator of the installation' }, rev: Rev });
 export const QuotaEdit = input({ quota_gpu: Quota, quota_deployments: Quota });
 export const Member = object({ user_id: STRING, email: STRING, name: Name, role: Role });
 export const MemberEdit = input({ role: Role }, 'role');

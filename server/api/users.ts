@@ -1,4 +1,7 @@
 import { CONFIRMATION, demandConfirmed } from './confirm';
+import { input } from './json-schema';
+import { OwnerQuota } from './objects';
+import { quotaView } from './quotas';
 import { type ApiRoute, defineRoute } from './route';
 
 export const ROUTES: readonly ApiRoute[] = [
@@ -11,6 +14,14 @@ export const ROUTES: readonly ApiRoute[] = [
       await store.deleteOtherAccount(actor, owner.id);
       await access.sync();
       return { status: 204 };
+    },
+  }),
+  defineRoute({
+    method: 'PUT', path: '/api/v1/users/{id}/administrator', summary: 'Whether somebody is an administrator of the installation (administrators); the last one stays it, and who gets or loses the role signs in anew', tag: 'administration', auth: 'any',
+    body: input({ enabled: { type: 'boolean' } }, 'enabled'), answers: { 200: OwnerQuota }, problems: ['conflict'],
+    handle: async ({ context: { store }, actor, params, body }) => {
+      await store.setAdministrator(actor, params.id, body.enabled);
+      return { status: 200, body: quotaView(await store.findQuota(actor, params.id)) };
     },
   }),
 ];

@@ -22,6 +22,9 @@ export function addAdministrationCommands(program: Command, io?: CommandIo): voi
   remote<SetFlags>(quotas, 'set <owner>', 'change those of user:EMAIL or org:SLUG; what it has beyond them stays', set, io)
     .option('--deployments <number>', 'so many deployments, or none for no bound').option('--gpus <number>', 'so many GPUs at a time, or none for no bound');
   const accounts = program.command('accounts').description('the accounts of the service (administrators)');
+  remote<{ match?: string }>(accounts, 'list', 'show them, and who is an administrator', listAccounts, io).option('--match <text>', 'those alone whose address has this in it');
+  remote(accounts, 'promote <email>', 'make one an administrator of the installation; it signs in anew', (call) => setAdministrator(call, true), io);
+  remote(accounts, 'demote <email>', 'take that role away again, but never the last one\'s', (call) => setAdministrator(call, false), io);
   remote<{ yes?: boolean }>(accounts, 'delete <email>', 'delete an account with its keys and tokens; not while it has deployments', remove, io).option('--yes', 'yes, for good');
 }
 
@@ -44,6 +47,20 @@ async function set({ client, flags, args: [reference], io }: Call<SetFlags>): Pr
   const changed = await client.request<OwnerQuota>('PATCH', `/quotas/${owner.id}`, { body: edit });
   if (flags.json) return printJson(io, changed);
   io.out(renderFields(fieldsOf(changed)));
+}
+
+async function listAccounts({ client, flags, io }: Call<{ match?: string }>): Promise<void> {
+  const found = (await client.all<OwnerQuota>('/quotas', defined('q', flags.match))).filter(({ owner }) => owner.type === 'user');
+  const accounts = found.map(({ owner: { id, name: email }, is_admin }) => ({ id, email, is_admin }));
+  if (flags.json) return printJson(io, { data: accounts, next: null });
+  io.out(renderTable(['EMAIL', 'ROLE', 'ID'], accounts.map(({ id, email, is_admin: isAdmin }) => [plain(email), isAdmin ? 'administrator' : '-', id])));
+}
+
+async function setAdministrator({ client, flags, args: [email], io }: Call<object>, enabled: boolean): Promise<void> {
+  const { owner } = await find(client, `user:${email}`);
+  const changed = await client.request<OwnerQuota>('PUT', `/users/${owner.id}/administrator`, { body: { enabled } });
+  if (flags.json) return printJson(io, changed);
+  io.out(`${plain(owner.name)} is ${enabled ? 'an administrator' : 'no administrator'}\n`);
 }
 
 async function remove({ client, flags, args: [email], io }: Call<{ yes?: boolean }>): Promise<void> {

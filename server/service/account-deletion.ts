@@ -1,6 +1,7 @@
 import type { ChangeOptions } from '../access/change';
 import { endOwner } from '../access/key-changes';
 import { demandPassword, findAccount } from './accounts';
+import { demandOtherAdmin } from './administrators';
 import { changeOptions, demandAdmin, type ServiceActor } from './actor';
 import { serviceChange } from './change';
 import { ServiceError } from './errors';
@@ -41,11 +42,6 @@ async function deleteAccount(db: ServiceDb, userId: string, nowMs: number, optio
     await tx.updateTable('users').set({ name: userId }).where('id', '=', userId).execute();
     record({ action: 'account.deleted', owner: user, target: user, before: { email } });
   });
-}
-
-async function demandOtherAdmin(tx: ServiceTx, userId: string): Promise<void> {
-  const other = await tx.selectFrom('accounts').innerJoin('users', 'users.id', 'accounts.user_id').select('user_id').where('is_admin', '=', 1).where('users.status', '=', 'active').where('user_id', '!=', userId).executeTakeFirst();
-  if (other === undefined) throw new ServiceError('conflict', 'this is the only administrator: the service needs one');
 }
 
 async function demandNothingLeft(tx: ServiceTx, userId: string): Promise<void> {

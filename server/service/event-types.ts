@@ -15,7 +15,7 @@ const EVENTS = {
   member: ['invited', 'invitation_revoked', 'added', 'removed', 'role_changed'],
   org: ['updated'],
   owner: ['created', 'deleted', 'key_policy', 'quota'],
-  account: ['created', 'deleted', 'signed_in', 'sign_in_failed', 'email_changed', 'password_changed', 'totp_on', 'totp_off'],
+  account: ['created', 'deleted', 'role_changed', 'signed_in', 'sign_in_failed', 'email_changed', 'password_changed', 'totp_on', 'totp_off'],
   webhook: ['created', 'updated', 'deleted', 'disabled'],
 } as const;
 

@@ -14,6 +14,8 @@ export interface OwnerQuota {
   quotaDeployments: number | null;
   usedGpu: number;
   usedDeployments: number;
+  /** Of the installation. */
+  isAdmin: boolean;
   /** Of the account, or of the organization's settings. */
   rev: number;
 }
@@ -69,14 +71,15 @@ interface Row {
   name: string;
   quota_gpu: number | null;
   quota_deployments: number | null;
+  is_admin: number;
   rev: number;
 }
 
 function owners(db: ServiceDb | ServiceTx) {
   const users = db.selectFrom('accounts').innerJoin('users', 'users.id', 'accounts.user_id').where('users.status', '=', 'active')
-    .select([sql<OwnerType>`'user'`.as('type'), 'users.id as id', 'users.name as name', 'accounts.quota_gpu as quota_gpu', 'accounts.quota_deployments as quota_deployments', 'accounts.rev as rev']);
+    .select([sql<OwnerType>`'user'`.as('type'), 'users.id as id', 'users.name as name', 'accounts.quota_gpu as quota_gpu', 'accounts.quota_deployments as quota_deployments', 'accounts.is_admin as is_admin', 'accounts.rev as rev']);
   const organizations = db.selectFrom('org_settings').innerJoin('organizations', 'organizations.id', 'org_settings.org_id').where('organizations.status', '=', 'active')
-    .select([sql<OwnerType>`'org'`.as('type'), 'organizations.id as id', 'organizations.name as name', 'org_settings.quota_gpu as quota_gpu', 'org_settings.quota_deployments as quota_deployments', 'org_settings.rev as rev']);
+    .select([sql<OwnerType>`'org'`.as('type'), 'organizations.id as id', 'organizations.name as name', 'org_settings.quota_gpu as quota_gpu', 'org_settings.quota_deployments as quota_deployments', sql<number>`0`.as('is_admin'), 'org_settings.rev as rev']);
   return db.selectFrom(users.unionAll(organizations).as('owners')).selectAll();
 }
 
@@ -89,8 +92,8 @@ async function findRow(db: ServiceDb | ServiceTx, ownerId: string): Promise<Row>
 async function withUse(db: ServiceDb, rows: readonly Row[]): Promise<OwnerQuota[]> {
   const deployments = await countDeployments(db, rows.map(({ id }) => id));
   const leases = await leaseOwners(db);
-  return rows.map(({ type, id, name, quota_gpu: quotaGpu, quota_deployments: quotaDeployments, rev }) => ({
-    owner: { type, id, name }, quotaGpu, quotaDeployments, usedGpu: leases.filter(({ ownerId }) => ownerId === id).length, usedDeployments: deployments.get(id) ?? 0, rev,
+  return rows.map(({ type, id, name, quota_gpu: quotaGpu, quota_deployments: quotaDeployments, is_admin: isAdmin, rev }) => ({
+    owner: { type, id, name }, quotaGpu, quotaDeployments, usedGpu: leases.filter(({ ownerId }) => ownerId === id).length, usedDeployments: deployments.get(id) ?? 0, isAdmin: isAdmin === 1, rev,
   }));
 }
 

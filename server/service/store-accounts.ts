@@ -3,6 +3,7 @@ import { type DeploymentRef, findDeploymentById, type OwnerRef } from '../access
 import type { Db, MemberRole } from '../access/schema';
 import { deleteOtherAccount, deleteOwnAccount } from './account-deletion';
 import { type Account, type AccountEdit, changeEmail, changePassword, createAccount, createBootstrapLink, editAccount, ensureFirstAdmin, findAccount, type NewAccount, redeemBootstrapLink } from './accounts';
+import { setAdministrator } from './administrators';
 import { changeOptions, demandOwner, type From, type ServiceActor } from './actor';
 import { ServiceError } from './errors';
 import { beginOnce, endOnce, type SavedAnswer } from './idempotency';
@@ -34,6 +35,7 @@ export interface AccountStore {
   changeEmail(actor: ServiceActor, email: string, password: string): Promise<Account>;
   deleteOwnAccount(actor: ServiceActor, password: string): Promise<void>;
   deleteOtherAccount(actor: ServiceActor, userId: string): Promise<void>;
+  setAdministrator(actor: ServiceActor, userId: string, isAdmin: boolean): Promise<void>;
   startTotp(actor: ServiceActor, password: string): Promise<{ secret: string; url: string }>;
   confirmTotp(actor: ServiceActor, otp: string): Promise<void>;
   removeTotp(actor: ServiceActor, password: string): Promise<void>;
@@ -100,6 +102,7 @@ export function accountMethods({ db, box, now }: StoreContext): AccountStore {
     changeEmail: (actor, email, password) => changeEmail(db, actor.userId, email, password, now(), changeOptions(actor)),
     deleteOwnAccount: (actor, password) => deleteOwnAccount(db, actor, password, now()),
     deleteOtherAccount: (actor, userId) => deleteOtherAccount(db, actor, userId, now()),
+    setAdministrator: (actor, userId, isAdmin) => setAdministrator(db, actor, userId, isAdmin, now()),
     startTotp: (actor, password) => startTotp(db, box, actor.userId, password, now(), changeOptions(actor)),
     confirmTotp: (actor, otp) => confirmTotp(db, box, actor.userId, otp, now(), changeOptions(actor)),
     removeTotp: (actor, password) => removeTotp(db, actor.userId, password, now(), changeOptions(actor)),

@@ -23,7 +23,7 @@ export function QuotasPage() {
   const isAdmin = me().is_admin;
   const quotas = usePages<OwnerQuota>(isAdmin ? withQuery('/quotas', { q }) : null);
   const [wanted, setWanted] = useState(q ?? '');
-  const [open, setOpen] = useState<{ what: 'quota' | 'delete'; of: OwnerQuota } | null>(null);
+  const [open, setOpen] = useState<{ what: 'quota' | 'role' | 'delete'; of: OwnerQuota } | null>(null);
   const done = () => {
     setOpen(null);
     quotas.reload();
@@ -48,7 +48,7 @@ export function QuotasPage() {
               <Table
                 label={t('nav.quotas')} rows={data} keyOf={({ owner }) => owner.id} hasMore={quotas.hasMore} isLoading={quotas.isLoading} onMore={quotas.loadMore}
                 columns={[
-                  { title: t('field.owner'), cell: ({ owner }) => <div><span class="table-name isolate">{neutralise(owner.name)}</span><code class="table-sub">{owner.id}</code></div> },
+                  { title: t('field.owner'), cell: ({ owner, is_admin: isOneToo }) => <div><span class="table-name isolate">{neutralise(owner.name)}</span>{isOneToo && <> <span class="badge badge-info">{t('quotas.admin')}</span></>}<code class="table-sub">{owner.id}</code></div> },
                   { title: t('quotas.type'), cell: ({ owner }) => t(`quotas.type.${owner.type}`) },
                   { title: t('nav.deployments'), cell: (of) => <Use used={of.used_deployments} quota={of.quota_deployments} /> },
                   { title: t('spec.gpus'), cell: (of) => <Use used={of.used_gpu} quota={of.quota_gpu} /> },
@@ -56,7 +56,7 @@ export function QuotasPage() {
                     title: t('field.actions'), isActions: true, cell: (of) => (
                       <div>
                         <Button isSmall onClick={() => setOpen({ what: 'quota', of })}>{t('quotas.edit')}</Button>
-                        {of.owner.type === 'user' && of.owner.id !== me().id && <> <Button isSmall look="danger" label={t('quotas.deleteAccount', { name: neutralise(of.owner.name) })} onClick={() => setOpen({ what: 'delete', of })}>{t('action.delete')}</Button></>}
+                        {of.owner.type === 'user' && of.owner.id !== me().id && <> <Button isSmall label={t(of.is_admin ? 'quotas.demoteName' : 'quotas.promoteName', { name: neutralise(of.owner.name) })} onClick={() => setOpen({ what: 'role', of })}>{t(of.is_admin ? 'quotas.demote' : 'quotas.promote')}</Button> <Button isSmall look="danger" label={t('quotas.deleteAccount', { name: neutralise(of.owner.name) })} onClick={() => setOpen({ what: 'delete', of })}>{t('action.delete')}</Button></>}
                       </div>
                     ),
                   },
@@ -67,6 +67,7 @@ export function QuotasPage() {
         </Card>
       </div>
       {open?.what === 'quota' && <QuotaDialog of={open.of} onClose={() => setOpen(null)} onDone={done} />}
+      {open?.what === 'role' && <RoleDialog of={open.of} onClose={() => setOpen(null)} onDone={done} />}
       {open?.what === 'delete' && <DeleteDialog of={open.of} onClose={() => setOpen(null)} onDone={done} />}
     </Page>
   );
@@ -108,6 +109,19 @@ function QuotaDialog({ of, onClose, onDone }: DialogProps) {
       <TextField label={t('orgs.quotaDeployments')} hint={t('orgs.quotaHint')} isOptional inputMode="numeric" value={deployments} onInput={setDeployments} error={errorOf(deployments)} />
       <TextField label={t('orgs.quotaGpu')} hint={t('orgs.quotaHint')} isOptional inputMode="numeric" value={gpus} onInput={setGpus} error={errorOf(gpus)} />
     </Dialog>
+  );
+}
+
+function RoleDialog({ of: { owner, is_admin: isAdmin }, onClose, onDone }: DialogProps) {
+  const action = useAction(async () => {
+    await call('PUT', `/users/${owner.id}/administrator`, { body: { enabled: !isAdmin } });
+    toast(t('action.saved'));
+    onDone();
+  });
+  return (
+    <ConfirmDialog title={t(isAdmin ? 'quotas.demoteName' : 'quotas.promoteName', { name: neutralise(owner.name) })} confirm={t(isAdmin ? 'quotas.demote' : 'quotas.promote')} isDanger={isAdmin} isBusy={action.isBusy} problem={action.problem} onClose={onClose} onConfirm={() => void action.run()}>
+      <p>{t(isAdmin ? 'quotas.demoteText' : 'quotas.promoteText')}</p>
+    </ConfirmDialog>
   );
 }
 

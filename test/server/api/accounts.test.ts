@@ -68,6 +68,38 @@ overServices(() => {
     });
   });
 
+  describe('administrators', () => {
+    const put = (person: Person, userId: string, enabled: unknown = true) => person.send('PUT', `/api/v1/users/${userId}/administrator`, { enabled });
+
+    test('name others, who sign in anew, and take the role away, which the audit tells', async () => {
+      expect(statuses([await put(bob, bob.userId), await put(root, 'usr_x'), await put(root, bob.userId, 'yes'), await (await root.token('read'))('PUT', `/api/v1/users/${bob.userId}/administrator`, { enabled: true })])).toEqual([403, 404, 400, 403]);
+      expect(await put(root, bob.userId)).toMatchObject({ status: 200, body: { owner: { id: bob.userId }, is_admin: true } });
+      expect((await bob.get(ME)).status).toBe(401);
+      await bob.signIn();
+      expect(statuses([await bob.get(QUOTAS), await put(root, bob.userId), await bob.get(QUOTAS)])).toEqual([200, 200, 200]);
+      const { body: { data } } = await bob.get(`${QUOTAS}?limit=100`);
+      expect(data.filter((row: any) => row.is_admin).map((row: any) => row.owner.name).sort()).toEqual(['bob@example.com', 'root@example.com']);
+      const byToken = await bob.token('write');
+      expect((await put(root, bob.userId, false)).body.is_admin).toBe(false);
+      expect(statuses([await bob.get(ME), await byToken('GET', QUOTAS), await byToken('GET', ME)])).toEqual([401, 403, 200]);
+      expect(await auditOf(root, 'account.role_changed')).toMatchObject([
+        { actor: { id: root.userId }, target: { type: 'user', id: bob.userId }, before: { is_admin: true }, after: { is_admin: false } }, { before: { is_admin: false }, after: { is_admin: true } },
+      ]);
+      expect(await service.store.verifyAudit()).toBeUndefined();
+    });
+
+    test('the last one stays it, also where two take the role from each other', async () => {
+      expect(await put(root, root.userId, false)).toMatchObject({ status: 409, body: { code: 'conflict', detail: expect.stringContaining('only administrator') } });
+      await put(root, bob.userId);
+      await bob.signIn();
+      const replies = await Promise.all([put(root, bob.userId, false), put(bob, root.userId, false)]);
+      expect(statuses(replies).sort()).toEqual([200, expect.any(Number)]);
+      await Promise.all([service.store.setAdministrator({ ...actorOf(root.userId), isAdmin: true }, bob.userId, false), service.store.setAdministrator({ ...actorOf(bob.userId), isAdmin: true }, root.userId, false)].map((change) => change.catch(() => {})));
+      const admins = (await Promise.all([root, bob].map(({ userId }) => service.store.findAccount(userId)))).filter(({ isAdmin }) => isAdmin);
+      expect(admins).toHaveLength(1);
+    });
+  });
+
   describe('an address', () => {
     const change = (email: string, password = PASSWORD) => alice.post(`${ME}/email`, { email, password });
 

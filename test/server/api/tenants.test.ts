@@ -82,7 +82,7 @@ const ELSEWHERE: Readonly<Record<string, readonly ((tenant: Tenant) => { query?:
 const FOR_ADMINISTRATORS = new Set([
   'POST /api/v1/keys/inspect', 'POST /api/v1/images', 'DELETE /api/v1/images/{id}', 'POST /api/v1/data-sources', 'DELETE /api/v1/data-sources/{id}',
   'PATCH /api/v1/data-sources/{id}', 'POST /api/v1/data-sources/{id}/measurement', 'DELETE /api/v1/data-sources/{id}/measurement',
-  'GET /api/v1/quotas', 'GET /api/v1/quotas/{id}', 'PATCH /api/v1/quotas/{id}', 'DELETE /api/v1/users/{id}',
+  'GET /api/v1/quotas', 'GET /api/v1/quotas/{id}', 'PATCH /api/v1/quotas/{id}', 'DELETE /api/v1/users/{id}', 'PUT /api/v1/users/{id}/administrator',
 ]);
 
 const routes = apiRoutes();

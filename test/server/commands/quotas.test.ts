@@ -29,6 +29,16 @@ describe('quotas', () => {
   });
 });
 
+test('an administrator makes another one, and stays the last', async () => {
+  const { userId } = await service.store.createAccount({ email: 'eve@example.com', name: 'Eve', password: 'correct horse battery' });
+  expect(await service.run(['accounts', 'demote', 'ada@example.com'])).toMatchObject({ code: 1, err: expect.stringContaining('only administrator') });
+  expect(await service.run(['accounts', 'promote', 'Eve@example.com'])).toMatchObject({ code: 0, out: 'eve@example.com is an administrator\n' });
+  expect((await service.run(['accounts', 'list', '--match', 'eve'])).out).toBe(`EMAIL            ROLE           ID\neve@example.com  administrator  ${userId}\n`);
+  expect(JSON.parse((await service.run(['accounts', 'demote', 'eve@example.com', '--json'])).out)).toMatchObject({ owner: { id: userId }, is_admin: false });
+  expect((await service.run(['accounts', 'list', '--match', 'eve'])).out).toMatch(/eve@example.com {2}- /);
+  expect(await service.run(['accounts', 'promote', 'nobody@example.com'])).toMatchObject({ code: 1, err: 'there is no account nobody@example.com' });
+});
+
 test('an administrator deletes an account by its address, once it is meant', async () => {
   const { userId } = await service.store.createAccount({ email: 'bob@example.com', name: 'Bob', password: 'correct horse battery' });
   expect(await service.run(['accounts', 'delete', 'bob@example.com'])).toMatchObject({ code: 2, err: expect.stringContaining(`--yes deletes the account bob@example.com (${userId})`) });

@@ -87,6 +87,7 @@ export class FakeService {
       if (ifMatch !== `"${quota.rev}"`) return [412, { status: 412, code: 'stale', detail: 'changed by somebody else', errors: [] }];
       return Object.assign(quota, body, { rev: quota.rev + 1 });
     },
+    'PUT /users/*/administrator': ({ params, body }) => Object.assign(this.quotas.find(({ owner }) => owner.id === params[0])!, { is_admin: body.enabled }),
     'DELETE /users/*': ({ params, query }) => {
       const quota = this.quotas.find(({ owner }) => owner.id === params[0])!;
       if (query.get('confirm') !== quota.owner.name) return [422, { status: 422, code: 'invalid_argument', detail: 'expected the address as it is', errors: [] }];

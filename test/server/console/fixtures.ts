@@ -108,9 +108,9 @@ export const ORGS: Organization[] = [
   { id: id('org', 2), slug: 'lab', name: '语言实验室', role: 'viewer', quota_gpu: null, quota_deployments: null, key_policy: null, rev: 1 },
 ];
 export const QUOTAS: OwnerQuota[] = [
-  { owner: { type: 'org', id: id('org', 1), name: 'acme' }, quota_gpu: 2, quota_deployments: 20, used_gpu: 1, used_deployments: 4, rev: 6 },
-  { owner: { type: 'user', id: ME.id, name: ME.email }, quota_gpu: null, quota_deployments: 10, used_gpu: 0, used_deployments: 2, rev: ME.rev },
-  { owner: { type: 'user', id: id('usr', 2), name: 'grace@example.com' }, quota_gpu: null, quota_deployments: null, used_gpu: 0, used_deployments: 0, rev: 3 },
+  { owner: { type: 'org', id: id('org', 1), name: 'acme' }, quota_gpu: 2, quota_deployments: 20, used_gpu: 1, used_deployments: 4, is_admin: false, rev: 6 },
+  { owner: { type: 'user', id: ME.id, name: ME.email }, quota_gpu: null, quota_deployments: 10, used_gpu: 0, used_deployments: 2, is_admin: true, rev: ME.rev },
+  { owner: { type: 'user', id: id('usr', 2), name: 'grace@example.com' }, quota_gpu: null, quota_deployments: null, used_gpu: 0, used_deployments: 0, is_admin: false, rev: 3 },
 ];
 export const MEMBERS: Member[] = [
   { user_id: ME.id, email: ME.email, name: ME.name, role: 'owner' }, { user_id: id('usr', 2), email: 'grace@example.com', name: 'Grace Hopper', role: 'admin' }, { user_id: id('usr', 3), email: 'lin@example.com', name: '林晓', role: 'developer' },

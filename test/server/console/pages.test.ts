@@ -281,6 +281,23 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
     await page.context().close();
   });
 
+  test('an administrator makes another one, and takes the role away', async () => {
+    const page = await openPage();
+    await page.goto(`${site.url}/quotas`);
+    const grace = page.getByRole('row', { name: /grace/ });
+    expect(await page.getByRole('row', { name: /ada@/ }).getByText('Administrator', { exact: true }).count()).toBe(1);
+    await grace.getByRole('button', { name: 'Make grace@example.com an administrator' }).click();
+    expect(await axeFaults(page)).toEqual([]);
+    await picture(page, 'quota-role');
+    await page.getByRole('dialog').getByRole('button', { name: 'Make administrator' }).click();
+    await grace.getByText('Administrator', { exact: true }).waitFor();
+    await grace.getByRole('button', { name: 'Make grace@example.com no longer an administrator' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Take role away' }).click();
+    await grace.getByText('Administrator', { exact: true }).waitFor({ state: 'detached' });
+    expect(site.service.calls.filter(({ method }) => method === 'PUT').map(({ path, body }) => [path, body])).toEqual([true, false].map((enabled) => [`/users/${QUOTAS[2].owner.id}/administrator`, { enabled }]));
+    await page.context().close();
+  });
+
   test('an administrator changes quotas, and deletes an account by typing its address', async () => {
     const page = await openPage();
     await page.goto(`${site.url}/quotas`);
