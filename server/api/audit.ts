@@ -16,14 +16,17 @@ export const ROUTES: readonly ApiRoute[] = [
       if (org !== undefined) await store.demandOwner(actor, { type: 'org', id: org }, 'audit.read');
       else if (!actor.isAdmin) throw new ApiProblem('forbidden', 'org: expected an organization that you are an admin of; all of it is for administrators');
       const filter = { orgId: org, actorId, action, targetId: target, fromMs: msOf(from), beforeSeq: cursorNumber(after), limit: limit + 1 };
-      return { status: 200, body: pageOfRows(await store.readAudit(filter), limit, ({ seq }) => String(seq), view) };
+      const rows = await store.readAudit(filter);
+      const names = await store.objectNames(rows.flatMap((row) => [row.actor_id, row.target_id]));
+      return { status: 200, body: pageOfRows(rows, limit, ({ seq }) => String(seq), (row) => view(row, names)) };
     },
   }),
 ];
 
-function view(row: AuditRow): AuditEvent {
+function view(row: AuditRow, names: ReadonlyMap<string, string>): AuditEvent {
+  const named = <T extends string>(type: T, id: string) => ({ type, id, name: names.get(id) ?? null });
   return {
-    seq: row.seq, id: row.id, at: timeOf(row.at), actor: { type: row.actor_type, id: row.actor_id }, org_id: row.org_id, action: row.action, target: { type: row.target_type, id: row.target_id },
+    seq: row.seq, id: row.id, at: timeOf(row.at), actor: named(row.actor_type, row.actor_id), org_id: row.org_id, action: row.action, target: named(row.target_type, row.target_id),
     ip: row.ip, user_agent: row.user_agent, before: parsed(row.before), after: parsed(row.after), result: row.result,
   };
 }

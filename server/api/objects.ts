@@ -262,9 +262,11 @@ export const WebhookDelivery = object({
   next_at: orNull(Time), created_at: Time, attempts: list(object({ at: Time, duration_ms: INTEGER, status: orNull(INTEGER), error: orNull(STRING) })),
 });
 
+/** Null once it is deleted. */
+const NameNow = orNull({ type: 'string', description: 'What it is called now' });
 export const AuditEvent = object({
-  seq: INTEGER, id: STRING, at: Time, actor: object({ type: oneOf(['user', 'key', 'system']), id: STRING }), org_id: orNull(STRING), action: STRING,
-  target: object({ type: STRING, id: STRING }), ip: orNull(STRING), user_agent: orNull(STRING), before: orNull({ type: 'object' }), after: orNull({ type: 'object' }), result: oneOf(['ok', 'denied', 'error']),
+  seq: INTEGER, id: STRING, at: Time, actor: object({ type: oneOf(['user', 'key', 'system']), id: STRING, name: NameNow }), org_id: orNull(STRING), action: STRING,
+  target: object({ type: STRING, id: STRING, name: NameNow }), ip: orNull(STRING), user_agent: orNull(STRING), before: orNull({ type: 'object' }), after: orNull({ type: 'object' }), result: oneOf(['ok', 'denied', 'error']),
 });
 
 export const LogLine = object({

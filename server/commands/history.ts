@@ -55,5 +55,10 @@ async function audit({ client, flags, io }: Call<AuditFlags>): Promise<void> {
     after = page.next ?? undefined;
   } while (after !== undefined && found.length < Number(limit));
   if (flags.json) return printJson(io, { data: found, next: after ?? null });
-  io.out(renderTable(['AT', 'ACTION', 'RESULT', 'BY', 'TARGET', 'FROM'], found.map((event) => [event.at, event.action, event.result, `${event.actor.type}:${event.actor.id}`, event.target.id, plain(event.ip ?? '')])));
+  io.out(renderTable(['AT', 'ACTION', 'RESULT', 'BY', 'TARGET', 'FROM'], found.map((event) => [event.at, event.action, event.result, `${event.actor.type}:${plain(event.actor.name ?? event.actor.id)}`, withId(event.target), plain(event.ip ?? '')])));
+}
+
+/** What is deleted has its id alone. */
+function withId({ id, name }: AuditEvent['target']): string {
+  return name === null ? id : `${plain(name)} (${id})`;
 }

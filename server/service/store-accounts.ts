@@ -12,6 +12,7 @@ import { createToken, findToken, listTokens, type ManagementToken, revokeToken, 
 import {
   createOrganization, deleteOrganization, editOrganization, listMembers, listOrganizations, type Member, type OrganizationEdit, removeMember, setMemberRole,
 } from './organizations';
+import { objectNames } from './object-names';
 import { findOrganization, type OrganizationView } from './owner-names';
 import { editQuota, findQuota, listQuotas, type OwnerQuota, type QuotaEdit, type QuotaFilter } from './quotas';
 import type { Right } from './roles';
@@ -81,6 +82,8 @@ export interface AccountStore {
   demandOwner(actor: ServiceActor, owner: OwnerRef, right: Right): Promise<void>;
   /** The same for the owner of a deployment. */
   demandDeployment(actor: ServiceActor, deploymentId: string, right: Right): Promise<DeploymentRef>;
+  /** What people call these objects, by id; of those that are gone nothing. */
+  objectNames(ids: readonly string[]): Promise<Map<string, string>>;
   /** How many keys an owner made since then. */
   countKeysSince(ownerId: string, sinceMs: number): Promise<number>;
 }
@@ -155,6 +158,7 @@ export function accountMethods({ db, box, now }: StoreContext): AccountStore {
       await demandOwner(db, actor, { type: deployment.ownerType, id: deployment.ownerId }, right);
       return deployment;
     },
+    objectNames: (ids) => objectNames(db, ids),
     countKeysSince: async (ownerId, sinceMs) => {
       const { count } = await db.selectFrom('api_keys').select((eb) => eb.fn.countAll<number | string>().as('count')).where('owner_id', '=', ownerId).where('created_at', '>', sinceMs).executeTakeFirstOrThrow();
       return Number(count);

@@ -61,8 +61,8 @@ export function AuditPage() {
                 columns={[
                   { title: t('audit.at'), cell: ({ at }) => <At time={at} /> },
                   { title: t('audit.action'), cell: ({ action, result }) => <div>{lookUp(`event.${action}`)}<code class="table-sub">{action}</code>{result !== 'ok' && <span class="badge badge-warn">{t(`audit.result.${result}`)}</span>}</div> },
-                  { title: t('audit.actor'), cell: ({ actor, ip, user_agent }) => <div><code>{actor.id}</code>{ip !== null && <span class="table-sub isolate" title={user_agent ?? ''}>{[ip, neutralise(agentName(user_agent) ?? '')].filter((part) => part !== '').join(' · ')}</span>}</div> },
-                  { title: t('audit.target'), cell: ({ target }) => <code>{target.id}</code> },
+                  { title: t('audit.actor'), cell: ({ actor, ip, user_agent }) => <div><Named of={actor} />{ip !== null && <span class="table-sub isolate" title={user_agent ?? ''}>{[ip, neutralise(agentName(user_agent) ?? '')].filter((part) => part !== '').join(' · ')}</span>}</div> },
+                  { title: t('audit.target'), cell: ({ target }) => <div><Named of={target} /></div> },
                   { title: t('audit.change'), cell: (event) => <Change of={event} /> },
                 ]}
               />
@@ -72,6 +72,11 @@ export function AuditPage() {
       </div>
     </Page>
   );
+}
+
+/** What is deleted has its id alone. */
+function Named({ of: { id, name } }: { of: AuditEvent['target'] }) {
+  return name === null ? <code>{id}</code> : <><span class="isolate">{neutralise(name)}</span><code class="table-sub">{id}</code></>;
 }
 
 function Change({ of: { before, after } }: { of: AuditEvent }) {

@@ -1,4 +1,5 @@
 /** Management tokens, organizations, invitations, the audit, and requests that are sent twice. */
+import { actorOf } from '../service/support';
 import { PASSWORD, type Person, type Reply, Service } from './support';
 import { alice, JSON_TYPE, overServices, service, statuses } from './suite';
 
@@ -163,6 +164,25 @@ overServices(() => {
       expect(statuses([await alice.get('/api/v1/audit'), await root.get('/api/v1/audit'), await root.get(`/api/v1/audit?org=${org.id}`), await alice.get(`/api/v1/audit?org=${org.id}&after=x`)])).toEqual([403, 200, 404, 400]);
       expect((await root.get('/api/v1/audit?limit=100')).text).not.toContain(key.secret);
       expect((await root.get(`/api/v1/audit?actor=${alice.userId}&action=account.signed_in`)).body.data).toMatchObject([{ target: { type: 'user', id: alice.userId }, ip: '192.0.2.1' }]);
+    });
+
+    test('says what the things are called now, and of what is gone its id alone', async () => {
+      const root = await service.admin();
+      const { body: org } = await alice.post('/api/v1/orgs', { name: 'Lab', slug: 'lab' });
+      const make = async (target: string, body: object) => (await alice.post(target, body)).body;
+      const [kept, gone, deployment, container] = [await make(`/api/v1/keys?scope=org&org=${org.id}`, { name: 'old' }), await make('/api/v1/keys', { name: 'gone' }), await make('/api/v1/deployments', { name: 'chat' }), await make('/api/v1/containers', { name: 'train' })];
+      await alice.send('PATCH', `/api/v1/keys/${kept.id}`, { name: 'new' }, { 'if-match': '*' });
+      await alice.send('DELETE', `/api/v1/keys/${gone.id}?confirm=gone`);
+      const lastOf = async (target: string) => (await root.get(`/api/v1/audit?target=${target}&limit=1`)).body.data[0];
+      const named = await Promise.all([kept, gone, deployment, container, org, { id: alice.userId }].map(async ({ id }) => (await lastOf(id)).target));
+      expect(named).toEqual([
+        { type: 'key', id: kept.id, name: 'new' }, { type: 'key', id: gone.id, name: null }, { type: 'deployment', id: deployment.id, name: 'chat' }, { type: 'container', id: container.id, name: 'train' },
+        { type: 'org', id: org.id, name: 'lab' }, { type: 'user', id: alice.userId, name: 'alice@example.com' },
+      ]);
+      expect((await lastOf(kept.id)).actor).toEqual({ type: 'user', id: alice.userId, name: 'alice@example.com' });
+      const bob = await service.person('bob@example.com');
+      await service.store.deleteOtherAccount(actorOf(root.userId, { isAdmin: true }), bob.userId);
+      expect((await lastOf(bob.userId)).target).toEqual({ type: 'user', id: bob.userId, name: null });
     });
   });
 

@@ -136,7 +136,7 @@ describe('keys of a running service', () => {
 test('the audit names what was done, in its order', async () => {
   await service.run(['keys', 'create', '--name', 'audited']);
   const { out } = await service.run(['audit', '-n', '1', '--action', 'key.created']);
-  expect(out).toMatch(/^AT +ACTION +RESULT +BY +TARGET +FROM\n\S+ +key\.created +ok +user:usr_\S+ +key_\S+ +127\.0\.0\.1\n$/);
+  expect(out).toMatch(/^AT +ACTION +RESULT +BY +TARGET +FROM\n\S+ +key\.created +ok +user:\S+@\S+ +audited \(key_\w{26}\) +127\.0\.0\.1\n$/);
   expect(await service.run(['audit', '-n', 'all'])).toMatchObject({ code: 2, err: "--lines: expected a number of 1 or more, got 'all'" });
 });
 

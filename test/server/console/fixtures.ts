@@ -131,11 +131,12 @@ export const DELIVERIES: WebhookDelivery[] = [
   { id: id('whd', 1), event: 'webhook.test', event_seq: null, state: 'delivered', next_at: null, created_at: at(240), attempts: [{ at: at(240), duration_ms: 12, status: 204, error: null }] },
 ];
 
+const NAMES: Record<string, string> = { [id('dep', 1)]: 'support', [id('key', 2)]: HOSTILE };
 export const AUDIT: AuditEvent[] = [
   ['deployment.access_control', id('dep', 1), { access_control: false }, { access_control: true }, 'ok'], ['key.created', id('key', 2), null, { name: 'Website', type: 'deployment-level' }, 'ok'],
   ['account.sign_in_failed', id('usr', 2), null, { failures: 4, since: at(200) }, 'denied'], ['member.role_changed', id('usr', 3), { role: 'viewer' }, { role: 'developer' }, 'ok'], ['key.deleted', id('key', 9), { name: HOSTILE }, null, 'denied'],
 ].map(([action, target, before, after, result], i) => ({
-  seq: 40 - i, id: id('aud', i), at: at(290 - i * 7), actor: action === 'account.sign_in_failed' ? { type: 'system', id: 'sign-in' } : { type: 'user', id: ME.id }, org_id: null, action, target: { type: 'key', id: target }, ip: '127.0.0.1', user_agent: i === 2 ? SESSIONS[1].user_agent : null, before, after, result,
+  seq: 40 - i, id: id('aud', i), at: at(290 - i * 7), actor: action === 'account.sign_in_failed' ? { type: 'system', id: 'sign-in', name: null } : { type: 'user', id: ME.id, name: ME.email }, org_id: null, action, target: { type: action.split('.')[0], id: target, name: NAMES[target] ?? null }, ip: '127.0.0.1', user_agent: i === 2 ? SESSIONS[1].user_agent : null, before, after, result,
 } as AuditEvent));
 
 export const EVENTS: DeploymentEvent[] = ['deployment.running', 'deployment.updating', 'deployment.access_control', 'deployment.created'].map((type, i) => ({ seq: 90 - i, at: at(280 - i * 30), type, target_id: id('dep', 1), data: {} }));
