@@ -3,7 +3,7 @@ import { changeOptions } from '../service/actor';
 import { CONFIRMATION, demandConfirmed } from './confirm';
 import { input, oneOf, page } from './json-schema';
 import { demandKey, filterOf, keyView, placeOf } from './key-access';
-import { ChangedKey, Key, KeyEdit, KeyUsage, MadeKey, NewKey, RotateKey } from './objects';
+import { ChangedKey, Key, KeyEdit, KeyUsage, MadeKey, NewKey, Rotation } from './objects';
 import { badCursor, paging } from './paging';
 import { propagationOf } from './propagation';
 import { type ApiRoute, defineRoute } from './route';
@@ -66,7 +66,7 @@ export const ROUTES: readonly ApiRoute[] = [
     },
   }),
   defineRoute({
-    method: 'POST', path: `${PATH}/{id}/rotate`, summary: 'Give a key a new secret, shown once; the old one passes for grace_s more', tag: TAG, auth: 'any', body: RotateKey, isBodyOptional: true, secrets: ['secret'], answers: { 200: MadeKey }, problems: ['conflict', 'stale'],
+    method: 'POST', path: `${PATH}/{id}/rotate`, summary: 'Give a key a new secret, shown once; the old one passes for grace_s more', tag: TAG, auth: 'any', body: Rotation, isBodyOptional: true, secrets: ['secret'], answers: { 200: MadeKey }, problems: ['conflict', 'stale'],
     handle: async (call) => {
       const { context: { access }, actor, body, ifMatch } = call;
       const { id } = await demandKey(call, 'end');

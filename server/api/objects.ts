@@ -239,7 +239,8 @@ export const KeyEdit = input({ ...KeyFields, disabled: BOOLEAN });
 export const ChangedKey = object({ ...Key.properties, propagation: Propagation });
 /** `secret` once; null where the answer is repeated. */
 export const MadeKey = object({ ...ChangedKey.properties, secret: orNull(STRING) });
-export const RotateKey = input({ grace_s: { type: 'integer', minimum: 0, maximum: 2_592_000, default: 0 } });
+/** How long the secret before is in force beside the new one. */
+export const Rotation = input({ grace_s: { type: 'integer', minimum: 0, maximum: 2_592_000, default: 0 } });
 export const KeyUsage = object({ data: list(object({ day: { type: 'string', format: 'date' }, requests: INTEGER, tokens: INTEGER })) });
 export const KeyText = input({ key: { type: 'string', maxLength: 256 } }, 'key');
 /** What an administrator learns of a text that may be a key that leaked. */
@@ -248,7 +249,7 @@ export const KeyInspection = object({ well_formed: BOOLEAN, public_id: orNull(ST
 /** By whom it was switched off: `reason` is null where somebody did it. */
 export const Webhook = object({
   id: STRING, url: STRING, events: list(STRING), owner: Owner, state: oneOf(['active', 'disabled']), reason: orNull({ type: 'string', description: 'Why it was switched off, where nobody did that' }),
-  failing_since: orNull(Time), waiting: { type: 'integer', description: 'Messages that are still to arrive' }, dropped: { type: 'integer', description: 'Events that were left out while too many waited' },
+  rotating_until: orNull({ ...Time, description: 'Until then messages are signed with the secret before the last one too' }), failing_since: orNull(Time), waiting: { type: 'integer', description: 'Messages that are still to arrive' }, dropped: { type: 'integer', description: 'Events that were left out while too many waited' },
   created_at: Time, updated_at: Time, rev: Rev,
 });
 const WebhookUrl = { type: 'string', minLength: 1, maxLength: 2_000, description: 'an http:// or https:// address of the public internet' } as const;
@@ -366,7 +367,7 @@ export type NewKey = Static<typeof NewKey>;
 export type KeyEdit = Static<typeof KeyEdit>;
 export type ChangedKey = Static<typeof ChangedKey>;
 export type MadeKey = Static<typeof MadeKey>;
-export type RotateKey = Static<typeof RotateKey>;
+export type Rotation = Static<typeof Rotation>;
 export type KeyUsage = Static<typeof KeyUsage>;
 export type KeyText = Static<typeof KeyText>;
 export type KeyInspection = Static<typeof KeyInspection>;

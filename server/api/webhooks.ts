@@ -1,5 +1,5 @@
 import { input, page } from './json-schema';
-import { MadeWebhook, NewWebhook, Webhook, WebhookDelivery, WebhookEdit } from './objects';
+import { MadeWebhook, NewWebhook, Rotation, Webhook, WebhookDelivery, WebhookEdit } from './objects';
 import { pageOf, pagingById } from './paging';
 import { ApiProblem } from './problem';
 import { type ApiCall, type ApiRoute, defineRoute } from './route';
@@ -42,6 +42,21 @@ export const ROUTES: readonly ApiRoute[] = [
       await store.deleteWebhook(actor, id);
       return { status: 204 };
     },
+  }),
+  defineRoute({
+    method: 'POST', path: `${PATH}/{id}/rotate`, summary: 'Give a webhook a new secret, shown once; for grace_s more messages are signed with the old one too', tag: TAG, auth: 'any', body: Rotation, isBodyOptional: true, secrets: ['secret'], answers: { 200: MadeWebhook }, problems: ['conflict', 'stale'],
+    handle: async ({ context: { store }, actor, params: { id }, body, ifMatch }) => {
+      const { webhook, secret } = await store.rotateWebhook(actor, id, (body.grace_s ?? 0) * 1000, ifMatch);
+      return { status: 200, body: { ...webhook, secret } };
+    },
+  }),
+  defineRoute({
+    method: 'POST', path: `${PATH}/{id}/rotate/finish`, summary: 'End the grace of a rotation now', tag: TAG, auth: 'any', body: input({}), isBodyOptional: true, answers: { 200: Webhook }, problems: ['stale'],
+    handle: async ({ context: { store }, actor, params: { id }, ifMatch }) => ({ status: 200, body: await store.finishWebhookRotation(actor, id, ifMatch) }),
+  }),
+  defineRoute({
+    method: 'POST', path: `${PATH}/{id}/deliveries/{delivery}/redeliver`, summary: 'Send a message once more that arrived or was given up, under the same id', tag: TAG, auth: 'any', body: input({}), isBodyOptional: true, answers: { 202: WebhookDelivery }, problems: ['conflict'],
+    handle: async ({ context: { store }, actor, params: { id, delivery } }) => ({ status: 202, body: await store.redeliverWebhook(actor, id, delivery) }),
   }),
   defineRoute({
     method: 'GET', path: `${PATH}/{id}/deliveries`, summary: 'What was sent to a webhook, and what became of it, the newest first', tag: TAG, auth: 'any', query: input(pagingById('whd')), answers: { 200: page(WebhookDelivery) },

@@ -1,4 +1,5 @@
 import type { Command } from 'commander';
+import { parseDuration } from '../access/durations';
 import type { MadeWebhook, Webhook, WebhookDelivery } from '../api/objects';
 import type { Page } from '../api/json-schema';
 import type { Client } from '../api/client';
@@ -16,6 +17,11 @@ interface WebhookFlags {
   address?: string;
 }
 
+interface RotateFlags {
+  grace?: string;
+  finish?: boolean;
+}
+
 /** Mounts `capstan webhooks …`. */
 export function addWebhooksCommand(program: Command, io?: CommandIo): void {
   const webhooks = program.command('webhooks').description('where the service sends what happens').addHelpText('after', HELP_TAIL);
@@ -26,8 +32,11 @@ export function addWebhooksCommand(program: Command, io?: CommandIo): void {
   remote<WebhookFlags>(webhooks, 'edit <webhook>', 'change one; WEBHOOK is its id, or an address that one webhook has', edit, io).option(...events, collect).option('--address <url>', 'send to this address');
   remote(webhooks, 'enable <webhook>', 'switch one on: it hears what happens from then on', (call) => setEnabled(call, true), io);
   remote(webhooks, 'disable <webhook>', 'switch one off', (call) => setEnabled(call, false), io);
+  remote<RotateFlags>(webhooks, 'rotate <webhook>', 'give one a new secret, printed once', rotate, io)
+    .option('--grace <duration>', 'how long messages are signed with the old secret too, up to 30d (default: 0)').option('--finish', 'no new secret: end the grace of the last rotation now');
   remote(webhooks, 'test <webhook>', 'send a webhook.test event now', test, io);
   remote(webhooks, 'deliveries <webhook>', 'show the last messages, and what became of them', deliveries, io);
+  remote(webhooks, 'redeliver <webhook> <delivery>', 'send a message once more; DELIVERY is its id, as deliveries shows it', redeliver, io);
   remote<{ yes?: boolean }>(webhooks, 'delete <webhook>', 'delete one', remove, io).option('--yes', 'yes, for good');
 }
 
@@ -66,6 +75,27 @@ async function setEnabled({ client, flags, args: [reference], io }: Call<object>
   const changed = await client.request<Webhook>('PATCH', `/webhooks/${id}`, { body: { enabled } });
   if (flags.json) return printJson(io, changed);
   io.out(`switched ${id} ${enabled ? 'on' : 'off'}\n`);
+}
+
+async function rotate({ client, flags, args: [reference], io }: Call<RotateFlags>): Promise<void> {
+  if (flags.finish === true && flags.grace !== undefined) throw new UsageError('--finish: expected without --grace, for it makes no new secret');
+  const graceMs = parseDuration('--grace', flags.grace ?? '0');
+  const { id } = await findWebhook(client, reference);
+  if (flags.finish === true) {
+    const finished = await client.request<Webhook>('POST', `/webhooks/${id}/rotate/finish`);
+    return flags.json ? printJson(io, finished) : io.out(`ended the old secret of ${id}\n`);
+  }
+  const made = await client.request<MadeWebhook>('POST', `/webhooks/${id}/rotate`, { body: { grace_s: Math.ceil(graceMs / 1000) } });
+  if (flags.json) return printJson(io, made);
+  io.err(`rotated ${id}${made.rotating_until === null ? '' : `; the old secret signs too until ${minute(made.rotating_until)}`}; this one is not shown again:\n`);
+  io.out(`${made.secret ?? ''}\n`);
+}
+
+async function redeliver({ client, flags, args: [reference, deliveryId], io }: Call<object>): Promise<void> {
+  const { id } = await findWebhook(client, reference);
+  const delivery = await client.request<WebhookDelivery>('POST', `/webhooks/${id}/deliveries/${encodeURIComponent(deliveryId)}/redeliver`);
+  if (flags.json) return printJson(io, delivery);
+  io.out(`${delivery.id} is sent once more\n`);
 }
 
 async function test({ client, flags, args: [reference], io }: Call<object>): Promise<void> {
@@ -110,4 +140,6 @@ Examples:
   capstan webhooks create https://hooks.example.com/capstan --event 'deployment.*' --event version.error
   capstan webhooks test https://hooks.example.com/capstan
   capstan webhooks deliveries whk_…
+  capstan webhooks redeliver whk_… whd_…
+  capstan webhooks rotate whk_… --grace 24h
 `;

@@ -16,7 +16,7 @@ const EVENTS = {
   org: ['updated'],
   owner: ['created', 'deleted', 'key_policy', 'quota'],
   account: ['created', 'deleted', 'role_changed', 'signed_in', 'sign_in_failed', 'email_changed', 'password_changed', 'totp_on', 'totp_off'],
-  webhook: ['created', 'updated', 'deleted', 'disabled'],
+  webhook: ['created', 'updated', 'rotated', 'rotation_finished', 'deleted', 'disabled'],
 } as const;
 
 /** `deployment.running` and the like. */

@@ -79,7 +79,7 @@ function owners(db: ServiceDb | ServiceTx) {
   const users = db.selectFrom('accounts').innerJoin('users', 'users.id', 'accounts.user_id').where('users.status', '=', 'active')
     .select([sql<OwnerType>`'user'`.as('type'), 'users.id as id', 'users.name as name', 'accounts.quota_gpu as quota_gpu', 'accounts.quota_deployments as quota_deployments', 'accounts.is_admin as is_admin', 'accounts.rev as rev']);
   const organizations = db.selectFrom('org_settings').innerJoin('organizations', 'organizations.id', 'org_settings.org_id').where('organizations.status', '=', 'active')
-    .select([sql<OwnerType>`'org'`.as('type'), 'organizations.id as id', 'organizations.name as name', 'org_settings.quota_gpu as quota_gpu', 'org_settings.quota_deployments as quota_deployments', sql<number>`0`.as('is_admin'), 'org_settings.rev as rev']);
+    .select([sql<OwnerType>`'org'`.as('type'), 'organizations.id as id', 'organizations.name as name', 'org_settings.quota_gpu as quota_gpu', 'org_settings.quota_deployments as quota_deployments', sql<0 | 1>`0`.as('is_admin'), 'org_settings.rev as rev']);
   return db.selectFrom(users.unionAll(organizations).as('owners')).selectAll();
 }
 

@@ -13,7 +13,8 @@ export interface WebhookMessage {
   id: string;
   webhookId: string;
   url: string;
-  secret: string;
+  /** By which it is signed, the newest first. */
+  secrets: string[];
   payload: string;
 }
 
@@ -41,6 +42,8 @@ const WINDOW = 500;
 const KEEP_MS = 7 * 86_400_000;
 /** What is kept to look at, of one webhook. */
 const KEEP_DELIVERIES = 1_000;
+/** Of one message, the last ones: it may be sent again and again. */
+const KEEP_ATTEMPTS = 20;
 
 /** Puts the events since the last time into the queues of the webhooks that want them. */
 export async function queueWebhookEvents({ db, now }: StoreContext): Promise<void> {
@@ -98,20 +101,38 @@ export function takeWebhookMessages({ db, box, now }: StoreContext, busy: readon
     const messages: WebhookMessage[] = [];
     for (const { webhook_id: webhookId, seq } of await due.execute()) {
       const row = await tx.updateTable('webhook_deliveries').set({ next_at: nowMs + LEASE_MS }).where('webhook_id', '=', webhookId).where('event_seq', '=', seq).returning(['id', 'payload']).executeTakeFirstOrThrow();
-      const { url, secret } = await tx.selectFrom('webhooks').select(['url', 'secret']).where('id', '=', webhookId).executeTakeFirstOrThrow();
-      messages.push({ ...row, webhookId, url, secret: box.open(secret, webhookPurpose(webhookId)) });
+      const webhook = await tx.selectFrom('webhooks').selectAll().where('id', '=', webhookId).executeTakeFirstOrThrow();
+      messages.push({ ...row, webhookId, url: webhook.url, secrets: secretsOf(webhook, box, nowMs) });
     }
     return messages;
   });
 }
 
 /** A message of no event, to be sent now and once. */
-export async function newTestMessage({ box, now }: StoreContext, tx: ServiceTx, { id: webhookId, owner_type: type, owner_id: ownerId, url, secret }: WebhookRow): Promise<WebhookMessage> {
+export async function newTestMessage({ box, now }: StoreContext, tx: ServiceTx, webhook: WebhookRow): Promise<WebhookMessage> {
+  const { id: webhookId, owner_type: type, owner_id: ownerId, url } = webhook;
   const nowMs = now();
   const payload = payloadOf({ type: 'webhook.test', at: nowMs, seq: null, owner: { type, id: ownerId }, target: { type: 'webhook', id: webhookId }, data: {} });
   const row = newDelivery({ webhookId, type: 'webhook.test', seq: null, payload, nextAt: nowMs + LEASE_MS }, nowMs);
   await tx.insertInto('webhook_deliveries').values(row).execute();
-  return { id: row.id, webhookId, url, payload, secret: box.open(secret, webhookPurpose(webhookId)) };
+  return { id: row.id, webhookId, url, payload, secrets: secretsOf(webhook, box, nowMs) };
+}
+
+/** Those in force, the newest first. */
+function secretsOf({ id, secret, old_secret: old, old_secret_until: until }: WebhookRow, box: StoreContext['box'], nowMs: number): string[] {
+  const sealed = old !== null && until !== null && until > nowMs ? [secret, old] : [secret];
+  return sealed.map((text) => box.open(text, webhookPurpose(id)));
+}
+
+/** Has a message that came to an end sent once more, under its id, with as many attempts as a new one. @throws ServiceError `conflict` */
+export async function queueAgain(tx: ServiceTx, delivery: WebhookDeliveryRow, webhook: WebhookRow, nowMs: number): Promise<WebhookDeliveryRow> {
+  if (delivery.event_seq === null) throw new ServiceError('conflict', 'a test is not sent again: send a new one');
+  if (delivery.state === 'pending') throw new ServiceError('conflict', 'this message is still to be sent');
+  if (webhook.status !== 'active') throw new ServiceError('conflict', 'the webhook is switched off: switch it on first');
+  if (((await countWaiting(tx, [webhook.id])).get(webhook.id) ?? 0) >= MAX_WAITING) throw new ServiceError('conflict', `${MAX_WAITING} messages wait: send this one again once they are gone`);
+  const change = { state: 'pending', num_attempts: 0, next_at: nowMs, ended_at: null } as const;
+  await tx.updateTable('webhook_deliveries').set(change).where('id', '=', delivery.id).execute();
+  return { ...delivery, ...change };
 }
 
 export function webhookPurpose(webhookId: string): string {
@@ -129,7 +150,7 @@ export function endWebhookAttempt({ db, now }: StoreContext, deliveryId: string,
     const numAttempts = row.num_attempts + 1;
     const state = attempt.error === null ? 'delivered' : isTest || numAttempts >= MAX_ATTEMPTS ? 'failed' : 'pending';
     await tx.updateTable('webhook_deliveries').set({
-      state, num_attempts: numAttempts, attempts: JSON.stringify([...JSON.parse(row.attempts) as WebhookAttempt[], attempt]), next_at: state === 'pending' ? nowMs + retryDelayMs(numAttempts) : null, ended_at: state === 'pending' ? null : nowMs,
+      state, num_attempts: numAttempts, attempts: JSON.stringify([...JSON.parse(row.attempts) as WebhookAttempt[], attempt].slice(-KEEP_ATTEMPTS)), next_at: state === 'pending' ? nowMs + retryDelayMs(numAttempts) : null, ended_at: state === 'pending' ? null : nowMs,
     }).where('id', '=', deliveryId).execute();
     return isTest ? undefined : noteHealth(tx, row.webhook_id, attempt, nowMs);
   });
@@ -156,10 +177,11 @@ export async function giveUpWaiting(tx: ServiceTx, webhookId: string, nowMs: num
   await tx.updateTable('webhook_deliveries').set({ state: 'failed', next_at: null, ended_at: nowMs }).where('webhook_id', '=', webhookId).where('state', '=', 'pending').execute();
 }
 
-/** Forgets what came to an end long ago, or is more than anybody looks at; tests that were cut off among it. */
+/** Forgets what came to an end long ago, or is more than anybody looks at, tests that were cut off among it, and secrets that sign no more. */
 export async function pruneWebhookDeliveries({ db, now }: StoreContext): Promise<void> {
   const nowMs = now();
   await db.updateTable('webhook_deliveries').set({ state: 'failed', next_at: null, ended_at: nowMs }).where('event_seq', 'is', null).where('state', '=', 'pending').where('next_at', '<', nowMs).execute();
+  await db.updateTable('webhooks').set({ old_secret: null, old_secret_until: null }).where('old_secret_until', '<=', nowMs).execute();
   await db.deleteFrom('webhook_deliveries').where('state', '!=', 'pending').where('ended_at', '<', nowMs - KEEP_MS).execute();
   const many = await db.selectFrom('webhook_deliveries').select('webhook_id').where('state', '!=', 'pending').groupBy('webhook_id').having((eb) => eb.fn.countAll(), '>', KEEP_DELIVERIES).execute();
   for (const { webhook_id: webhookId } of many) {

@@ -3,7 +3,7 @@ import type { Component } from '../access/migrations';
 import type { OwnerType, Tx } from '../access/schema';
 
 /** Nothing else refers to these tables. */
-export const WEBHOOKS: Component = { name: 'webhooks', steps: [createWebhooks] };
+export const WEBHOOKS: Component = { name: 'webhooks', steps: [createWebhooks, keepOldSecrets] };
 
 export interface WebhookTables {
   webhooks: WebhookRow;
@@ -19,6 +19,9 @@ export interface WebhookRow {
   url: string;
   /** Sealed. */
   secret: string;
+  /** That before it, sealed, which signs too until then. */
+  old_secret: string | null;
+  old_secret_until: number | null;
   /** JSON: types, groups, or `*`. */
   events: string;
   status: 'active' | 'disabled';
@@ -91,4 +94,9 @@ async function createWebhooks(tx: Tx): Promise<void> {
   await tx.schema.createIndex('webhook_deliveries_state').on('webhook_deliveries').columns(['state', 'next_at']).execute();
   await tx.schema.createTable('webhook_cursor').addColumn('id', 'smallint', (column) => column.primaryKey()).addColumn('seq', 'bigint', (column) => column.notNull()).execute();
   await sql`insert into webhook_cursor (id, seq) values (1, 0)`.execute(tx);
+}
+
+async function keepOldSecrets(tx: Tx): Promise<void> {
+  await tx.schema.alterTable('webhooks').addColumn('old_secret', 'text').execute();
+  await tx.schema.alterTable('webhooks').addColumn('old_secret_until', 'bigint').execute();
 }

@@ -64,7 +64,7 @@ export class WebhookSender {
   }
 
   /** One attempt, at once. */
-  async attempt(message: Pick<WebhookMessage, 'id' | 'url' | 'secret' | 'payload'>): Promise<WebhookAttempt> {
+  async attempt(message: Pick<WebhookMessage, 'id' | 'url' | 'secrets' | 'payload'>): Promise<WebhookAttempt> {
     const startedAt = this.#clock.now();
     const startedMs = performance.now();
     const outcome = await this.#post(message, startedAt).then((status) => ({ status, error: isGood(status) ? null : `answered ${status}` }), (error: unknown) => ({ status: null, error: reasonOf(error) }));
@@ -92,13 +92,13 @@ export class WebhookSender {
     return resolveEndpoint(url, { resolve, allowsPrivate });
   }
 
-  async #post({ id, url, secret, payload }: Pick<WebhookMessage, 'id' | 'url' | 'secret' | 'payload'>, nowMs: number): Promise<number> {
+  async #post({ id, url, secrets, payload }: Pick<WebhookMessage, 'id' | 'url' | 'secrets' | 'payload'>, nowMs: number): Promise<number> {
     const ended = new AbortController();
     const timer = setTimeout(() => ended.abort(), this.#timeoutMs).unref();
     const signal = AbortSignal.any([ended.signal, this.#closing.signal]);
     try {
       const endpoint = await Promise.race([this.#resolve(url), aborted(signal)]);
-      return await post(endpoint, { ...signatureHeaders(secret, id, payload, nowMs), 'user-agent': `capstan/${packageVersion()}` }, payload, signal);
+      return await post(endpoint, { ...signatureHeaders(secrets, id, payload, nowMs), 'user-agent': `capstan/${packageVersion()}` }, payload, signal);
     } catch (error) {
       throw ended.signal.aborted ? new Error(`no answer within ${this.#timeoutMs / 1000} s`) : error;
     } finally {

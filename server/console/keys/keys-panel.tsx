@@ -9,8 +9,7 @@ import { locale, t } from '../i18n';
 import { withQuery } from '../router/match';
 import { StateBadge } from '../ui/badge';
 import { Button } from '../ui/button';
-import { ConfirmDialog, Dialog } from '../ui/dialog';
-import { SelectField } from '../ui/field';
+import { ConfirmDialog } from '../ui/dialog';
 import { Menu, type MenuItem } from '../ui/menu';
 import { Card } from '../ui/page';
 import { SecretDialog } from '../ui/secret-dialog';
@@ -20,6 +19,7 @@ import { Ago } from '../ui/time';
 import { toast } from '../ui/toast';
 import { KeyDialog } from './key-form';
 import { PropagationNote } from './propagation';
+import { RotateDialog } from './rotate-dialog';
 import { keysPath, type KeyScope } from './scope';
 import { UsageDialog } from './usage-dialog';
 
@@ -71,7 +71,7 @@ export function KeysPanel({ scope, note, canCreate = true, onChange }: { scope: 
       </Loaded>
       {open?.type === 'create' && <KeyDialog scope={scope} onClose={close} onDone={changed} />}
       {open?.type === 'edit' && <KeyDialog scope={scope} edited={open.key} onClose={close} onDone={(key) => { toast(t('keys.saved')); changed(key); }} />}
-      {open?.type === 'rotate' && <RotateDialog of={open.key} onClose={close} onDone={changed} />}
+      {open?.type === 'rotate' && <RotateDialog title={t('keys.rotateTitle', { name: neutralise(open.key.name) })} text={t('keys.rotateText')} onClose={close} rotate={async (body) => changed(await call<MadeKey>('POST', `/keys/${open.key.id}/rotate`, { body, ifMatch: open.key.rev }))} />}
       {open?.type === 'usage' && <UsageDialog of={open.key} onClose={close} />}
       {open?.type === 'delete' && <DeleteDialog of={open.key} onClose={close} onDone={(done) => { toast(t('keys.deleted')); setPropagation(done); keys.reload(); close(); }} />}
       {open?.type === 'secret' && <SecretDialog title={t('keys.secretTitle')} secret={open.key.secret ?? ''} label={t('keys.secret')} onClose={close}><PropagationNote propagation={open.key.propagation} /></SecretDialog>}
@@ -88,23 +88,6 @@ function Reach({ keyOf: { type, deployments, budget } }: { keyOf: Key }) {
       )}
       {budget !== null && <span class="table-sub">{t('keys.budgetUsed', { used: formatCompact(budget.used, locale()), tokens: formatCompact(budget.tokens, locale()) })}</span>}
     </div>
-  );
-}
-
-const GRACES = [0, 3_600, 86_400, 604_800, 2_592_000] as const;
-
-function RotateDialog({ of, onClose, onDone }: { of: Key; onClose: () => void; onDone: (key: MadeKey) => void }) {
-  const [grace, setGrace] = useState('86400');
-  const action = useAction(async () => onDone(await call<MadeKey>('POST', `/keys/${of.id}/rotate`, { body: { grace_s: Number(grace) }, ifMatch: of.rev })));
-  return (
-    <Dialog
-      title={t('keys.rotateTitle', { name: neutralise(of.name) })} onClose={onClose} onSubmit={() => void action.run()}
-      foot={<><Button onClick={onClose}>{t('action.cancel')}</Button><Button type="submit" look="primary" isBusy={action.isBusy}>{t('keys.rotate')}</Button></>}
-    >
-      <p class="soft">{t('keys.rotateText')}</p>
-      <SelectField label={t('keys.grace')} hint={t('keys.graceHint')} value={grace} onChange={setGrace} options={GRACES.map((seconds) => ({ value: String(seconds), label: t(`keys.grace.${seconds}`) }))} />
-      <ProblemBanner problem={action.problem} />
-    </Dialog>
   );
 }
 

@@ -34,7 +34,7 @@ const OBJECTS: readonly [prefix: string, params: (tenant: Tenant) => Record<stri
   ['/api/v1/deployments/{id}', ({ deployment }) => ({ id: deployment, n: '1' })],
   ['/api/v1/containers/{id}', ({ container }) => ({ id: container })],
   ['/api/v1/data-sources/{id}', ({ source }) => ({ id: source })],
-  ['/api/v1/webhooks/{id}', ({ webhook }) => ({ id: webhook })],
+  ['/api/v1/webhooks/{id}', ({ webhook }) => ({ id: webhook, delivery: 'whd_1' })],
 ];
 
 /** Routes that name no object of anybody in their path; where a query or a body can name one, with what it then is. */

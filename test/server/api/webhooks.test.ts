@@ -55,6 +55,36 @@ overServices(() => {
     expect(last).toBe(429);
   });
 
+  test('a new secret is shown once, the old one for its grace, and both are told by the audit', async () => {
+    const { body: made } = await ann.post(PATH, HOOK);
+    const one = `${PATH}/${made.id}`;
+    const rotated = await ann.post(`${one}/rotate`, { grace_s: 60 }, { 'idempotency-key': 'one', 'if-match': `"${made.rev}"` });
+    expect(rotated).toMatchObject({ status: 200, body: { id: made.id, secret: expect.stringMatching(/^whsec_/), rotating_until: new Date(service.clock.now() + 60_000).toISOString() } });
+    expect(rotated.body.secret).not.toBe(made.secret);
+    expect((await ann.post(`${one}/rotate`, { grace_s: 60 }, { 'idempotency-key': 'one', 'if-match': `"${made.rev}"` })).body).toMatchObject({ secret: null, replayed: true });
+    const again = [await ann.post(`${one}/rotate`, {}, { 'if-match': `"${made.rev}"` }), await ann.post(`${one}/rotate`, { grace_s: 60 }), await ann.post(`${one}/rotate`, { grace_s: -1 }), await ann.post(`${one}/rotate`, { grace_s: 2_592_001 })];
+    expect(again.map(({ status }) => status)).toEqual([412, 409, 400, 400]);
+    expect(await ann.post(`${one}/rotate/finish`)).toMatchObject({ status: 200, body: { rotating_until: null } });
+    expect((await ann.post(`${one}/rotate`)).body).toMatchObject({ rotating_until: null, secret: expect.any(String) });
+    const { data } = (await (await service.admin()).get(`/api/v1/audit?target=${made.id}`)).body;
+    expect(data.map(({ action }: { action: string }) => action)).toEqual(['webhook.rotated', 'webhook.rotation_finished', 'webhook.rotated', 'webhook.created']);
+  });
+
+  test('a message is sent again by those who may change the webhook', async () => {
+    const { body: { id } } = await ann.post(PATH, HOOK);
+    await ann.post('/api/v1/keys', { name: 'k' });
+    await service.store.queueWebhookEvents();
+    const { body: { data: [delivery] } } = await ann.get(`${PATH}/${id}/deliveries`);
+    const [message] = await service.store.takeWebhookMessages([], 1);
+    await service.store.endWebhookAttempt(message.id, { at: service.clock.now(), durationMs: 1, status: 204, error: null });
+    const again = `${PATH}/${id}/deliveries/${delivery.id}/redeliver`;
+    const bob = await service.person('bob@example.com');
+    expect([(await bob.post(again)).status, (await (await ann.token('read'))('POST', again)).status, (await ann.post(`${PATH}/${id}/deliveries/whd_x/redeliver`)).status]).toEqual([404, 403, 404]);
+    expect(await ann.post(again)).toMatchObject({ status: 202, body: { id: delivery.id, state: 'pending', attempts: [{ status: 204 }] } });
+    expect(await ann.post(again)).toMatchObject({ status: 409, body: { code: 'conflict' } });
+    expect(await service.store.takeWebhookMessages([], 1)).toMatchObject([{ id: delivery.id }]);
+  });
+
   test('those of an organization are for its admins and owners', async () => {
     const { body: { id: org } } = await ann.post('/api/v1/orgs', { name: 'Lab', slug: 'lab' });
     const { body: { id } } = await ann.post(PATH, { ...HOOK, owner: { type: 'org', id: org } });

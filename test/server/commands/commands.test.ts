@@ -151,6 +151,12 @@ describe('webhooks', () => {
     expect(listed).toContain('key.* deployment.running');
     expect(listed).not.toContain('whsec_');
     expect((await service.run(['webhooks', 'deliveries', url])).out).toMatch(/webhook\.test +delivered +1 +204 after/);
+    const rotated = await service.run(['webhooks', 'rotate', url, '--grace', '1h']);
+    expect(rotated).toMatchObject({ code: 0, out: expect.stringMatching(/^whsec_\S+\n$/), err: expect.stringMatching(/^rotated whk_\w+; the old secret signs too until /) });
+    expect(await service.run(['webhooks', 'rotate', url, '--finish'])).toMatchObject({ code: 0, out: expect.stringMatching(/^ended the old secret of whk_/) });
+    expect(await service.run(['webhooks', 'rotate', url, '--finish', '--grace', '1h'])).toMatchObject({ code: 2, err: expect.stringContaining('--finish: expected without --grace') });
+    const { data: [tested] } = JSON.parse((await service.run(['webhooks', 'deliveries', url, '--json'])).out);
+    expect(await service.run(['webhooks', 'redeliver', url, tested.id])).toMatchObject({ code: 1, err: expect.stringContaining('a test is not sent again') });
     expect(await service.run(['webhooks', 'disable', url])).toMatchObject({ code: 0 });
     expect((await service.run(['webhooks', 'list'])).out).toMatch(/ off /);
     expect(await service.run(['webhooks', 'enable', url])).toMatchObject({ code: 0 });

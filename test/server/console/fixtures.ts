@@ -123,19 +123,21 @@ export const SESSIONS: Session[] = [
 export const TOKENS: Token[] = [{ id: id('tok', 1), name: 'CI', rights: 'write', display: 'mt-…4f2a', expires_at: null, last_used_at: at(250), last_used_ip: '10.1.4.20', created_at: at(30) }];
 
 export const WEBHOOKS: Webhook[] = [
-  { id: id('whk', 1), url: 'https://hooks.example.com/capstan', events: ['deployment.*', 'version.error'], owner: SELF, state: 'active', reason: null, failing_since: at(200), waiting: 3, dropped: 1, created_at: at(20), updated_at: at(20), rev: 7 },
-  { id: id('whk', 2), url: 'https://elsewhere.example.com/in', events: ['*'], owner: ACME, state: 'disabled', reason: `nothing arrived since 2026-01-01; the last attempt: ${HOSTILE}`, failing_since: at(2), waiting: 0, dropped: 0, created_at: at(1), updated_at: at(40), rev: 9 },
+  { id: id('whk', 1), url: 'https://hooks.example.com/capstan', events: ['deployment.*', 'version.error'], owner: SELF, state: 'active', reason: null, rotating_until: at(2_000), failing_since: at(200), waiting: 3, dropped: 1, created_at: at(20), updated_at: at(20), rev: 7 },
+  { id: id('whk', 2), url: 'https://elsewhere.example.com/in', events: ['*'], owner: ACME, state: 'disabled', reason: `nothing arrived since 2026-01-01; the last attempt: ${HOSTILE}`, rotating_until: null, failing_since: at(2), waiting: 0, dropped: 0, created_at: at(1), updated_at: at(40), rev: 9 },
 ];
 export const DELIVERIES: WebhookDelivery[] = [
+  { id: id('whd', 3), event: 'deployment.failed', event_seq: 11, state: 'failed', next_at: null, created_at: at(250), attempts: [{ at: at(250), duration_ms: 9, status: 404, error: 'answered 404' }] },
   { id: id('whd', 2), event: 'deployment.running', event_seq: 12, state: 'pending', next_at: at(260), created_at: at(255), attempts: [{ at: at(255), duration_ms: 31, status: 500, error: 'answered 500' }] },
   { id: id('whd', 1), event: 'webhook.test', event_seq: null, state: 'delivered', next_at: null, created_at: at(240), attempts: [{ at: at(240), duration_ms: 12, status: 204, error: null }] },
 ];
 
 const NAMES: Record<string, string> = { [id('dep', 1)]: 'support', [id('key', 2)]: HOSTILE };
-export const AUDIT: AuditEvent[] = [
+const CHANGES: [action: string, target: string, before: object | null, after: object | null, result: string][] = [
   ['deployment.access_control', id('dep', 1), { access_control: false }, { access_control: true }, 'ok'], ['key.created', id('key', 2), null, { name: 'Website', type: 'deployment-level' }, 'ok'],
   ['account.sign_in_failed', id('usr', 2), null, { failures: 4, since: at(200) }, 'denied'], ['member.role_changed', id('usr', 3), { role: 'viewer' }, { role: 'developer' }, 'ok'], ['key.deleted', id('key', 9), { name: HOSTILE }, null, 'denied'],
-].map(([action, target, before, after, result], i) => ({
+];
+export const AUDIT: AuditEvent[] = CHANGES.map(([action, target, before, after, result], i) => ({
   seq: 40 - i, id: id('aud', i), at: at(290 - i * 7), actor: action === 'account.sign_in_failed' ? { type: 'system', id: 'sign-in', name: null } : { type: 'user', id: ME.id, name: ME.email }, org_id: null, action, target: { type: action.split('.')[0], id: target, name: NAMES[target] ?? null }, ip: '127.0.0.1', user_agent: i === 2 ? SESSIONS[1].user_agent : null, before, after, result,
 } as AuditEvent));
 

@@ -285,13 +285,14 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
     const page = await openPage();
     await page.goto(`${site.url}/quotas`);
     const grace = page.getByRole('row', { name: /grace/ });
+    await grace.waitFor();
     expect(await page.getByRole('row', { name: /ada@/ }).getByText('Administrator', { exact: true }).count()).toBe(1);
-    await grace.getByRole('button', { name: 'Make grace@example.com an administrator' }).click();
+    await grace.getByRole('button', { name: 'Make administrator: grace@example.com' }).click();
     expect(await axeFaults(page)).toEqual([]);
     await picture(page, 'quota-role');
     await page.getByRole('dialog').getByRole('button', { name: 'Make administrator' }).click();
     await grace.getByText('Administrator', { exact: true }).waitFor();
-    await grace.getByRole('button', { name: 'Make grace@example.com no longer an administrator' }).click();
+    await grace.getByRole('button', { name: 'Take role away: grace@example.com' }).click();
     await page.getByRole('dialog').getByRole('button', { name: 'Take role away' }).click();
     await grace.getByText('Administrator', { exact: true }).waitFor({ state: 'detached' });
     expect(site.service.calls.filter(({ method }) => method === 'PUT').map(({ path, body }) => [path, body])).toEqual([true, false].map((enabled) => [`/users/${QUOTAS[2].owner.id}/administrator`, { enabled }]));
@@ -391,6 +392,22 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
     await page.getByText('answered 500 · 31 ms').waitFor();
     await picture(page, 'webhook-deliveries');
     expect(await axeFaults(page)).toEqual([]);
+    // What waits is sent anyway, and a test is sent anew.
+    expect(await page.getByRole('button', { name: /^Send again/ }).count()).toBe(1);
+    await page.getByRole('button', { name: 'Send again: deployment.failed' }).click();
+    await page.getByText('It is sent once more').waitFor();
+    await page.keyboard.press('Escape');
+    await page.getByRole('button', { name: 'Actions for https://hooks.example.com/capstan' }).click();
+    await page.getByRole('menuitem', { name: 'End the old secret now' }).click();
+    await page.getByRole('button', { name: 'Actions for https://elsewhere.example.com/in' }).click();
+    await page.getByRole('menuitem', { name: 'Rotate the secret' }).click();
+    await page.getByRole('dialog').getByLabel('The old secret works for').selectOption('1 hour');
+    expect(await axeFaults(page)).toEqual([]);
+    await picture(page, 'webhook-rotate');
+    await page.getByRole('dialog').getByRole('button', { name: 'Rotate', exact: true }).click();
+    await page.getByText('whsec_BBBB').waitFor();
+    const asked = site.service.calls.filter(({ path }) => /\/webhooks\/.*\/(redeliver|rotate)/.test(path)).map(({ path, body }) => [path, body]);
+    expect(asked).toEqual([[`/webhooks/${id('whk', 1)}/deliveries/${id('whd', 3)}/redeliver`, undefined], [`/webhooks/${id('whk', 1)}/rotate/finish`, undefined], [`/webhooks/${id('whk', 2)}/rotate`, { grace_s: 3_600 }]]);
     await page.context().close();
   });
 

@@ -118,6 +118,64 @@ overBackends((make) => {
     expect(JSON.stringify(delivery)).not.toContain('secret of the receiver');
   });
 
+  test('while its secret rotates it is signed by both, and then by the new one alone', async () => {
+    const { webhook, secret: old } = await create(['deployment.created']);
+    const signedBy = async (name: string, secrets: string[]) => {
+      await store.createDeployment(ann, { name });
+      await send();
+      const { headers, body } = received.at(-1)!;
+      const sign = (secret: string) => `v1,${createHmac('sha256', Buffer.from(secret.replace(/^whsec_/, ''), 'base64')).update(`${headers['webhook-id'] as string}.${headers['webhook-timestamp'] as string}.${body}`).digest('base64')}`;
+      expect([name, headers['webhook-signature']]).toEqual([name, secrets.map(sign).join(' ')]);
+    };
+    await signedBy('before', [old]);
+    const { webhook: rotating, secret: second } = await store.rotateWebhook(ann, webhook.id, 3_600_000);
+    expect([second === old, rotating.rotating_until]).toEqual([false, new Date(clock.now() + 3_600_000).toISOString()]);
+    await signedBy('in its grace', [second, old]);
+    await expect(store.rotateWebhook(ann, webhook.id, 1_000)).rejects.toMatchObject({ code: 'conflict' });
+    await advance(3_600_000);
+    expect((await store.getWebhook(ann, webhook.id)).rotating_until).toBeNull();
+    await signedBy('after it', [second]);
+    const { secret: third } = await store.rotateWebhook(ann, webhook.id, 3_600_000);
+    await store.finishWebhookRotation(ann, webhook.id);
+    await signedBy('its grace cut off', [third]);
+    const { secret: last } = await store.rotateWebhook(ann, webhook.id, 0);
+    await signedBy('without one', [last]);
+    await store.rotateWebhook(ann, webhook.id, 1_000);
+    await advance(600_000);
+    const db = await openServiceDatabase(location);
+    expect(await db.selectFrom('webhooks').select(['old_secret', 'old_secret_until']).execute()).toEqual([{ old_secret: null, old_secret_until: null }]);
+    await db.destroy();
+  });
+
+  test('a message is sent once more where somebody asks, under its id and with as many attempts as a new one', async () => {
+    const { webhook } = await create(['deployment.created']);
+    await store.createDeployment(ann, { name: 'chat' });
+    await send();
+    const [{ id }] = await deliveries(webhook);
+    status = 500;
+    expect(await store.redeliverWebhook(ann, webhook.id, id)).toMatchObject({ id, state: 'pending' });
+    await expect(store.redeliverWebhook(ann, webhook.id, id)).rejects.toMatchObject({ code: 'conflict', message: expect.stringContaining('still to be sent') });
+    await send();
+    expect(received.map(({ headers }) => headers['webhook-id'])).toEqual([id, id]);
+    expect(received[1].body).toBe(received[0].body);
+    expect((await deliveries(webhook))[0]).toMatchObject({ state: 'pending', attempts: [{ status: 204 }, { status: 500 }] });
+    for (let i = 0; i < 2 * MAX_ATTEMPTS; i++) await advance(6 * 3_600_000);
+    expect(received).toHaveLength(1 + MAX_ATTEMPTS);
+    expect((await deliveries(webhook))[0].state).toBe('failed');
+    status = 204;
+    for (let i = 0; i < 20; i++) {
+      await store.redeliverWebhook(ann, webhook.id, id);
+      await send();
+    }
+    const [{ state, attempts }] = await deliveries(webhook);
+    expect([state, attempts.length, received.length]).toEqual(['delivered', 20, 21 + MAX_ATTEMPTS]);
+    const { id: testId } = await store.createTestDelivery(ann, webhook.id);
+    await expect(store.redeliverWebhook(ann, webhook.id, testId)).rejects.toMatchObject({ code: 'conflict', message: expect.stringContaining('a test') });
+    await store.editWebhook(ann, webhook.id, { enabled: false });
+    await expect(store.redeliverWebhook(ann, webhook.id, id)).rejects.toMatchObject({ code: 'conflict', message: expect.stringContaining('switched off') });
+    await expect(store.redeliverWebhook(ann, webhook.id, 'whd_x')).rejects.toMatchObject({ code: 'not_found' });
+  });
+
   test('a redirect is a failure, and followed nowhere', async () => {
     status = 302;
     const { webhook } = await create(['deployment.created']);

@@ -1,18 +1,27 @@
 import type { Webhook, WebhookDelivery } from '../../../api/objects';
-import { usePages } from '../../api/resource';
+import { call } from '../../api/client';
+import { useAction, usePages } from '../../api/resource';
 import { neutralise } from '../../format/neutral';
 import { t } from '../../i18n';
+import { Button } from '../../ui/button';
 import { Dialog } from '../../ui/dialog';
-import { Loaded } from '../../ui/state';
+import { Loaded, ProblemBanner } from '../../ui/state';
 import { Table } from '../../ui/table';
 import { Ago } from '../../ui/time';
+import { toast } from '../../ui/toast';
 
 /** What was sent, and what became of it. */
 export function DeliveriesDialog({ of, onClose }: { of: Webhook; onClose: () => void }) {
   const deliveries = usePages<WebhookDelivery>(`/webhooks/${of.id}/deliveries`);
+  const again = useAction(async ({ id }: WebhookDelivery) => {
+    await call('POST', `/webhooks/${of.id}/deliveries/${id}/redeliver`);
+    toast(t('webhooks.queued'));
+    deliveries.reload();
+  });
   return (
     <Dialog title={t('webhooks.deliveries')} isWide onClose={onClose}>
       <p class="soft isolate">{neutralise(of.url)}</p>
+      <ProblemBanner problem={again.problem} />
       <Loaded of={deliveries}>
         {(data) => (data.length === 0 ? <p class="hint">{t('webhooks.noDeliveries')}</p> : (
           <Table
@@ -21,12 +30,18 @@ export function DeliveriesDialog({ of, onClose }: { of: Webhook; onClose: () => 
               { title: t('webhooks.event'), cell: ({ event, created_at: at }) => <div><code>{event}</code><span class="table-sub"><Ago time={at} /></span></div> },
               { title: t('field.state'), cell: ({ state }) => t(`webhooks.delivery.${state}`) },
               { title: t('webhooks.attempts'), cell: (delivery) => <Attempts of={delivery} /> },
+              { title: t('field.actions'), isActions: true, cell: (delivery) => canSendAgain(delivery) && <Button isSmall label={t('webhooks.againOf', { event: delivery.event })} onClick={() => void again.run(delivery)}>{t('webhooks.again')}</Button> },
             ]}
           />
         ))}
       </Loaded>
     </Dialog>
   );
+}
+
+/** A test is sent anew. */
+function canSendAgain({ state, event_seq: seq }: WebhookDelivery): boolean {
+  return state !== 'pending' && seq !== null;
 }
 
 function Attempts({ of: { attempts, next_at: nextAt } }: { of: WebhookDelivery }) {

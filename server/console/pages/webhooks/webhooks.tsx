@@ -4,6 +4,7 @@ import { call } from '../../api/client';
 import { useAction, usePages } from '../../api/resource';
 import { neutralise } from '../../format/neutral';
 import { t } from '../../i18n';
+import { RotateDialog } from '../../keys/rotate-dialog';
 import { StateBadge } from '../../ui/badge';
 import { Button } from '../../ui/button';
 import { ConfirmDialog } from '../../ui/dialog';
@@ -12,12 +13,12 @@ import { Card, Page } from '../../ui/page';
 import { SecretDialog } from '../../ui/secret-dialog';
 import { Empty, Loaded, ProblemBanner } from '../../ui/state';
 import { Table } from '../../ui/table';
-import { Ago } from '../../ui/time';
+import { Ago, At } from '../../ui/time';
 import { toast } from '../../ui/toast';
 import { DeliveriesDialog } from './deliveries';
 import { WebhookDialog } from './webhook-form';
 
-type Open = { type: 'create' } | { type: 'edit' | 'delete' | 'deliveries'; webhook: Webhook } | { type: 'secret'; secret: string } | null;
+type Open = { type: 'create' } | { type: 'edit' | 'rotate' | 'delete' | 'deliveries'; webhook: Webhook } | { type: 'secret'; secret: string } | null;
 
 /** Where the service sends what happens. */
 export function WebhooksPage() {
@@ -32,14 +33,20 @@ export function WebhooksPage() {
     await call('PATCH', `/webhooks/${id}`, { body: { enabled }, ifMatch: rev });
     webhooks.reload();
   });
+  const finish = useAction(async ({ id, rev }: Webhook) => {
+    await call('POST', `/webhooks/${id}/rotate/finish`, { ifMatch: rev });
+    webhooks.reload();
+  });
   const test = useAction(async ({ id }: Webhook) => {
     const { attempts: [{ status, duration_ms: ms, error }] } = await call<WebhookDelivery>('POST', `/webhooks/${id}/test`);
     toast(error === null ? t('webhooks.arrived', { status: status ?? 0, ms }) : t('webhooks.notArrived', { error: neutralise(error) }), { isBad: error !== null });
   });
-  const items = (webhook: Webhook): (MenuItem | 'line')[] => [
+  const items = (webhook: Webhook): (MenuItem | 'line' | false)[] => [
     { label: t('webhooks.test'), icon: 'send', onSelect: () => void test.run(webhook) },
     { label: t('webhooks.deliveries'), icon: 'audit', onSelect: () => setOpen({ type: 'deliveries', webhook }) },
     { label: t('action.edit'), icon: 'edit', onSelect: () => setOpen({ type: 'edit', webhook }) },
+    { label: t('webhooks.rotateTitle'), icon: 'rotate', isDisabled: webhook.rotating_until !== null, onSelect: () => setOpen({ type: 'rotate', webhook }) },
+    webhook.rotating_until !== null && { label: t('keys.finishRotation'), icon: 'check', onSelect: () => void finish.run(webhook) },
     webhook.state === 'active' ? { label: t('keys.disable'), icon: 'stop', onSelect: () => void change.run(webhook, false) } : { label: t('keys.enable'), icon: 'play', onSelect: () => void change.run(webhook, true) },
     'line',
     { label: t('action.delete'), icon: 'trash', isDanger: true, onSelect: () => setOpen({ type: 'delete', webhook }) },
@@ -47,7 +54,7 @@ export function WebhooksPage() {
   const create = <Button look="primary" icon="plus" onClick={() => setOpen({ type: 'create' })}>{t('webhooks.create')}</Button>;
   return (
     <Page title={t('nav.webhooks')} subtitle={t('webhooks.subtitle')} actions={create}>
-      <ProblemBanner problem={change.problem ?? test.problem} />
+      <ProblemBanner problem={change.problem ?? finish.problem ?? test.problem} />
       <Card isFlush>
         <Loaded of={webhooks}>
           {(data) => (data.length === 0 ? <Empty icon="send" title={t('webhooks.empty')} actions={create}>{t('webhooks.emptyHint')}</Empty> : (
@@ -67,18 +74,20 @@ export function WebhooksPage() {
       {open?.type === 'create' && <WebhookDialog onClose={close} onDone={done} />}
       {open?.type === 'edit' && <WebhookDialog edited={open.webhook} onClose={close} onDone={done} />}
       {open?.type === 'deliveries' && <DeliveriesDialog of={open.webhook} onClose={close} />}
+      {open?.type === 'rotate' && <RotateDialog title={t('webhooks.rotateTitle')} text={t('webhooks.rotateText')} onClose={close} rotate={async (body) => done(await call<MadeWebhook>('POST', `/webhooks/${open.webhook.id}/rotate`, { body, ifMatch: open.webhook.rev }))} />}
       {open?.type === 'secret' && <SecretDialog title={t('webhooks.secretTitle')} secret={open.secret} label={t('webhooks.secret')} onClose={close} />}
       {open?.type === 'delete' && <DeleteDialog of={open.webhook} onClose={close} onDone={() => { close(); webhooks.reload(); }} />}
     </Page>
   );
 }
 
-function Health({ of: { state, reason, failing_since: since, waiting, dropped } }: { of: Webhook }) {
+function Health({ of: { state, reason, failing_since: since, rotating_until: until, waiting, dropped } }: { of: Webhook }) {
   return (
     <div>
       <StateBadge state={state} />
       {reason !== null && <span class="table-sub isolate">{neutralise(reason)}</span>}
       {since !== null && state === 'active' && <span class="table-sub">{t('webhooks.failing')} <Ago time={since} /></span>}
+      {until !== null && <span class="table-sub">{t('webhooks.rotating')} <At time={until} /></span>}
       {waiting > 0 && <span class="table-sub">{t('webhooks.waiting', { n: waiting })}</span>}
       {dropped > 0 && <span class="table-sub">{t('webhooks.dropped', { n: dropped })}</span>}
     </div>
