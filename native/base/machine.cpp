@@ -23,35 +23,32 @@ int64_t read_number(const std::string& path) {
   return file >> value ? value : kUnlimited;
 }
 
-// The control group's folder in the unified hierarchy ("0::/path" of /proc/self/cgroup).
-std::string cgroup2_dir() {
-  std::ifstream file("/proc/self/cgroup");
-  for (std::string line; std::getline(file, line);)
-    if (line.rfind("0::", 0) == 0) return "/sys/fs/cgroup" + line.substr(3);
-  return "";
-}
-
-// CPUs' worth of time that the control group grants; 0 = unlimited.
-double cgroup_cpu_quota() {
-  std::ifstream file(cgroup2_dir() + "/cpu.max");
-  double quota = 0, period = 0;
-  if (file >> quota >> period && period > 0) return quota / period;
-  const int64_t quota_v1 = read_number("/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
-  const int64_t period_v1 = read_number("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
-  if (quota_v1 > 0 && quota_v1 != kUnlimited && period_v1 != kUnlimited && period_v1 > 0)
-    return static_cast<double>(quota_v1) / static_cast<double>(period_v1);
+// The number of a line "key number"; 0 when there is none.
+int64_t read_count(const std::string& path, const std::string& wanted) {
+  std::ifstream file(path);
+  std::string key;
+  for (int64_t value = 0; file >> key >> value;)
+    if (key == wanted) return value;
   return 0;
 }
 
-int64_t cgroup_memory_left() {
-  const std::string dir = cgroup2_dir();
-  int64_t limit = read_number(dir + "/memory.max"), used = read_number(dir + "/memory.current");
-  if (limit == kUnlimited) {
-    limit = read_number("/sys/fs/cgroup/memory/memory.limit_in_bytes");
-    used = read_number("/sys/fs/cgroup/memory/memory.usage_in_bytes");
+bool has_name(const std::string& list, const std::string& controller) { return ("," + list + ",").find("," + controller + ",") != std::string::npos; }
+
+// The folders of the control group that this process is in, of either version, and of those above it: each of them limits it. A container may see its
+// own group as the root, under whose path on the host there is nothing.
+std::vector<std::string> group_folders(const CgroupFiles& files, const std::string& controller) {
+  std::vector<std::string> folders;
+  std::ifstream membership(files.membership);
+  for (std::string line; std::getline(membership, line);) {
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    if (!controllers.empty() && !has_name(controllers, controller)) continue;
+    const std::string root = files.root + (controllers.empty() ? "" : "/" + controller);
+    for (std::string path = line.substr(second + 1); path.size() > 1 && path[0] == '/'; path.resize(path.rfind('/'))) folders.push_back(root + path);
+    folders.push_back(root);
   }
-  if (limit == kUnlimited || used == kUnlimited) return kUnlimited;
-  return std::max<int64_t>(0, limit - used);
+  return folders;
 }
 
 int64_t system_memory_left() {
@@ -64,6 +61,35 @@ int64_t system_memory_left() {
 
 }  // namespace
 
+double cgroup_cpu_quota(const CgroupFiles& files) {
+  double least = std::numeric_limits<double>::infinity();
+  for (const std::string& folder : group_folders(files, "cpu")) {
+    std::ifstream unified(folder + "/cpu.max");
+    double quota = 0, period = 0;
+    if (unified >> quota >> period && period > 0) least = std::min(least, quota / period);
+    std::ifstream quota_v1(folder + "/cpu.cfs_quota_us"), period_v1(folder + "/cpu.cfs_period_us");
+    // -1: none.
+    if (quota_v1 >> quota && period_v1 >> period && quota > 0 && period > 0) least = std::min(least, quota / period);
+  }
+  return least;
+}
+
+int64_t cgroup_memory_left(const CgroupFiles& files) {
+  struct Names {
+    const char *limit, *use, *inactive_file;
+  };
+  int64_t least = kUnlimited;
+  for (const std::string& folder : group_folders(files, "memory")) {
+    for (const Names& names : {Names{"/memory.max", "/memory.current", "inactive_file"}, {"/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_inactive_file"}}) {
+      const int64_t limit = read_number(folder + names.limit), use = read_number(folder + names.use);
+      if (limit == kUnlimited || use == kUnlimited) continue;
+      // Pages of files that were read once, as weights are, make room for others.
+      least = std::min(least, std::clamp<int64_t>(limit - use + read_count(folder + "/memory.stat", names.inactive_file), 0, limit));
+    }
+  }
+  return least;
+}
+
 std::vector<int> usable_cpus() {
   std::vector<int> cpus;
 #ifdef __linux__
@@ -74,8 +100,8 @@ std::vector<int> usable_cpus() {
 #endif
   if (cpus.empty())
     for (unsigned cpu = 0; cpu < std::max(1u, std::thread::hardware_concurrency()); ++cpu) cpus.push_back(static_cast<int>(cpu));
-  if (const double quota = cgroup_cpu_quota(); quota > 0)
-    cpus.resize(std::min(cpus.size(), static_cast<size_t>(std::max(1.0, std::ceil(quota)))));
+  const double quota = std::max(1.0, std::ceil(cgroup_cpu_quota()));
+  if (quota < static_cast<double>(cpus.size())) cpus.resize(static_cast<size_t>(quota));
   return cpus;
 }
 

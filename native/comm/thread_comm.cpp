@@ -1,8 +1,8 @@
 #include <atomic>
-#include <thread>
 #include <vector>
 
 #include "native/base/error.h"
+#include "native/base/machine.h"
 #include "native/comm/comm.h"
 
 namespace capstan {
@@ -25,7 +25,7 @@ constexpr int kSpins = 2000;
 class ThreadComm final : public Comm {
  public:
   ThreadComm(std::shared_ptr<ThreadComms> group, int rank) : group_(std::move(group)), rank_(rank) {
-    may_spin_ = static_cast<unsigned>(group_->world_size) <= std::thread::hardware_concurrency();
+    may_spin_ = static_cast<size_t>(group_->world_size) <= usable_cpus().size();
   }
 
   int rank() const override { return rank_; }

@@ -49,7 +49,7 @@ void Forwarder::work() {
     const std::shared_ptr<Connection> connection = found->second;
     // Closed on both its sides: whoever asked has left, and the replica has to know at once.
     if (events[i].data.fd == connection->in.from && (events[i].events & (EPOLLHUP | EPOLLERR)) != 0) end(*connection);
-    else work_on(connection);
+    else work_on(*connection, events[i].data.fd, events[i].events);
   }
   // NOTE: last, as a new connection has the number of one that just ended, which later events of the same batch may still speak of.
   if (has_new) accept_all();
@@ -71,7 +71,7 @@ void Forwarder::accept_all() {
       close(outside);
       continue;
     }
-    const auto connection = std::make_shared<Connection>(Connection{{outside, inside, {}}, {inside, outside, {}}});
+    const auto connection = std::make_shared<Connection>(Connection{{outside, inside, {}}, {inside, outside, {}}, 0, EPOLLOUT});
     connections_[outside] = connection;
     connections_[inside] = connection;
     epoll_event event{};
@@ -83,8 +83,8 @@ void Forwarder::accept_all() {
   }
 }
 
-void Forwarder::work_on(const std::shared_ptr<Connection>& connection) {
-  Connection& both = *connection;
+/** Of one of its sockets, for which `events` were reported. */
+void Forwarder::work_on(Connection& both, int fd, unsigned events) {
   if (!both.is_connected) {
     int error = 0;
     socklen_t length = sizeof error;
@@ -95,7 +95,11 @@ void Forwarder::work_on(const std::shared_ptr<Connection>& connection) {
     if (error != 0 || getpeername(both.in.to, reinterpret_cast<sockaddr*>(&peer), &peer_length) != 0) return end(both);
     both.is_connected = true;
   }
-  if (!pump(both.in) || !pump(both.out) || (both.in.is_shut && both.out.is_shut)) return end(both);
+  Flow& read = fd == both.in.from ? both.in : both.out;
+  Flow& written = fd == both.in.from ? both.out : both.in;
+  if ((events & ~EPOLLOUT) != 0 && !pump(read)) return end(both);
+  if ((events & EPOLLOUT) != 0 && !pump(written)) return end(both);
+  if (both.in.is_shut && both.out.is_shut) return end(both);
   watch(both);
 }
 
@@ -138,13 +142,15 @@ void Forwarder::watch(Connection& connection) {
   const auto events = [](const Flow& reads, const Flow& writes) {
     return (!reads.has_ended && reads.waiting.size() < kMaxWaiting ? EPOLLIN : 0u) | (writes.waiting.empty() ? 0u : EPOLLOUT);
   };
-  set_events(connection.in.from, events(connection.in, connection.out));
+  set_events(connection.in.from, connection.outside_events, events(connection.in, connection.out));
   // NOTE: a socket that is done both ways is reported for ever, whatever is asked of it.
   if (connection.out.has_ended && connection.in.is_shut) epoll_ctl(epoll_, EPOLL_CTL_DEL, connection.in.to, nullptr);
-  else set_events(connection.in.to, events(connection.out, connection.in));
+  else set_events(connection.in.to, connection.inside_events, events(connection.out, connection.in));
 }
 
-void Forwarder::set_events(int fd, unsigned events) {
+void Forwarder::set_events(int fd, unsigned& watched, unsigned events) {
+  if (events == watched) return;
+  watched = events;
   epoll_event event{};
   event.events = events;
   event.data.fd = fd;

@@ -31,15 +31,18 @@ class Forwarder {
   struct Connection {
     Flow in;
     Flow out;
+    /** What epoll watches for. */
+    unsigned outside_events;
+    unsigned inside_events;
     bool is_connected = false;
   };
 
   void accept_all();
-  void work_on(const std::shared_ptr<Connection>& connection);
+  void work_on(Connection& both, int fd, unsigned events);
   bool pump(Flow& flow);
   bool drain(Flow& flow);
   void watch(Connection& connection);
-  void set_events(int fd, unsigned events);
+  void set_events(int fd, unsigned& watched, unsigned events);
   void end(Connection& connection);
 
   int epoll_;

@@ -119,7 +119,9 @@ Ending look_after(pid_t workload, Forwarder& forwarder, int signals) {
   for (;;) {
     pollfd fds[2] = {{signals, POLLIN, 0}, {forwarder.fd(), POLLIN, 0}};
     if (poll(fds, 2, -1) < 0 && errno != EINTR) fail("poll");
-    forwarder.work();
+    if (fds[1].revents != 0) forwarder.work();
+    // Each token of an answer comes by here: nothing is asked of the system that has not changed.
+    if (fds[0].revents == 0) continue;
     signalfd_siginfo info{};
     while (read(signals, &info, sizeof info) == sizeof info) {
       if (info.ssi_signo == SIGTERM) kill(-1, SIGTERM);
