@@ -54,7 +54,7 @@ const MODEL: readonly Definition[] = [
 const ENGINE: readonly Definition[] = [
   { name: 'device', value: '<name>', help: 'cpu, cuda, cuda:0,1 (a rank on each), or auto, the CPU in this version (default: auto)', apply: (o, value) => { o.engine.device = value as ServeOptions['engine']['device']; } },
   { name: 'tensor-parallel-size', value: '<ranks>', aliases: ['-tp'], help: 'ranks that each layer is split over, or auto, the number of GPUs (default: 1)', apply: (o, value, source) => { o.engine.tensorParallelSize = value === 'auto' ? 1 : parseCount(value, source); } },
-  { name: 'threads', value: '<number>', help: 'threads in total (default: the cores of this process)', apply: (o, value, source) => { o.engine.threads = parseCount(value, source); } },
+  { name: 'threads', value: '<number>', help: 'threads in total (default: the cores that this process may use, control groups included)', apply: (o, value, source) => { o.engine.threads = parseCount(value, source); } },
   { name: 'pin-threads', help: 'tie each thread to a core', set: (o, on) => { o.engine.pinThreads = on; } },
   { name: 'deterministic', help: 'on CUDA, give a request the same tokens to the bit whatever runs beside it, at some cost in speed (default: off; the CPU always does)', set: (o, on) => { o.engine.deterministic = on; } },
   { name: 'isa', value: '<name>', help: 'instruction set: auto, portable, avx2, avx512 or avx512bf16 (default: auto)', apply: (o, value, source) => { o.engine.isa = parseChoice(value, source, ['auto', 'portable', 'avx2', 'avx512', 'avx512bf16']); } },

@@ -25,7 +25,7 @@ export function startupText(info: EngineInfo, address: Address): string {
   const body = JSON.stringify({ model, messages: [{ role: 'user', content: 'What is Capstan?' }] });
   return [
     `Capstan ${info.version} serves ${model} (${info.architecture}, ${count(info.numParameters)} parameters, ${info.weightDtype}): `
-    + `${info.backend} ${info.isa}, ${info.threads} threads${numRanks}, context length ${grouped(info.maxModelLen)}, `
+    + `${info.backend} ${info.isa}, ${info.threads} ${info.threads === 1 ? 'thread' : 'threads'}${numRanks}, context length ${grouped(info.maxModelLen)}, `
     + `KV cache ${bytes(info.kvCacheBytes)} (${grouped(info.numBlocks * info.blockSize)} tokens), ${socketPath === undefined ? url : `unix:${socketPath}${isTls ? ' with TLS' : ''}`} (${transport})`,
     `Sampling by default: ${samplingText(info)}`,
     ...(admin === undefined ? [] : [`Health and metrics without a key: http://${urlHost(admin.host)}:${admin.port}`]),

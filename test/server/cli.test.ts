@@ -223,7 +223,7 @@ describe.each(['uws', 'node'])('a server over %s', (transport) => {
   test('prints a line about itself and a curl command that works', async () => {
     const server = await startServer(args, env);
     const { stdout } = server.output();
-    expect(stdout).toMatch(new RegExp(`^Capstan \\S+ serves it's \\(Qwen2ForCausalLM, 0\\.0 M parameters, f32\\): fake none, 1 threads, context length 4,096, KV cache 1 MiB \\(1,024 tokens\\), http://127\\.0\\.0\\.1:\\d+ \\(${transport}\\)\n`));
+    expect(stdout).toMatch(new RegExp(`^Capstan \\S+ serves it's \\(Qwen2ForCausalLM, 0\\.0 M parameters, f32\\): fake none, 1 thread, context length 4,096, KV cache 1 MiB \\(1,024 tokens\\), http://127\\.0\\.0\\.1:\\d+ \\(${transport}\\)\n`));
     const answer = execFileSync('sh', ['-c', /curl .*/.exec(stdout)![0]], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });
     expect(JSON.parse(answer)).toMatchObject({ model: "it's", choices: [{ message: { content: 'Hello from the fake engine. Größe 😀!' } }] });
     server.process.kill('SIGINT');

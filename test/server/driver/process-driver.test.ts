@@ -111,6 +111,27 @@ describe('levels', () => {
     await logs.close();
   });
 
+  test('what control groups hold a replica to, it can read where it runs', async () => {
+    const code = 'const { readFileSync } = require("fs"); const read = (path) => { try { return readFileSync(path, "utf8").trim() } catch { return "" } }; '
+      + 'const folders = read("/proc/self/cgroup").split("\\n").map((line) => line.split(":")).map(([, names, path]) => (names === "" ? "" : "/" + names) + path); '
+      + 'console.log([...new Set(folders.flatMap((path) => ["memory.max", "memory.limit_in_bytes"].map((name) => read("/sys/fs/cgroup" + path + "/" + name))))].join(" "))';
+    for (const level of ['L2', 'L1', 'L0'] as const) {
+      if (wanted?.includes(level) === false) continue;
+      const { driver, logs } = await open(join(dataDir, level), level).catch(() => ({ driver: undefined, logs: undefined }));
+      if (driver === undefined) continue;
+      const listener = new Listener(driver);
+      const spec = newSpec({ startCommand: node(code), memoryMb: 300 });
+      await driver.ensure(spec);
+      await listener.next(spec, 'exited');
+      const { lines } = await logs.read(spec.logId, { after: 0, limit: 100, stream: 'stdout' });
+      // Ordinary users have none.
+      if (driver.isolation.reason.includes('control groups here')) expect(lines).toHaveLength(1);
+      else expect(lines[0].text.split(' ')).toContain(String(300 * 2 ** 20));
+      await driver.detach();
+      await logs.close();
+    }
+  });
+
   test('the helper program is found', () => {
     expect(findSandbox()).toMatch(/capstan_sandbox$/);
   });
