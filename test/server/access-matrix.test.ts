@@ -55,7 +55,7 @@ describe.each(['uws', 'node'] as const)('over %s', (name) => {
       access, openPaths: ['/health'], onEnd: (record) => records.push(record),
     });
     app.serve(engine);
-    transport = await createTransport(name, { handler: (request, reply) => app.handle(request, reply), maxBodyBytes: 1000, bodyTimeoutMs: 1000 });
+    transport = await createTransport(name, { handler: (request, reply) => app.handle(request, reply), maxBodyBytes: 1000, bodyTimeoutMs: 60_000 });
     port = await transport.listen('127.0.0.1', 0);
   });
   afterAll(() => transport.close());

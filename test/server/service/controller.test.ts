@@ -567,7 +567,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       const weights = await h.store.createDataSource(admin, { name: 'weights', type: 'model', path: path.join(root, 'weights') });
       const { id } = await create({ bindings: [{ mount: 'home', source_id: home.id }, { mount: 'input0', source_id: weights.id }], runtime: { model: '/platform/input/input0' } });
       // The copy is a real one.
-      for (let i = 0; i < 500 && running().length === 0; i++) {
+      while (running().length === 0) {
         await new Promise((resolve) => { setTimeout(resolve, 10); });
         await h.settle();
       }
