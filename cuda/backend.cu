@@ -32,7 +32,7 @@ class CudaBackend final : public Backend {
     if (dtype_ == DType::kF32) throw Error(ErrorCode::kInvalidArgument, "dtype: expected bf16 or f16 on CUDA, got f32");
     check(cudaSetDevice(device_), "choosing the device");
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
-    ranks_ = std::make_unique<Ranks>(std::move(comm), device_);
+    ranks_ = std::make_unique<Ranks>(std::move(comm), device_, options.links);
     multiprocessors_ = attribute(cudaDevAttrMultiProcessorCount);
     max_shared_bytes_ = static_cast<size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
     begins_early_ = world_size() == 1 && can_gemv_begin_early();  // between ranks' kernels there are events
@@ -128,7 +128,8 @@ class CudaBackend final : public Backend {
   void add_all_partials();
   void add_and_norm_all(const NormArgs& norm);
   void share_acts(const NormArgs& norm);
-  AddPartialsArgs sum_of(const std::array<void*, Ranks::kMost>& all, int begin, int end) const;
+  AddPartialsArgs sum_of(std::span<void* const> all, int begin, int end) const;
+  AddPartialsArgs sum_by_nccl() const;
   // The tokens that a rank adds in two shots: whole tiles, so that their activations lie together.
   int share_begin(int rank) const { return std::min(step_.num_tokens, rank * share_size()); }
   int share_size() const { return static_cast<int>(round_up((step_.num_tokens + world_size() - 1) / world_size(), kTileTokens)); }
@@ -265,7 +266,8 @@ void CudaBackend::begin_step(const StepInput& step) {
       mode_ = graphs_.contains(plan_) ? StepMode::kReplaying : StepMode::kRecording;
       if (mode_ == StepMode::kRecording) ranks_->begin_recording(stream_);
     }
-    sum_way_ = choose_sum_way(world_size(), step_.num_tokens, step_.num_tokens * model_.hidden_size * static_cast<int64_t>(sizeof(float)));
+    const int64_t bytes = step_.num_tokens * model_.hidden_size * static_cast<int64_t>(sizeof(float));
+    sum_way_ = choose_sum_way(world_size(), step_.num_tokens, bytes, ranks_->has_nccl() && mode_ == StepMode::kEager);
   });
 }
 
@@ -444,12 +446,12 @@ void CudaBackend::row_parallel_residual(const Matrix& weights, const Acts& acts)
   });
 }
 
-// Of tokens [begin, end), from what the ranks show: where their hidden states begin.
-AddPartialsArgs CudaBackend::sum_of(const std::array<void*, Ranks::kMost>& all, int begin, int end) const {
+// Of tokens [begin, end), from what ranks show: where their hidden states begin.
+AddPartialsArgs CudaBackend::sum_of(std::span<void* const> all, int begin, int end) const {
   const int64_t skipped = begin * model_.hidden_size;
   AddPartialsArgs args;
   args.hidden = hidden_.as<float>() + skipped;
-  args.world_size = world_size();
+  args.world_size = static_cast<int>(all.size());
   args.bias = pending_.bias;
   args.num_tokens = end - begin;
   args.hidden_size = model_.hidden_size;
@@ -458,20 +460,33 @@ AddPartialsArgs CudaBackend::sum_of(const std::array<void*, Ranks::kMost>& all, 
   return args;
 }
 
+// Where this rank's partials are already what all have.
+AddPartialsArgs CudaBackend::sum_by_nccl() const {
+  ranks_->add_up(partial(), step_.num_tokens * model_.hidden_size, stream_);
+  void* const mine = hidden_.as<void>();
+  return sum_of({&mine, 1}, 0, step_.num_tokens);
+}
+
 void CudaBackend::add_all_partials() {
-  CAPSTAN_CHECK(sum_way_ == SumWay::kOneShot);
-  launch_add_partials(sum_of(ranks_->meet(hidden_.as<void>(), stream_), 0, step_.num_tokens), stream_);
+  CAPSTAN_CHECK(sum_way_ != SumWay::kTwoShots);
+  if (sum_way_ == SumWay::kNccl) return launch_add_partials(sum_by_nccl(), stream_);
+  const auto all = ranks_->meet(hidden_.as<void>(), stream_);
+  launch_add_partials(sum_of(std::span(all).first(static_cast<size_t>(world_size())), 0, step_.num_tokens), stream_);
   ranks_->part(stream_);
 }
 
 // The norm of given rows is the last of the step: of those alone, by every rank, which leaves the hidden states and what is pending as they are. The order of sums is the same.
 void CudaBackend::add_and_norm_all(const NormArgs& norm) {
+  AddNormArgs args;
+  args.norm = norm;
+  if (sum_way_ == SumWay::kNccl && norm.rows == nullptr) {
+    args.sum = sum_by_nccl();
+    return launch_add_norm(args, stream_);
+  }
   const bool takes_two = sum_way_ == SumWay::kTwoShots, is_share = takes_two && norm.rows == nullptr;
   const int begin = is_share ? share_begin(ranks_->rank()) : 0, end = is_share ? share_begin(ranks_->rank() + 1) : step_.num_tokens;
   const auto all = ranks_->meet(hidden_.as<void>(), stream_);
-  AddNormArgs args;
-  args.sum = sum_of(all, begin, end);
-  args.norm = norm;
+  args.sum = sum_of(std::span(all).first(static_cast<size_t>(world_size())), begin, end);
   args.norm.hidden = args.sum.hidden;
   if (norm.rows == nullptr) args.norm.num_rows = end - begin;
   args.norm.acts += begin * norm.split.padded();

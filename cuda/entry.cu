@@ -6,6 +6,7 @@
 
 #include "cuda/backend.h"
 #include "cuda/launch.h"
+#include "cuda/nccl.h"
 #include "native/backend/cuda_api.h"
 
 namespace capstan::cuda {
@@ -19,6 +20,18 @@ int num_devices(char* reason, size_t size) {
   if (error == cudaSuccess && count > 0) return count;
   copy_text(error == cudaSuccess ? "there is no CUDA device" : cudaGetErrorString(error), reason, size);
   return 0;
+}
+
+CudaLinks* link(const int* devices, int count, char* note, size_t size) {
+  std::string text;
+  CudaLinks* links = nullptr;
+  try {
+    links = Nccl::connect({devices, static_cast<size_t>(count)}, text).release();
+  } catch (const std::exception& error) {
+    text = error.what();
+  }
+  copy_text(text.c_str(), note, size);
+  return links;
 }
 
 Backend* make_backend(const CudaBackendOptions* options, Comm* comm, int* code, char* message, size_t size) {
@@ -40,6 +53,6 @@ Backend* make_backend(const CudaBackendOptions* options, Comm* comm, int* code, 
 
 extern "C" __attribute__((visibility("default"))) const capstan::CudaApi* capstan_cuda_api() {
   static const std::string build_id = capstan::cuda_build_id();
-  static const capstan::CudaApi api{capstan::kCudaApiVersion, build_id.c_str(), capstan::cuda::num_devices, capstan::cuda::make_backend};
+  static const capstan::CudaApi api{capstan::kCudaApiVersion, build_id.c_str(), capstan::cuda::num_devices, capstan::cuda::link, capstan::cuda::make_backend};
   return &api;
 }

@@ -7,6 +7,7 @@
 #include "cuda/graph.h"
 #include "cuda/layout.h"
 #include "cuda/memory.h"
+#include "cuda/nccl.h"
 #include "native/comm/comm.h"
 
 namespace capstan::cuda {
@@ -14,6 +15,7 @@ namespace capstan::cuda {
 // How the ranks' partials of the hidden states are added up.
 enum class SumWay : uint8_t {
   kOneShot,   // every rank adds all tokens
+  kNccl,      // NCCL does, and every rank has all of the sum
   kTwoShots,  // each its share of them, which it alone has from then on; the others copy what the norm makes of it
 };
 
@@ -22,8 +24,14 @@ inline int64_t& two_shot_bytes() {
   static int64_t bytes = 256 << 10;
   return bytes;
 }
+// And from where on NCCL is, where there is one: likewise.
+inline int64_t& nccl_bytes() {
+  static int64_t bytes = 16 << 20;
+  return bytes;
+}
 // Two ranks read the same either way; few ranks wait longer for a second meeting than for the data; and shares are whole tiles of tokens.
-inline SumWay choose_sum_way(int world_size, int num_tokens, int64_t bytes) {
+inline SumWay choose_sum_way(int world_size, int num_tokens, int64_t bytes, bool has_nccl) {
+  if (has_nccl && bytes >= nccl_bytes()) return SumWay::kNccl;
   const bool takes_two = world_size > 2 && num_tokens > kTileTokens && bytes >= (world_size <= 4 ? 2 : 1) * two_shot_bytes();
   return takes_two ? SumWay::kTwoShots : SumWay::kOneShot;
 }
@@ -33,7 +41,7 @@ class Ranks {
   static constexpr int kMost = 8;
 
   // `comm` null: there is one rank, and all of this does nothing.
-  Ranks(std::unique_ptr<Comm> comm, int device) : comm_(std::move(comm)), device_(device) {}
+  Ranks(std::unique_ptr<Comm> comm, int device, std::shared_ptr<CudaLinks> links) : comm_(std::move(comm)), device_(device), links_(std::move(links)) {}
 
   int size() const { return comm_ == nullptr ? 1 : comm_->world_size(); }
   int rank() const { return comm_ == nullptr ? 0 : comm_->rank(); }
@@ -43,6 +51,10 @@ class Ranks {
   std::array<void*, kMost> meet(void* data, cudaStream_t stream);
   // All may write again what they have shown.
   void part(cudaStream_t stream);
+
+  bool has_nccl() const { return links_ != nullptr; }
+  // data = the sum of all ranks', by NCCL. NOTE: nothing that is recorded.
+  void add_up(float* data, int64_t count, cudaStream_t stream) const { static_cast<const Nccl&>(*links_).add_up(rank(), data, count, stream); }
 
   // What any rank enqueues between these two becomes one graph, which the first rank gets; the others' is empty.
   void begin_recording(cudaStream_t stream);
@@ -63,6 +75,7 @@ class Ranks {
 
   std::unique_ptr<Comm> comm_;
   int device_;
+  std::shared_ptr<CudaLinks> links_;
   bool reaches_peers_ = false, has_met_ = false;
   Shown mine_{};  // to the other ranks, until they part
   std::array<Shown, kMost> all_{};

@@ -1,6 +1,7 @@
 #include "native/backend/registry.h"
 
 #include <algorithm>
+#include <set>
 #include <sstream>
 
 #include "native/backend/cpu/cpu_backend.h"
@@ -70,6 +71,16 @@ std::vector<int> cuda_devices(const DeviceOptions& options) {
   return devices;
 }
 
+// Only different devices have any, and their order of sums is their own.
+std::shared_ptr<CudaLinks> link_devices(const DeviceOptions& options, const std::vector<int>& devices, const CudaLibrary& library, std::vector<std::string>& notes) {
+  const bool has_virtual_ranks = std::set<int>(devices.begin(), devices.end()).size() < devices.size();
+  if (devices.size() == 1 || has_virtual_ranks || options.is_deterministic) return nullptr;
+  char note[512] = "";
+  std::shared_ptr<CudaLinks> links(library.api->link(devices.data(), static_cast<int>(devices.size()), note, sizeof note));
+  notes.emplace_back(note);
+  return links;
+}
+
 DeviceGroup make_cuda_group(const DeviceOptions& options, const CudaLibrary& library) {
   const std::vector<int> devices = cuda_devices(options);
   if (static_cast<int>(devices.size()) != options.world_size)
@@ -77,16 +88,19 @@ DeviceGroup make_cuda_group(const DeviceOptions& options, const CudaLibrary& lib
                                                  std::to_string(options.world_size));
   DeviceGroup group;
   group.num_threads = options.world_size;
-  const auto comms = options.world_size > 1 ? make_thread_comms(options.world_size) : nullptr;
-  for (int rank = 0; rank < options.world_size; ++rank) {
-    const int device = devices[static_cast<size_t>(rank)];
+  for (const int device : devices)
     if (device >= library.num_devices)
       throw Error(ErrorCode::kInvalidArgument, "device: expected numbers below " + std::to_string(library.num_devices) + ", the CUDA devices here, got " + std::to_string(device));
+  const auto comms = options.world_size > 1 ? make_thread_comms(options.world_size) : nullptr;
+  const std::shared_ptr<CudaLinks> links = link_devices(options, devices, library, group.notes);
+  for (int rank = 0; rank < options.world_size; ++rank) {
+    const int device = devices[static_cast<size_t>(rank)];
     CudaBackendOptions cuda;
     cuda.device = device;
     cuda.weight_dtype = options.weight_dtype;
     cuda.is_deterministic = options.is_deterministic;
     cuda.num_sharing = static_cast<int>(std::ranges::count(devices, device));
+    cuda.links = links;
     int code = 0;
     char message[512] = "";
     Backend* backend = library.api->make_backend(&cuda, comms ? make_thread_comm(comms, rank).release() : nullptr, &code, message, sizeof message);

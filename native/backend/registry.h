@@ -29,7 +29,7 @@ struct DeviceGroup {
   std::vector<std::unique_ptr<Backend>> backends;  // by rank
   std::unique_ptr<Comm> control;                   // null with one rank; wakes all ranks when one fails
   int num_threads = 0;
-  std::vector<std::string> notes;   // why 'auto' is not the fastest there could be
+  std::vector<std::string> notes;   // what the log should say: why 'auto' is not the fastest there could be, who adds up between devices
 };
 DeviceGroup make_device_group(const DeviceOptions& options);
 

@@ -241,8 +241,8 @@ TEST(cuda_sums_in_two_shots_change_no_bit) {
   const LogProbs of_prefills = fixture.run(one_by_one, prefills), of_decodes = fixture.run(together, decodes);
   one_by_one.world_size = together.world_size = 4;
   const int64_t before = std::exchange(two_shot_bytes(), 1);
-  EXPECT(choose_sum_way(4, 70, 2) == SumWay::kTwoShots && choose_sum_way(4, 16, 2) == SumWay::kTwoShots);
-  EXPECT(choose_sum_way(4, 8, 1 << 30) == SumWay::kOneShot && choose_sum_way(2, 70, 1 << 30) == SumWay::kOneShot);
+  EXPECT(choose_sum_way(4, 70, 2, false) == SumWay::kTwoShots && choose_sum_way(4, 16, 2, false) == SumWay::kTwoShots);
+  EXPECT(choose_sum_way(4, 8, 1 << 30, false) == SumWay::kOneShot && choose_sum_way(2, 70, 1 << 30, false) == SumWay::kOneShot);
   EXPECT(is_same(of_prefills, fixture.run(one_by_one, prefills)));
   EXPECT(is_same(of_decodes, fixture.run(together, decodes)));
   two_shot_bytes() = before;

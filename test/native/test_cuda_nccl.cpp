@@ -1,0 +1,187 @@
+// Sums between devices by NCCL, of which there is a fake (test/native/nccl): when it is called and how, and when it is left alone.
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <barrier>
+#include <cstdlib>
+#include <filesystem>
+
+#include "cuda/memory.h"
+#include "cuda/ranks.h"
+#include "test/native/cuda_host/cuda_host.h"
+#include "test/native/gpu/device.h"
+#include "test/native/nccl/fake.h"
+#include "test/native/testing.h"
+
+namespace capstan::testing {
+namespace {
+
+using namespace cuda;
+
+// The fake, as the library that is found, as long as this lives; it adds up what two ranks have, in the order of their streams.
+class FoundNccl {
+ public:
+  FoundNccl() : fake_(open()) {
+    setenv("CAPSTAN_NCCL_LIBRARY", file().c_str(), 1);
+    fake_.version = 22105;
+    fake_.result_of_init = fake_.result_of_sum = 0;
+    fake_.add_up = [this](int rank, float* data, size_t count, void* stream) { add_up(static_cast<size_t>(rank), data, count, static_cast<cudaStream_t>(stream)); };
+    fake_.calls.clear();
+    nccl_bytes() = 1;
+  }
+  ~FoundNccl() {
+    fake_.add_up = nullptr;
+    nccl_bytes() = before_;
+    unsetenv("CAPSTAN_NCCL_LIBRARY");
+  }
+  FakeNccl& operator*() const { return fake_; }
+  FakeNccl* operator->() const { return &fake_; }
+  // The calls that begin like this.
+  std::vector<std::string> calls(const std::string& beginning) const {
+    std::vector<std::string> found;
+    std::ranges::copy_if(fake_.calls, std::back_inserter(found), [&](const std::string& call) { return call.starts_with(beginning); });
+    return found;
+  }
+
+ private:
+  static std::string file() { return std::filesystem::read_symlink("/proc/self/exe").parent_path() / "libnccl.so.2"; }
+  static FakeNccl& open() {
+    void* library = dlopen(file().c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) throw std::runtime_error(dlerror());
+    return *reinterpret_cast<FakeNccl* (*)()>(dlsym(library, kFakeNcclEntry))();
+  }
+
+  // Nobody reads what is not yet written, nor writes what is still read; and no event is recorded again before all wait for it.
+  void add_up(size_t rank, float* data, size_t count, cudaStream_t stream) {
+    const auto meet = [&](cuda::Event (&events)[2]) {
+      events[rank].record(stream);
+      barrier_.arrive_and_wait();
+      check(cudaStreamWaitEvent(stream, events[1 - rank].get(), 0), "a test");
+      barrier_.arrive_and_wait();
+    };
+    data_[rank] = data;
+    meet(written_);
+    auto* sums = &sums_[rank];
+    const float *first = data_[0], *second = data_[1];
+    cuda_host::enqueue(stream, [=] {
+      sums->resize(count);
+      for (size_t i = 0; i < count; ++i) (*sums)[i] = first[i] + second[i];
+    });
+    meet(read_);
+    cuda_host::enqueue(stream, [=] { std::ranges::copy(*sums, data); });
+  }
+
+  FakeNccl& fake_;
+  const int64_t before_ = nccl_bytes();
+  std::barrier<> barrier_{2};
+  float* data_[2] = {};
+  std::vector<float> sums_[2];
+  cuda::Event written_[2], read_[2];
+};
+
+LoadRequest on_devices(const TinyModel& model, const char* device) {
+  LoadRequest request = model.request();
+  request.compute = ComputeChoice::kAuto;
+  request.device.device = device;
+  request.device.world_size = static_cast<int>(std::count(request.device.device.begin(), request.device.device.end(), ',')) + 1;
+  request.max_num_batched_tokens = 96, request.max_num_seqs = 8;
+  return request;
+}
+
+TinyShape shape_of_ranks() {
+  TinyShape shape;
+  shape.intermediate_size = 256;
+  return shape;
+}
+
+// Prompts around the tokens that the fused products take.
+Prompts prompts_of_ranks() { return {random_ids(1, 3, 300), random_ids(2, 5, 300), random_ids(3, 80, 300)}; }
+
+bool says(const Session& session, const std::string& text) {
+  return std::ranges::any_of(session.info().notes, [&](const std::string& note) { return note.find(text) != std::string::npos; });
+}
+
+// Two numbers have one sum, in whatever order.
+TEST(cuda_nccl_adds_up_between_devices) {
+  const TinyModel model(shape_of_ranks(), DType::kBf16);
+  const auto wanted = solo_answers(on_devices(model, "cuda"), 4, prompts_of_ranks());
+  const FoundNccl nccl;
+  {
+    Session session(on_devices(model, "cuda:1,0"));
+    EXPECT(says(session, "are NCCL's, version 2.21.5"));
+    EXPECT(nccl.calls("init") == std::vector<std::string>{"init 1 0"});
+    expect_same(batched_answers(session, 4, prompts_of_ranks()), wanted, "by NCCL");
+    nccl->calls.clear();
+    // A prefill: one sum behind the embedding and two a layer, but for the last, of which only the rows of logits are wanted. Decodes are recorded.
+    session.wait(session.submit(random_ids(9, 20, 300), 3));
+    const auto hidden = static_cast<size_t>(model.request().spec.hidden_size), layers = static_cast<size_t>(model.request().spec.num_layers);
+    for (const char* rank : {"0", "1"})
+      EXPECT(nccl.calls(std::string("sum ") + rank) == std::vector<std::string>(2 * layers, std::string("sum ") + rank + " of " + std::to_string(20 * hidden)));
+    nccl_bytes() = 21 * static_cast<int64_t>(hidden) * 4;
+    nccl->calls.clear();
+    session.wait(session.submit(random_ids(10, 20, 300), 3));
+    EXPECT(nccl->calls.empty());
+  }
+  EXPECT(nccl->calls == (std::vector<std::string>{"destroy 0", "destroy 1"}));
+}
+
+TEST(cuda_nccl_is_left_alone_where_it_has_no_place) {
+  const TinyModel model(shape_of_ranks(), DType::kBf16);
+  const FoundNccl nccl;
+  for (const bool is_deterministic : {false, true}) {
+    LoadRequest request = on_devices(model, is_deterministic ? "cuda:0,1" : "cuda:0,0");
+    request.device.is_deterministic = is_deterministic;
+    Session session(request);
+    session.wait(session.submit(random_ids(1, 20, 300), 2));
+    EXPECT(nccl->calls.empty() && session.info().notes.empty());
+  }
+}
+
+// Each with its reason, and the answers of our own sums.
+TEST(cuda_nccl_that_cannot_be_used_says_why) {
+  const TinyModel model(shape_of_ranks(), DType::kBf16);
+  const auto wanted = solo_answers(on_devices(model, "cuda"), 2, prompts_of_ranks());
+  const FoundNccl nccl;
+  const auto expect_own = [&](const std::string& reason) {
+    Session session(on_devices(model, "cuda:0,1"));
+    if (!says(session, "NCCL is not used: " + reason)) fail(__FILE__, __LINE__, "no note of: " + reason);
+    expect_same(batched_answers(session, 2, prompts_of_ranks()), wanted, reason.c_str());
+    EXPECT(nccl.calls("sum").empty());
+  };
+  const std::string file = std::getenv("CAPSTAN_NCCL_LIBRARY");
+  nccl->version = 2708;
+  expect_own(file + ": expected version 2.18.0 or newer, got 2.7.8");
+  EXPECT(nccl->calls.empty());
+  nccl->version = 21703;
+  expect_own(file + ": expected version 2.18.0 or newer, got 2.17.3");
+  nccl->version = 21800;
+  nccl->result_of_init = 2;
+  expect_own("it does not connect the devices: what the fake was told");
+  EXPECT(nccl.calls("destroy").empty());
+  setenv("CAPSTAN_NCCL_LIBRARY", "libm.so.6", 1);
+  expect_own("libm.so.6 has no ncclGetVersion");
+  setenv("CAPSTAN_NCCL_LIBRARY", "/nowhere/libnccl.so.2", 1);
+  expect_own("/nowhere/libnccl.so.2 cannot be opened: ");
+  setenv("CAPSTAN_NCCL_LIBRARY", "none", 1);
+  expect_own("CAPSTAN_NCCL_LIBRARY is none");
+}
+
+TEST(cuda_nccl_error_loses_the_device) {
+  const TinyModel model(shape_of_ranks(), DType::kBf16);
+  const FoundNccl nccl;
+  {
+    Session session(on_devices(model, "cuda:0,1"));
+    session.wait(session.submit({1, 2, 3}, 2));
+    nccl->result_of_sum = 1;
+    const Answer answer = session.wait(session.submit({1, 2, 3}, 2));
+    EXPECT(answer.finish->reason == FinishReason::kError && answer.finish->error_code == ErrorCode::kDeviceLost);
+    EXPECT(session.engine().stats().failure.find("NCCL: adding up over ranks: what the fake was told") != std::string::npos);
+    EXPECT_ERROR("device_lost", session.submit({1, 2, 3}, 2));
+  }
+  // No call follows.
+  EXPECT(nccl.calls("destroy").empty());
+  is_device_lost() = false;
+}
+
+}  // namespace
+}  // namespace capstan::testing
