@@ -1,20 +1,22 @@
 // The routes of the management interface that read, and the key check of the gateway, with 1,000 deployments, 100,000 keys, and 100,000 lines each of audit and events.
 //   node -r ./test/oracle/register-ts.cjs benchmarks/tables.ts [--keys 100000] [--deployments 1000] [--rounds 100] [--only TEXT] [--out benchmarks/results/tables.md]
-// Deployments and the organization are made through the store; keys and lines are copies of some that were, as an argon2id hash for every key would take an hour. Client and service are one process.
+// With a Chromium (CHROMIUM_PATH, else one in PATH) and a built console it also opens the pages that show them. Deployments and the organization are made through the store; keys and lines are copies of some that were, as an argon2id hash for every key would take an hour. Client and service are one process.
 import { randomBytes } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { Agent, request } from 'node:http';
 import os from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
+import { chromium, type Page } from 'playwright-core';
 import { Access } from '../server/access';
 import { openDatabase } from '../server/access/database';
 import { newId } from '../server/access/ids';
 import { generateKey } from '../server/access/key-format';
 import type { Db } from '../server/access/schema';
-import { Api } from '../server/api/api';
+import { Api, API_PREFIX } from '../server/api/api';
 import type { ApiContext } from '../server/api/context';
 import { apiRoutes } from '../server/api/routes';
+import { ConsoleFiles } from '../server/console-files';
 import { Gateway } from '../server/gateway/gateway';
 import { newHistogram } from '../server/gateway/histogram';
 import { Targets } from '../server/gateway/targets';
@@ -24,6 +26,7 @@ import { createLog } from '../server/log';
 import type { ServiceActor } from '../server/service/actor';
 import type { Machine } from '../server/service/machine';
 import { openServiceStore, type ServiceStore } from '../server/service/store';
+import { findBrowser } from '../test/server/console/browser';
 
 const { values } = parseArgs({ options: { keys: { type: 'string', default: '100000' }, deployments: { type: 'string', default: '1000' }, rounds: { type: 'string', default: '100' }, only: { type: 'string', default: '' }, out: { type: 'string' } } });
 const [numKeys, numDeployments, numRounds] = [values.keys, values.deployments, values.rounds].map(Number);
@@ -31,6 +34,8 @@ const NUM_LINES = 100_000;
 const ROWS_PER_STATEMENT = 500;
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
+const PASSWORD = randomBytes(20).toString('hex');
+const NUM_PAGE_ROUNDS = 10;
 const folder = mkdtempSync(join(os.tmpdir(), 'capstan-tables-'));
 const location = { kind: 'file', file: join(folder, 'capstan.db') } as const;
 const log = createLog('error');
@@ -45,7 +50,7 @@ interface Filled {
 }
 
 async function fill(store: ServiceStore): Promise<Filled> {
-  const { userId } = (await store.ensureFirstAdmin({ email: 'root@example.com', name: 'Root', password: randomBytes(20).toString('hex') }))!;
+  const { userId } = (await store.ensureFirstAdmin({ email: 'root@example.com', name: 'Root', password: PASSWORD }))!;
   const actor: ServiceActor = { userId, isAdmin: true, via: 'session', canWrite: true, ip: null, userAgent: null };
   const { token } = await store.createToken(actor, { name: 'bench', rights: 'write' });
   const { id: orgId } = await store.createOrganization(actor, { slug: 'acme', name: 'Acme' });
@@ -134,7 +139,7 @@ const STREAMS = /\/(?:stream|follow|download|logs)$/;
 
 function pathsOf({ orgId, deploymentIds, keyId }: Filled): string[] {
   const fillIn = (path: string, isKey: boolean) => path.replace('{org}', orgId).replace('{rev}', '1').replace('{n}', '1').replace('{id}', isKey ? keyId : deploymentIds[0]);
-  return apiRoutes().filter(({ method, path }) => method === 'GET' && !STREAMS.test(path) && !/containers\/|webhooks\/|quotas\/|sessions/.test(path)).flatMap(({ path }) => {
+  return apiRoutes().filter(({ method, path }) => method === 'GET' && !STREAMS.test(path) && !/containers\/|data-sources\/|webhooks\/|quotas\/|sessions/.test(path)).flatMap(({ path }) => {
     const filled = fillIn(path, path.includes('/keys/'));
     return [filled, ...(VARIANTS[path] ?? []).map((query) => `${filled}?${fillIn(query, false)}`)];
   }).filter((path) => path.includes(values.only));
@@ -172,6 +177,35 @@ async function checkKeys(port: number, slug: string, { secret }: Filled): Promis
   row(`through the gateway, ${cold.status}, a key as this process has not seen it: ${cold.ms.toFixed(1)} ms; then`, `${quantile(warm, 0.5).toFixed(2)} / ${quantile(warm, 0.99).toFixed(2)} ms`, '', '');
 }
 
+/** From the address to the last of what it shows: a browser that has been here before, as its files are kept. */
+async function openPages(url: string, { orgId, deploymentIds }: Filled): Promise<void> {
+  const browser = await chromium.launch({ executablePath: findBrowser()!, args: ['--no-sandbox'] });
+  const page = await browser.newPage();
+  await page.goto(url);
+  await page.fill('input[type=email]', 'root@example.com');
+  await page.fill('input[type=password]', PASSWORD);
+  await page.press('input[type=password]', 'Enter');
+  await settle(page);
+  const id = deploymentIds[0];
+  for (const path of ['/deployments', '/deployments?q=99', `/deployments/${id}`, `/deployments/${id}/metrics`, `/deployments/${id}/access`, '/account/keys', `/orgs/${orgId}/keys`, '/audit']) {
+    const times: number[] = [];
+    for (let i = 0; i <= NUM_PAGE_ROUNDS; i++) {
+      const startedMs = performance.now();
+      await page.goto(url + path);
+      await settle(page);
+      if (i > 0) times.push(performance.now() - startedMs);
+    }
+    row(`page ${path.replace(orgId, 'ORG').replace(id, 'ID')} in a browser`, `${quantile(times, 0.5).toFixed(0)} / ${Math.max(...times).toFixed(0)} ms`, '', '');
+  }
+  await browser.close();
+}
+
+/** Looked at from here: waiting within the page needs code of a string, which its policy refuses. */
+async function settle(page: Page): Promise<void> {
+  await page.waitForSelector('h1');
+  while (!await page.evaluate<boolean>(`location.pathname !== '/sign-in' && document.querySelector('.skeleton') === null && document.querySelector('input[type=password]') === null`)) await new Promise((resolve) => setTimeout(resolve, 5));
+}
+
 async function listen(handler: StreamHandler): Promise<number> {
   return (await createTransport('uws', { handler, maxBodyBytes: 1 << 20, bodyTimeoutMs: 60_000, streamsBodies: true })).listen('127.0.0.1', 0);
 }
@@ -194,13 +228,17 @@ void (async () => {
     deploymentId, slug: `d${i}`, ownerId: i % 2 === 0 ? filled.userId : filled.orgId, accessControl: true, state: 'running', coldStartWaitMs: 1, cacheScope: 'key', replicas: [{ id: `rep_${i}`, address: { type: 'tcp', host: '127.0.0.1', port: replica }, secret: 's', isBuiltin: false }],
   }));
   const gateway = new Gateway({ targets, control: { wake: () => {}, onOpenRequests: () => {} }, access, log });
-  const context = { store, access, log, now: Date.now, serving: { targets, gateway, urlOf: (slug: string) => `http://127.0.0.1/d/${slug}` }, settings: { isSecure: false, ownOrigins: [], trustedProxies: [] } } as unknown as ApiContext;
+  const ownOrigins: string[] = [];
+  const context = { store, access, log, now: Date.now, serving: { targets, gateway, urlOf: (slug: string) => `http://127.0.0.1/d/${slug}` }, settings: { isSecure: false, ownOrigins, trustedProxies: [] } } as unknown as ApiContext;
   const api = new Api({ routes: apiRoutes(), context });
-  const port = await listen((incoming, reply) => api.handle(incoming, reply));
+  const files = new ConsoleFiles(join(__dirname, '../dist/server/console'), { isSecure: false });
+  const port = await listen((incoming, reply) => (incoming.path.startsWith(API_PREFIX) ? api : files).handle(incoming, reply));
+  ownOrigins.push(`http://127.0.0.1:${port}`);
   row('route', 'first page, p50 / p99', 'pages after it, p50 / p99', 'size');
   row('---', '---', '---', '---');
   for (const path of pathsOf(filled)) await measure(port, path, filled);
   if (values.only === '') await checkKeys(await listen(gateway.handle), 'd0', filled);
+  if (files.isBuilt && findBrowser() !== undefined) await openPages(ownOrigins[0], filled);
   const head = [
     '# Large tables', '',
     `\`node -r ./test/oracle/register-ts.cjs benchmarks/tables.ts\` on ${os.cpus().length} cores (${os.cpus()[0].model.trim()}), Node ${process.version}, load ${os.loadavg()[0].toFixed(1)} at the end: ${numDeployments} deployments and ${numKeys} keys of one user and one organization in`,
