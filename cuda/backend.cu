@@ -259,7 +259,9 @@ void CudaBackend::begin_step(const StepInput& step) {
     asks_first_rank_ = world_size() > 1 && (is_decode(step) || std::ranges::any_of(step.input_ids, [](int32_t id) { return id < 0; }));
     if (!is_decode(step)) {
       mode_ = StepMode::kEager;
-      step_ = arrays_->send(step, stream_);
+      // Attention by wgmma is for caches in 16 bits, which it copies as they are, and for outputs in rows, as products by wgmma take them; others stay with launch_attention.
+      const bool is_wgmma_wanted = in_rows(static_cast<int>(step.input_ids.size())) && !layout_.is_fp8;
+      step_ = arrays_->send(step, is_wgmma_wanted ? multiprocessors_ : 0, stream_);
     } else {
       plan_ = arrays_->plan(step);
       step_ = arrays_->place(step, plan_);
@@ -410,19 +412,25 @@ void CudaBackend::attention(int layer) {
     args.num_heads = model_.num_heads;
     args.layout = layout_;
     args.cache = cache_of(layer);
-    args.tiles = step_.tiles;
-    args.num_tiles = step_.num_tiles;
     args.cu_seqlens_q = step_.cu_seqlens;
     args.context_lens = step_.context_lens;
     args.block_tables = step_.block_tables;
     args.max_blocks_per_seq = step_.max_blocks_per_seq;
     args.window = model_.sliding_windows.empty() ? 0 : model_.sliding_windows[static_cast<size_t>(layer)];
     args.scale = model_.attention_scale;
-    args.num_chunks = step_.num_chunks;
-    args.scratch = scratch_.as<float>();
     args.split = attention_acts_.split;
     args.in_rows = in_rows(step_.num_tokens);
     args.acts = attention_acts_.at(args.in_rows);
+    if (step_.num_wide_tiles > 0) {
+      args.tiles = step_.wide_tiles;
+      args.num_tiles = step_.num_wide_tiles;
+      launch_attention_wgmma(args, stream_);
+    }
+    if (step_.num_tiles == 0) return;
+    args.tiles = step_.tiles;
+    args.num_tiles = step_.num_tiles;
+    args.num_chunks = step_.num_chunks;
+    args.scratch = scratch_.as<float>();
     CAPSTAN_CHECK(args.num_chunks == 1 || static_cast<size_t>(attention_scratch_floats(args)) * sizeof(float) <= scratch_.bytes());
     launch_attention(args, stream_);
   });

@@ -98,6 +98,17 @@ __device__ __forceinline__ uint16_t to_bits(float value) {
   return static_cast<uint16_t>(to_bits_pair<T>(value, 0.0f));
 }
 
+// Two to a power, within 2^-22; what would be denormal is 0.
+__device__ __forceinline__ float exp2_near(float power) {
+#if defined(__CUDACC__)
+  float value;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(value) : "f"(power));
+  return value;
+#else
+  return exp2f(power);
+#endif
+}
+
 // ---- memory -----------------------------------------------------------------------------------------------------------------------------
 
 // 16 bytes that are read once: they pass the first-level cache by.

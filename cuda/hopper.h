@@ -97,6 +97,39 @@ __device__ __forceinline__ void prefetch_map([[maybe_unused]] const TensorMap& m
 #endif
 }
 
+// 16 bytes of the thread that asks, which come by and by.
+__device__ __forceinline__ void copy_later(void* to, const void* from) {
+#if defined(__CUDACC__)
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+#else
+  cuda_host::copy_later(to, from);
+#endif
+}
+__device__ __forceinline__ void commit_copies() {
+#if defined(__CUDACC__)
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#else
+  cuda_host::commit_copies();
+#endif
+}
+// Until no more than the last kPending groups of the thread are under way.
+template <int kPending>
+__device__ __forceinline__ void wait_for_copies() {
+#if defined(__CUDACC__)
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+#else
+  cuda_host::wait_for_copies(kPending);
+#endif
+}
+// What the thread has written to shared memory, itself or by copy_later, products read only behind this.
+__device__ __forceinline__ void show_to_products() {
+#if defined(__CUDACC__)
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#else
+  cuda_host::show_to_products();
+#endif
+}
+
 // ---- registers -----------------------------------------------------------------------------------------------------------------------------------
 //
 // Warps of a group that need few registers leave them to the others.
@@ -157,7 +190,8 @@ __device__ __forceinline__ void settle([[maybe_unused]] float (&acc)[kCount]) {
 #if defined(__CUDACC__)
 #define CAPSTAN_OUT_8(i) "+f"(acc[i]), "+f"(acc[i + 1]), "+f"(acc[i + 2]), "+f"(acc[i + 3]), "+f"(acc[i + 4]), "+f"(acc[i + 5]), "+f"(acc[i + 6]), "+f"(acc[i + 7])
 #define CAPSTAN_OUT_32(i) CAPSTAN_OUT_8(i), CAPSTAN_OUT_8(i + 8), CAPSTAN_OUT_8(i + 16), CAPSTAN_OUT_8(i + 24)
-#define CAPSTAN_D_0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define CAPSTAN_D_HALF "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define CAPSTAN_D_0 CAPSTAN_D_HALF ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define CAPSTAN_D_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define CAPSTAN_D_48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define CAPSTAN_D_64                                                                                                                                                  \
@@ -174,9 +208,11 @@ __device__ __forceinline__ void settle([[maybe_unused]] float (&acc)[kCount]) {
 
 template <class T, int N>
 __device__ __forceinline__ void wgmma_m64k16(float (&acc)[N / 2], const uint32_t (&a)[4], uint64_t b) {
-  static_assert(N == 64 || N == 96 || N == 128 || N == 256);
+  static_assert(N == 32 || N == 64 || N == 96 || N == 128 || N == 256);
 #if defined(__CUDACC__)
-  if constexpr (N == 64) {
+  if constexpr (N == 32) {
+    CAPSTAN_WGMMA(32, CAPSTAN_D_HALF, "{%16, %17, %18, %19}, %20", CAPSTAN_OUT_8(0), CAPSTAN_OUT_8(8));
+  } else if constexpr (N == 64) {
     CAPSTAN_WGMMA(64, CAPSTAN_D_0, "{%32, %33, %34, %35}, %36", CAPSTAN_OUT_32(0));
   } else if constexpr (N == 96) {
     CAPSTAN_WGMMA(96, CAPSTAN_D_0 CAPSTAN_D_32, "{%48, %49, %50, %51}, %52", CAPSTAN_OUT_32(0), CAPSTAN_OUT_8(32), CAPSTAN_OUT_8(40));

@@ -141,7 +141,7 @@ void launch_gemv(const GemvArgs& args, cudaStream_t stream);
 bool can_gemv_begin_early();     // on the current device
 size_t gemv_shared_bytes(const GemvArgs& args);  // of a block; a device may not have as many
 
-// Rows of attention: (token, query head of the group) pairs of one sequence, 16 to a tile.
+// Rows of attention: (token, query head of the group) pairs of one sequence, 16 to a tile, 128 for launch_attention_wgmma.
 struct AttentionTile {
   int32_t seq = 0;        // -1: none, nothing is written
   int32_t first_row = 0;  // within the sequence: token * group + head
@@ -168,6 +168,9 @@ struct AttentionArgs {
 };
 void launch_attention(const AttentionArgs& args, cudaStream_t stream);
 int64_t attention_scratch_floats(const AttentionArgs& args);
+// The same for sequences with many rows on compute capability 9.0, of a cache in 16 bits, with outputs in rows; a tile is
+// never none, and chunks have no meaning. Another order of sums.
+void launch_attention_wgmma(const AttentionArgs& args, cudaStream_t stream);
 
 // One row to sample: SampleRow (backend.h) with its lists as ranges of `words`.
 struct SampleItem {

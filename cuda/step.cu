@@ -9,7 +9,7 @@ namespace capstan::cuda {
 namespace {
 
 constexpr int kRowStep = 8;  // decodes are padded to multiples of this, many to multiples of four times this
-constexpr size_t kArrayWords = 4 * 9;  // between nine arrays that begin at multiples of 16 bytes
+constexpr size_t kArrayWords = 4 * 10;  // between ten arrays that begin at multiples of 16 bytes
 constexpr size_t kSampleWords = sizeof(SampleItem) / sizeof(int32_t);
 
 int chunks_of(int num_tokens) { return (num_tokens + kChunk - 1) / kChunk; }
@@ -41,26 +41,25 @@ void StepArrays::begin(size_t num_words) {
 
 int StepArrays::num_chunks(int num_tiles, int chunks) const { return num_tiles * num_kv_heads_ * chunks <= kWantedWarps ? chunks : 1; }
 
-DeviceStep StepArrays::send(const StepInput& step, cudaStream_t stream) {
+DeviceStep StepArrays::send(const StepInput& step, int multiprocessors, cudaStream_t stream) {
+  plan_attention(step.cu_seqlens_q, step.context_lens, group_, num_kv_heads_, multiprocessors, attention_);
+  const auto &tiles = attention_.tiles, &wide_tiles = attention_.wide_tiles;
   DeviceStep device;
   device.num_tokens = static_cast<int>(step.input_ids.size());
   device.max_blocks_per_seq = step.max_blocks_per_seq;
-  tiles_.clear();
-  for (size_t seq = 0; seq < step.context_lens.size(); ++seq) {
-    const int count = (step.cu_seqlens_q[seq + 1] - step.cu_seqlens_q[seq]) * group_;
-    for (int row = 0; row < count; row += 16) tiles_.push_back({static_cast<int32_t>(seq), row});
-  }
-  device.num_tiles = static_cast<int>(tiles_.size());
-  device.num_chunks = num_chunks(device.num_tiles, chunks_of(*std::ranges::max_element(step.context_lens)));
+  device.num_tiles = static_cast<int>(tiles.size());
+  device.num_wide_tiles = static_cast<int>(wide_tiles.size());
+  device.num_chunks = num_chunks(device.num_tiles, chunks_of(attention_.longest));
 
-  begin(step.input_ids.size() * 3 + step.cu_seqlens_q.size() + step.context_lens.size() + step.block_tables.size() + tiles_.size() * 2 + kArrayWords);
+  begin(step.input_ids.size() * 3 + step.cu_seqlens_q.size() + step.context_lens.size() + step.block_tables.size() + (tiles.size() + wide_tiles.size()) * 2 + kArrayWords);
   device.ids = staging_.add(step.input_ids.data(), step.input_ids.size());
   device.positions = staging_.add(step.positions.data(), step.positions.size());
   device.slots = staging_.add(step.slot_mapping.data(), step.slot_mapping.size());
   device.cu_seqlens = staging_.add(step.cu_seqlens_q.data(), step.cu_seqlens_q.size());
   device.context_lens = staging_.add(step.context_lens.data(), step.context_lens.size());
   device.block_tables = staging_.add(step.block_tables.data(), step.block_tables.size());
-  device.tiles = staging_.add(tiles_.data(), tiles_.size());
+  device.tiles = staging_.add(tiles.data(), tiles.size());
+  device.wide_tiles = staging_.add(wide_tiles.data(), wide_tiles.size());
   staging_.send(stream);
   return device;
 }

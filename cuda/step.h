@@ -3,6 +3,7 @@
 #include <span>
 #include <vector>
 
+#include "cuda/attention_plan.h"
 #include "cuda/kernels.h"
 #include "cuda/memory.h"
 #include "native/backend/backend.h"
@@ -11,10 +12,11 @@ namespace capstan::cuda {
 
 // What the kernels of a step are given; shapes as in StepInput.
 struct DeviceStep {
-  int num_tokens = 0, num_tiles = 0, max_blocks_per_seq = 0;
+  int num_tokens = 0, num_tiles = 0, num_wide_tiles = 0, max_blocks_per_seq = 0;
   int num_chunks = 1;  // of attention, as AttentionArgs says
   const int32_t *ids = nullptr, *positions = nullptr, *slots = nullptr, *cu_seqlens = nullptr, *context_lens = nullptr, *block_tables = nullptr;
-  const AttentionTile* tiles = nullptr;  // (num_tiles)
+  const AttentionTile* tiles = nullptr;       // (num_tiles)
+  const AttentionTile* wide_tiles = nullptr;  // (num_wide_tiles), for launch_attention_wgmma
 };
 
 // How a step of decodes is padded, so that few recorded graphs serve all: rows, and chunks of keys per sequence.
@@ -28,8 +30,8 @@ class StepArrays {
   // Takes room for the largest step at once: a graph knows where the arrays lie.
   StepArrays(const DeviceModel& model, const DeviceLimits& limits);
 
-  // Any step, as it is.
-  DeviceStep send(const StepInput& step, cudaStream_t stream);
+  // Any step, as it is; `multiprocessors` as plan_attention has them.
+  DeviceStep send(const StepInput& step, int multiprocessors, cudaStream_t stream);
 
   // One token of each sequence.
   DecodePlan plan(const StepInput& step) const;
@@ -50,7 +52,7 @@ class StepArrays {
   int num_kv_heads_, group_, block_size_, max_num_seqs_;
   size_t max_words_;
   Staging staging_{"the step"};
-  std::vector<AttentionTile> tiles_;
+  AttentionPlan attention_;
   std::span<int32_t> head_rows_;
   const int32_t* device_head_rows_ = nullptr;
   std::span<SampleItem> samples_;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda/attention_layout.h"
 #include "cuda/kernels.h"
 #include "cuda/launch.h"
 #include "cuda/memory.h"
@@ -182,7 +183,8 @@ void measure_gemm(Timer& timer, const Layer& layer, int tokens, Way way) {
 }
 
 // `count` queries at the end of each of `num_seqs` sequences; 12 heads, 2 KV heads of 128, as the engine cuts it.
-void measure_attention(Timer& timer, int num_seqs, int context, int count) {
+void measure_attention(Timer& timer, int num_seqs, int context, int count, Way way = Way::kGemm) {
+  const bool is_wgmma = way == Way::kWgmma;
   const int heads = is_tiny ? 4 : 12, kv_heads = 2, head_dim = is_tiny ? 32 : 128, group = heads / kv_heads;
   const KvLayout layout = make_kv_layout(64, kv_heads, head_dim);
   const int blocks = (context + 63) / 64;
@@ -196,8 +198,9 @@ void measure_attention(Timer& timer, int num_seqs, int context, int count) {
     for (int block = 0; block < blocks; ++block) tables.push_back(block * num_seqs + (seq * 7 + block) % num_seqs);
     cu_seqlens.push_back((seq + 1) * count);
     context_lens.push_back(context);
-    for (int row = 0; row < count * group; row += 16) tiles.push_back({seq, row});
+    for (int row = 0; row < count * group; row += is_wgmma ? kWideRows : 16) tiles.push_back({seq, row});
   }
+  if (is_wgmma) std::ranges::reverse(tiles);  // those with most keys first
   AttentionArgs args;
   const int64_t tokens = int64_t{num_seqs} * count;
   const DeviceBuffer q = random_bf16(tokens * heads * layout.k_dim, 1.0f);
@@ -208,6 +211,7 @@ void measure_attention(Timer& timer, int num_seqs, int context, int count) {
   args.scale = 1 / std::sqrt(static_cast<float>(head_dim));
   args.split = split_depth(heads * head_dim, heads * head_dim, row_parallel_parts(heads * head_dim));
   const int chunks = (context + kChunk - 1) / kChunk;
+  args.in_rows = is_wgmma;
   args.num_chunks = args.num_tiles * kv_heads * chunks <= 1024 ? chunks : 1;
   const DeviceBuffer acts = random_bf16(round_up(tokens, 64) * args.split.padded(), 1.0f), scratch(static_cast<size_t>(attention_scratch_floats(args)) * 4, "scratch");
   Staging staging("a batch");
@@ -222,10 +226,10 @@ void measure_attention(Timer& timer, int num_seqs, int context, int count) {
   args.acts = acts.as<uint16_t>();
   const double seconds = timer.measure([&](int i) {
     args.cache = cache.as<uint16_t>() + i % copies * layer_elements;
-    launch_attention(args, stream);
+    is_wgmma ? launch_attention_wgmma(args, stream) : launch_attention(args, stream);
   });
   const double keys_seen = num_seqs * (static_cast<double>(count) * context - 0.5 * count * (count - 1));
-  print("attention " + std::to_string(num_seqs) + "x" + std::to_string(context) + (count == 1 ? " decode" : " prefill"), seconds, static_cast<double>(num_seqs) * context * kv_heads * head_dim * 4,
+  print((is_wgmma ? "wgmma attention " : "attention ") + std::to_string(num_seqs) + "x" + std::to_string(context) + (count == 1 ? " decode" : " prefill"), seconds, static_cast<double>(num_seqs) * context * kv_heads * head_dim * 4,
         keys_seen * heads * head_dim * 4);
 }
 
@@ -258,7 +262,10 @@ void run() {
   using Batch = std::pair<int, int>;
   for (const auto& [num_seqs, context] : is_tiny ? std::vector<Batch>{{2, 70}} : std::vector<Batch>{{1, 1024}, {8, 1024}, {64, 1024}, {256, 1024}, {1, 8192}, {8, 8192}, {64, 8192}})
     measure_attention(timer, num_seqs, context, 1);
-  for (const int length : is_tiny ? std::vector<int>{70} : std::vector<int>{1024, 8192}) measure_attention(timer, 1, length, length);
+  for (const int length : is_tiny ? std::vector<int>{70} : std::vector<int>{1024, 8192}) {
+    measure_attention(timer, 1, length, length);
+    if (has_wgmma()) measure_attention(timer, 1, length, length, Way::kWgmma);
+  }
   SampleRow greedy, drawn;
   greedy.temperature = 0;
   drawn.temperature = 0.8f, drawn.top_p = 0.9f, drawn.top_k = 40;

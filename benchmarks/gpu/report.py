@@ -125,7 +125,7 @@ def table(results):
     if kernels:
         print(f"\n{'kernel':<26}{'us':>10}{'GB/s':>8}{'TFLOP/s':>9}{'of reads':>9}{'torch us':>10}{'torch/us':>9}")
     for name, line in kernels.items():
-        theirs = torch.get(re.sub('^(gemv|wgmma) ', 'gemm ', name))
+        theirs = torch.get(re.sub('^(gemv|wgmma) ', '' if 'attention' in name else 'gemm ', name))
         beside = f"{theirs['us']:>10.1f}{theirs['us'] / line['us']:>9.2f}" if theirs else ''
         print(f"{name:<26}{line['us']:>10.1f}{line['gb_per_s']:>8.0f}{line['tflop_per_s']:>9.1f}{100 * line['bandwidth_share']:>8.0f}%{beside}")
     if steps:

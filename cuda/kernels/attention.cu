@@ -1,8 +1,10 @@
 // Paged attention of a mixed batch. A warp has 16 rows, (token, head) pairs of one KV head, and goes over the keys in tiles of 64 and chunks of 256, both at
 // absolute positions; keys and values are read as operands, straight into registers. Where there are too few rows for the device, each chunk gets a warp of
 // its own and a second kernel merges the chunks in order: the same arithmetic, so the same bits.
+#include "cuda/attention_layout.h"
 #include "cuda/fp8.h"
 #include "cuda/kernels.h"
+#include "cuda/kernels/attention.h"
 #include "cuda/launch.h"
 #include "native/base/check.h"
 
@@ -10,9 +12,6 @@ namespace capstan::cuda {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr int kTileKeys = 64;
-constexpr float kMinusInfinity = -__builtin_inff();
-constexpr float kLog2E = 1.4426950408889634f;
 
 // Softmax so far of the lane's two rows (g and g + 8), and sums of values. D = head_dim / 32, rounded up.
 template <int D>
@@ -64,35 +63,6 @@ struct Partial {
     }
   }
 };
-
-// The rows of a warp.
-struct Rows {
-  int64_t token[2];  // of the step; rows beyond the sequence repeat its last one
-  int head[2];
-  int position[2];
-  bool is_real[2];
-  int first_position, last_position;  // of all 16
-};
-
-__device__ __forceinline__ Rows find_rows(const AttentionArgs& args, const AttentionTile& tile, int kv_head) {
-  const int group = args.num_heads / args.layout.num_kv_heads;
-  const int begin = args.cu_seqlens_q[tile.seq], count = args.cu_seqlens_q[tile.seq + 1] - begin;
-  const int context = args.context_lens[tile.seq];
-  Rows rows;
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const int wanted = tile.first_row + lane_id() / 4 + r * 8;
-    const int row = wanted < count * group ? wanted : count * group - 1;
-    rows.is_real[r] = row == wanted;
-    rows.token[r] = begin + row / group;
-    rows.head[r] = kv_head * group + row % group;
-    rows.position[r] = context - count + row / group;
-  }
-  const int last = tile.first_row + 15 < count * group ? tile.first_row + 15 : count * group - 1;
-  rows.first_position = context - count + tile.first_row / group;
-  rows.last_position = context - count + last / group;
-  return rows;
-}
 
 template <class T, int D>
 __device__ __forceinline__ void load_queries(const AttentionArgs& args, const Rows& rows, uint32_t (&q)[D * 2][4]) {
@@ -237,12 +207,6 @@ __device__ __forceinline__ void attend_chunk(const AttentionArgs& args, const Ro
   }
 }
 
-template <class T>
-__device__ __forceinline__ void store_output(const AttentionArgs& args, int64_t token, int head, int dim, float value) {
-  if (dim >= args.layout.head_dim) return;
-  args.acts[act_index(args.in_rows, token, args.split.place(int64_t{head} * args.layout.head_dim + dim), args.split.padded())] = to_bits<T>(value);
-}
-
 // Left to itself (0) ptxas spills where it would have more blocks than these.
 template <int D, bool kIsCut, bool kIsFp8>
 constexpr int kMinBlocks = (D == 3 || (D == 1 && kIsFp8)) && !kIsCut ? 1 : 0;
@@ -256,7 +220,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, (kMinBlocks<D, kIsCut, kIsF
   const int kv_head = static_cast<int>(blockIdx.y);
   const AttentionTile tile = args.tiles[item];
   if (tile.seq < 0) return;
-  const Rows rows = find_rows(args, tile, kv_head);
+  const Rows rows = find_rows<16>(args, tile, kv_head, 0);
   const int context = args.context_lens[tile.seq];
   const int32_t* blocks = args.block_tables + int64_t{tile.seq} * args.max_blocks_per_seq;
   const int lane = lane_id(), t = lane % 4;

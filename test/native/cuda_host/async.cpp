@@ -52,6 +52,17 @@ struct Products {
   bool is_fenced = false;
 };
 
+// A thread's own copies, 16 bytes each.
+struct OwnCopy {
+  void* to;
+  const void* from;
+};
+struct OwnCopies {
+  std::vector<std::vector<OwnCopy>> groups;  // committed, the oldest first
+  std::vector<OwnCopy> open;
+  std::vector<uint32_t> landed;              // and not shown to products
+};
+
 bool refuses_maps = false;
 
 [[noreturn]] void complain(const std::string& what) { throw std::runtime_error("cuda_host: " + what); }
@@ -61,6 +72,8 @@ bool refuses_maps = false;
 struct Async {
   std::map<const void*, Mbarrier> barriers;
   std::map<unsigned, Products> products;
+  std::map<unsigned, OwnCopies> copies;
+  std::vector<bool> is_hidden = std::vector<bool>(place.shared_bytes / 16 + 1);  // from products: words of 16 bytes
 
   Mbarrier& barrier(const void* place) {
     const auto found = barriers.find(place);
@@ -98,8 +111,8 @@ uint16_t operand(uint64_t descriptor, int row, int k) {
     address ^= (address >> 7 & ((1u << bits) - 1)) << 4;
   }
   if (address + 2 > place.shared_bytes) complain("an operand of wgmma lies outside of the shared memory");
-  uint16_t value;
-  std::memcpy(&value, place.shared + address, sizeof value);
+  uint16_t value = 0xffff;
+  if (!async().is_hidden[address / 16]) std::memcpy(&value, place.shared + address, sizeof value);
   return value;
 }
 
@@ -130,6 +143,8 @@ void multiply(const std::vector<const Product*>& lanes, const std::vector<std::v
 void check_end(const Async& async) {
   for (const auto& [_, barrier] : async.barriers)
     if (!barrier.copies.empty() || barrier.bytes != 0) complain("a block ends before its copies have landed");
+  for (const auto& [_, copies] : async.copies)
+    if (!copies.groups.empty() || !copies.open.empty()) complain("a block ends before a thread's copies have landed");
   for (const auto& [_, products] : async.products)
     if (!products.groups.empty() || !products.open.empty()) complain("a block ends before its products are there");
 }
@@ -195,6 +210,35 @@ void tensor_copy(void* to, const TensorMap& map, int column, int row, const void
   });
 }
 
+void copy_later(void* to, const void* from) {
+  const uint32_t address = shared_address(to);
+  if (address % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0) complain("a copy of 16 bytes lies at multiples of them");
+  if (address + 16 > place.shared_bytes) complain("a copy ends outside of the shared memory");
+  std::memset(to, 0xff, 16);
+  async().is_hidden[address / 16] = true;
+  async().copies[running_thread()].open.push_back({to, from});
+}
+
+void commit_copies() {
+  OwnCopies& mine = async().copies[running_thread()];
+  mine.groups.push_back(std::exchange(mine.open, {}));
+}
+
+void wait_for_copies(int pending) {
+  OwnCopies& mine = async().copies[running_thread()];
+  while (mine.groups.size() > static_cast<size_t>(pending)) {
+    for (const OwnCopy& copy : mine.groups.front()) {
+      std::memcpy(copy.to, copy.from, 16);
+      mine.landed.push_back(shared_address(copy.to) / 16);
+    }
+    mine.groups.erase(mine.groups.begin());
+  }
+}
+
+void show_to_products() {
+  for (const uint32_t word : std::exchange(async().copies[running_thread()].landed, {})) async().is_hidden[word] = false;
+}
+
 void wgmma_fence() { async().products[running_thread()].is_fenced = true; }
 
 void wgmma(float* acc, int columns, const uint32_t* a, uint64_t b, float (*to_float)(uint16_t)) {
@@ -235,9 +279,15 @@ void wgmma_wait(int pending) {
     }
     for (int lane = 0; lane < 32; ++lane) {
       Products& products = products_of(lane);
-      if (!products.groups.empty() || !products.open.empty()) continue;
-      for (const auto& [acc, sums] : products.sums) std::ranges::copy(sums, acc);
-      products.sums.clear();
+      const auto is_awaited = [&](const float* acc) {
+        const auto has = [&](const std::vector<Product>& group) { return std::ranges::any_of(group, [&](const Product& product) { return product.acc == acc; }); };
+        return has(products.open) || std::ranges::any_of(products.groups, has);
+      };
+      std::erase_if(products.sums, [&](const auto& entry) {
+        if (is_awaited(entry.first)) return false;
+        std::ranges::copy(entry.second, entry.first);
+        return true;
+      });
     }
   });
 }

@@ -450,6 +450,7 @@ auto& streams = *new std::vector<Stream*>;
 size_t memory_in_use = 0, memory_size = size_t{1} << 30;
 constexpr int device_count = 2;
 int capability = 8;
+int multiprocessors = 2;  // few, so that blocks that stay have more than one turn
 bool has_peers = true;
 cudaError_t sticky = cudaSuccess;
 bool is_hung = false;
@@ -509,6 +510,7 @@ void enqueue_early(Stream* stream, std::function<void()> work) {
 void set_device_memory(size_t bytes) { memory_size = bytes; }
 size_t device_memory_in_use() { return memory_in_use; }
 void set_peers(bool can_reach_each_other) { has_peers = can_reach_each_other; }
+void set_multiprocessors(int count) { multiprocessors = count; }
 void set_compute_capability(int major) { capability = major; }
 void break_device(int error) { sticky = static_cast<cudaError_t>(error); }
 void repair_device() {
@@ -536,9 +538,8 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return device_count > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
 cudaError_t cudaSetDevice(int device) { return device >= 0 && device < device_count ? sticky : cudaErrorInvalidValue; }
-// Few processors, so that blocks that stay have more than one turn.
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) {
-  *value = which == cudaDevAttrMultiProcessorCount ? 2 : which == cudaDevAttrComputeCapabilityMajor ? capability : kMaxSharedBytes;
+  *value = which == cudaDevAttrMultiProcessorCount ? multiprocessors : which == cudaDevAttrComputeCapabilityMajor ? capability : kMaxSharedBytes;
   return sticky;
 }
 cudaError_t cudaDeviceCanAccessPeer(int* can_access, int, int) {

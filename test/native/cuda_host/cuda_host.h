@@ -92,6 +92,7 @@ void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<vo
 // ---- what compute capability 9.0 does by and by (cuda/hopper.h; async.cpp) ------------------------------------------------------------------
 
 void set_compute_capability(int major);
+void set_multiprocessors(int count);
 // Makes the driver know no tensor maps.
 void refuse_tensor_maps(bool refuses);
 bool knows_tensor_maps();
@@ -110,6 +111,11 @@ void mbarrier_wait(const char* where, const void* barrier, int parity);
 // The place is poisoned until somebody waits at the barrier.
 void bulk_copy(void* to, const void* from, int bytes, const void* barrier);
 void tensor_copy(void* to, const TensorMap& map, int column, int row, const void* barrier);
+// The place is poisoned until the thread waits; products see poison there until it has also shown it.
+void copy_later(void* to, const void* from);
+void commit_copies();
+void wait_for_copies(int pending);
+void show_to_products();
 // acc is poisoned, and a and b are only read, when a wait says that the product must be there.
 void wgmma_fence();
 void wgmma(float* acc, int columns, const uint32_t* a, uint64_t b, float (*to_float)(uint16_t));

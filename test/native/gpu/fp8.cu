@@ -1,4 +1,4 @@
-// Keys and values in 8 bits: rounding and scales over all there are, and what the kernels write of them. kernel_attention (ops.cu) reads them.
+// Keys and values in 8 bits: rounding and scales over all there are, and what the kernels write of them. kernel_attention (attention.cu) reads them.
 #include <algorithm>
 #include <limits>
 #include <random>

@@ -53,6 +53,17 @@ class OnDevice {
   size_t size_;
 };
 
+// Whether the device has the instructions of cuda/hopper.h.
+inline bool has_wgmma() {
+#if defined(__CUDACC__)
+  int major = 0;
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), "a test");
+  return major == 9;
+#else
+  return true;
+#endif
+}
+
 constexpr FloatType kTypes[] = {FloatType::kBf16, FloatType::kF16};
 inline uint16_t bits_of(FloatType type, float value) { return type == FloatType::kBf16 ? float_to_bf16(value) : float_to_f16(value); }
 inline float value_of(FloatType type, uint16_t bits) { return type == FloatType::kBf16 ? bf16_to_float(bits) : f16_to_float(bits); }

@@ -45,6 +45,17 @@ MUTATIONS=(
   'values without their scales|cuda/kernels/attention.cu|s/fp8_scale<T>(exponents\[w \* 8 + 1\])/fp8_scale<T>(exponents[w * 8])/|kernel_attention'
   'ties of 8 bits that go up|cuda/fp8.h|s/0x7ffff + (bits >> 20 \& 1)/0x80000/|kernel_fp8'
   'a broken head that looks whole|cuda/fp8.h|s/const bool is_broken = .*/const bool is_broken = false;/|kernel_fp8'
+  'keys that products do not see yet|cuda/kernels/attention_wgmma.cu|s/^    show_to_products();//|kernel_attention_wgmma'
+  'copies that nobody waits for|cuda/kernels/attention_wgmma.cu|s/    wait_for_copies<kCopiesAhead>();//|kernel_attention_wgmma'
+  'a stage of keys that is not waited for|cuda/kernels/attention_wgmma.cu|s/    if (tile < last) await_stage();/    if (tile < last) awaited.advance(kAttentionStages);/|kernel_attention_wgmma'
+  'weights written while they are multiplied|cuda/kernels/attention_wgmma.cu|s/    settle(scores);$/    pack_weights();/|kernel_attention_wgmma'
+  'keys in the order of the cache|cuda/attention_layout.h|s#const int row = key / 2 \* 8 + warp \* 2 + key % 2;#const int row = warp * 8 + key;#|kernel_attention_wgmma'
+  'values with another swizzle|cuda/attention_layout.h|s#(dim \* kSwizzledRow + word \* 16)))};#(dim * kSwizzledRow + (word ^ 1) * 16)))};#|kernel_attention_wgmma'
+  'a later key that many rows see|cuda/kernels/attention_wgmma.cu|s/if (key > position ||/if (key > position + 1 ||/|kernel_attention_wgmma'
+  'a tile taken for one that all rows see|cuda/kernels/attention_wgmma.cu|s/first_key + kTileKeys - 1 <= rows.first_position/first_key + kTileKeys - 1 <= rows.last_position/|kernel_attention_wgmma'
+  'an earlier key than the window of many rows|cuda/kernels/attention_wgmma.cu|s/key <= position - window/key < position - window/|kernel_attention_wgmma'
+  'unwritten values that many rows weigh|cuda/kernels/attention_wgmma.cu|s/if (key >= num_written) words\[w\] = 0;/if (false) words[w] = 0;/|kernel_attention_wgmma'
+  'sums that keep their old maximum|cuda/kernels/attention_wgmma.cu|s/out\[i\] \*= softmax.factor/out[i] *= 1 + 0 * softmax.factor/|kernel_attention_wgmma'
   'a digit too few|cuda/kernels/sample.cu|s/shift >= 0; shift -= 8/shift >= 8; shift -= 8/|kernel_samples'
 )
 

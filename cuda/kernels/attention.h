@@ -1,0 +1,46 @@
+#pragma once
+// What both kernels of attention share: the rows of a warp, and where outputs go.
+#include "cuda/kernels.h"
+
+namespace capstan::cuda {
+
+constexpr float kMinusInfinity = -__builtin_inff();
+constexpr float kLog2E = 1.4426950408889634f;
+
+// The lane's two rows of a warp's 16, which are among kCount that begin with the tile's.
+struct Rows {
+  int64_t token[2];  // of the step; rows beyond the sequence repeat its last one
+  int head[2];
+  int position[2];
+  bool is_real[2];
+  int first_position, last_position;  // of all kCount
+};
+
+template <int kCount>
+__device__ __forceinline__ Rows find_rows(const AttentionArgs& args, const AttentionTile& tile, int kv_head, int warp) {
+  const int group = args.num_heads / args.layout.num_kv_heads;
+  const int begin = args.cu_seqlens_q[tile.seq], count = args.cu_seqlens_q[tile.seq + 1] - begin;
+  const int context = args.context_lens[tile.seq];
+  Rows rows;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int wanted = tile.first_row + warp * 16 + lane_id() / 4 + r * 8;
+    const int row = wanted < count * group ? wanted : count * group - 1;
+    rows.is_real[r] = row == wanted;
+    rows.token[r] = begin + row / group;
+    rows.head[r] = kv_head * group + row % group;
+    rows.position[r] = context - count + row / group;
+  }
+  const int last = tile.first_row + kCount - 1 < count * group ? tile.first_row + kCount - 1 : count * group - 1;
+  rows.first_position = context - count + tile.first_row / group;
+  rows.last_position = context - count + last / group;
+  return rows;
+}
+
+template <class T>
+__device__ __forceinline__ void store_output(const AttentionArgs& args, int64_t token, int head, int dim, float value) {
+  if (dim >= args.layout.head_dim) return;
+  args.acts[act_index(args.in_rows, token, args.split.place(int64_t{head} * args.layout.head_dim + dim), args.split.padded())] = to_bits<T>(value);
+}
+
+}  // namespace capstan::cuda

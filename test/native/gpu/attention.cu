@@ -1,0 +1,290 @@
+// Both kernels of attention against double precision, over a cache that holds NaN wherever nothing was written: odd lengths, edges of tiles, blocks and chunks,
+// cached prefixes, groups of heads, windows.
+#include <algorithm>
+#include <memory>
+#include <random>
+
+#include "cuda/attention_layout.h"
+#include "cuda/fp8.h"
+#include "test/native/gpu/kernel_testing.h"
+
+namespace capstan::testing {
+namespace {
+
+struct AttendedSequence {
+  int context, count;  // keys in all, and queries of the step (the last ones)
+};
+struct AttentionShape {
+  int num_heads, num_kv_heads, head_dim, window, block_size;
+  bool is_fp8 = false;
+
+  int group() const { return num_heads / num_kv_heads; }
+};
+
+// Sequences of noise on the device, and what is known of them here.
+class Attention {
+ public:
+  Attention(FloatType type, const AttentionShape& shape, const std::vector<AttendedSequence>& seqs);
+
+  int longest() const {
+    return std::ranges::max_element(seqs_, {}, &AttendedSequence::context)->context;
+  }
+  // Outputs as they lie in memory: of launch_attention, cut into so many chunks, as operands; of launch_attention_wgmma in rows.
+  std::vector<uint16_t> run(int num_chunks) const;
+  std::vector<uint16_t> run_wgmma() const;
+  // (num_tokens, heads, head_dim) of them; what is beyond the tokens must not have been written.
+  std::vector<uint16_t> values_of(const std::vector<uint16_t>& acts, bool in_rows) const;
+  void expect_near_doubles(const std::vector<uint16_t>& values, const std::string& what) const;
+
+ private:
+  AttentionArgs args(const OnDevice<AttentionTile>& tiles, size_t num_tiles, const OnDevice<uint16_t>& acts) const;
+  std::vector<AttentionTile> tiles_of(int num_rows) const;
+  OnDevice<uint16_t> unwritten_acts() const { return OnDevice<uint16_t>(static_cast<size_t>(round_up(num_tokens_, 8) * split_.padded())); }
+
+  const FloatType type_;
+  const AttentionShape shape_;
+  const std::vector<AttendedSequence> seqs_;
+  const KvLayout layout_;
+  const DepthSplit split_;
+  const float scale_;
+  int max_blocks_ = 0, num_tokens_ = 0;
+  std::vector<int32_t> cu_seqlens_{0};
+  std::vector<std::vector<float>> keys_, values_, queries_;  // per sequence
+  std::unique_ptr<OnDevice<uint8_t>> cache_;
+  std::unique_ptr<OnDevice<uint16_t>> q_;
+  std::unique_ptr<OnDevice<int32_t>> device_seqlens_, device_contexts_, device_tables_;
+};
+
+DepthSplit split_of(const AttentionShape& shape) {
+  const int64_t q_size = int64_t{shape.num_heads} * shape.head_dim;
+  return split_depth(q_size, q_size, row_parallel_parts(q_size));
+}
+
+Attention::Attention(FloatType type, const AttentionShape& shape, const std::vector<AttendedSequence>& seqs)
+    : type_(type),
+      shape_(shape),
+      seqs_(seqs),
+      layout_(make_kv_layout(shape.block_size, shape.num_kv_heads, shape.head_dim, shape.is_fp8)),
+      split_(split_of(shape)),
+      scale_(1 / std::sqrt(static_cast<float>(shape.head_dim))) {
+  const int block_size = shape.block_size, num_kv_heads = shape.num_kv_heads, num_heads = shape.num_heads, head_dim = shape.head_dim;
+  const KvLayout& layout = layout_;
+  int num_blocks = 0;
+  for (const auto& [context, count] : seqs) {
+    max_blocks_ = std::max(max_blocks_, (context + block_size - 1) / block_size);
+    num_blocks += (context + block_size - 1) / block_size;
+    num_tokens_ += count;
+  }
+  std::vector<int32_t> free_blocks(static_cast<size_t>(num_blocks)), tables, context_lens;
+  for (size_t i = 0; i < free_blocks.size(); ++i) free_blocks[i] = static_cast<int32_t>(i);
+  std::shuffle(free_blocks.begin(), free_blocks.end(), std::mt19937(7));
+  // NaN wherever nothing was written.
+  std::vector<uint8_t> cache(static_cast<size_t>(num_blocks * layout.block_bytes()), 0xff);
+  std::vector<uint16_t> q(static_cast<size_t>(int64_t{num_tokens_} * num_heads * layout.k_dim), 0);
+  size_t next_block = 0;
+  for (size_t s = 0; s < seqs.size(); ++s) {
+    const auto [context, count] = seqs[s];
+    const size_t first_entry = tables.size();
+    for (int b = 0; b < max_blocks_; ++b) tables.push_back(b < (context + block_size - 1) / block_size ? free_blocks[next_block++] : -1);
+    keys_.push_back(rounded(type, noise(s * 3 + 1, int64_t{context} * num_kv_heads * head_dim, 1)));
+    values_.push_back(rounded(type, noise(s * 3 + 2, int64_t{context} * num_kv_heads * head_dim, 1)));
+    const std::vector<float> asked = rounded(type, noise(s * 3 + 3, int64_t{context} * num_heads * head_dim, 1));
+    queries_.emplace_back(asked.end() - count * num_heads * head_dim, asked.end());
+    for (int position = 0; position < context; ++position)
+      for (int head = 0; head < num_kv_heads; ++head) {
+        const int64_t slot = int64_t{tables[first_entry + static_cast<size_t>(position / block_size)]} * block_size + position % block_size;
+        for (const bool is_value : {false, true}) {
+          float* const row = (is_value ? values_[s] : keys_[s]).data() + (position * num_kv_heads + head) * head_dim;
+          // In 8 bits each with a scale that it could do without, and what it is rounded to is what counts.
+          const int exponent = position % 5 - 9;
+          if (shape.is_fp8) cache[static_cast<size_t>(layout.exponent(slot, head, is_value))] = static_cast<uint8_t>(exponent);
+          for (int d = 0; d < (is_value ? head_dim : layout.k_dim); ++d) {
+            const auto place = static_cast<size_t>(is_value ? layout.value(slot, head, d) : layout.key(slot, head, d));
+            const float value = d < head_dim ? row[d] : 0;
+            if (shape.is_fp8) {
+              cache[place] = to_fp8(value * power_of_two(-exponent));
+              if (d < head_dim) row[d] = fp8_value(cache[place]) * power_of_two(exponent);
+            } else {
+              const uint16_t bits = bits_of(type, value);
+              std::memcpy(&cache[place * 2], &bits, sizeof bits);
+            }
+          }
+        }
+      }
+    for (int token = 0; token < count; ++token)
+      for (int head = 0; head < num_heads; ++head)
+        for (int d = 0; d < head_dim; ++d)
+          q[static_cast<size_t>((int64_t{cu_seqlens_.back() + token} * num_heads + head) * layout.k_dim + d)] = bits_of(type, queries_[s][static_cast<size_t>((token * num_heads + head) * head_dim + d)]);
+    cu_seqlens_.push_back(cu_seqlens_.back() + count);
+    context_lens.push_back(context);
+  }
+  cache_ = std::make_unique<OnDevice<uint8_t>>(cache);
+  q_ = std::make_unique<OnDevice<uint16_t>>(q);
+  device_seqlens_ = std::make_unique<OnDevice<int32_t>>(cu_seqlens_);
+  device_contexts_ = std::make_unique<OnDevice<int32_t>>(context_lens);
+  device_tables_ = std::make_unique<OnDevice<int32_t>>(tables);
+}
+
+std::vector<AttentionTile> Attention::tiles_of(int num_rows) const {
+  std::vector<AttentionTile> tiles;
+  for (size_t s = 0; s < seqs_.size(); ++s)
+    for (int row = 0; row < seqs_[s].count * shape_.group(); row += num_rows) tiles.push_back({static_cast<int32_t>(s), row});
+  return tiles;
+}
+
+AttentionArgs Attention::args(const OnDevice<AttentionTile>& tiles, size_t num_tiles, const OnDevice<uint16_t>& acts) const {
+  AttentionArgs args;
+  args.type = type_;
+  args.q = q_->get();
+  args.num_heads = shape_.num_heads;
+  args.layout = layout_;
+  args.cache = cache_->get();
+  args.tiles = tiles.get();
+  args.num_tiles = static_cast<int>(num_tiles);
+  args.cu_seqlens_q = device_seqlens_->get();
+  args.context_lens = device_contexts_->get();
+  args.block_tables = device_tables_->get();
+  args.max_blocks_per_seq = max_blocks_;
+  args.window = shape_.window;
+  args.scale = scale_;
+  args.split = split_;
+  args.acts = acts.get();
+  return args;
+}
+
+std::vector<uint16_t> Attention::run(int num_chunks) const {
+  std::vector<AttentionTile> tiles = tiles_of(16);
+  tiles.push_back({-1, 0});  // as where a batch is filled up
+  const OnDevice<AttentionTile> device_tiles(tiles);
+  const OnDevice<uint16_t> acts = unwritten_acts();
+  AttentionArgs given = args(device_tiles, tiles.size(), acts);
+  given.num_chunks = num_chunks;
+  const OnDevice<float> scratch(static_cast<size_t>(attention_scratch_floats(given)));
+  given.scratch = scratch.get();
+  launch_attention(given, stream());
+  return acts.read();
+}
+
+std::vector<uint16_t> Attention::run_wgmma() const {
+  const std::vector<AttentionTile> tiles = tiles_of(kWideRows);
+  const OnDevice<AttentionTile> device_tiles(tiles);
+  const OnDevice<uint16_t> acts = unwritten_acts();
+  AttentionArgs given = args(device_tiles, tiles.size(), acts);
+  given.in_rows = true;
+  launch_attention_wgmma(given, stream());
+  return acts.read();
+}
+
+std::vector<uint16_t> Attention::values_of(const std::vector<uint16_t>& acts, bool in_rows) const {
+  const int64_t q_size = int64_t{shape_.num_heads} * shape_.head_dim;
+  const auto at = [&](int64_t token, int64_t k) { return acts[static_cast<size_t>(act_index(in_rows, token, split_.place(k), split_.padded()))]; };
+  for (int64_t token = num_tokens_; token < round_up(num_tokens_, 8); ++token)
+    for (int64_t k = 0; k < q_size; ++k) EXPECT_EQ(at(token, k), kUnwritten);
+  std::vector<uint16_t> values;
+  for (int64_t token = 0; token < num_tokens_; ++token)
+    for (int64_t k = 0; k < q_size; ++k) values.push_back(at(token, k));
+  return values;
+}
+
+void Attention::expect_near_doubles(const std::vector<uint16_t>& got, const std::string& what) const {
+  const int num_heads = shape_.num_heads, num_kv_heads = shape_.num_kv_heads, head_dim = shape_.head_dim, window = shape_.window;
+  const std::string where = what + ", head_dim " + std::to_string(head_dim) + ", group " + std::to_string(shape_.group()) + ", window " + std::to_string(window);
+  for (size_t s = 0; s < seqs_.size(); ++s)
+    for (int token = 0; token < seqs_[s].count; ++token)
+      for (int head = 0; head < num_heads; ++head) {
+        const int position = seqs_[s].context - seqs_[s].count + token, kv_head = head / shape_.group();
+        const int first = window > 0 ? std::max(0, position - window + 1) : 0;
+        std::vector<double> weights;
+        double top = -1e300, sum = 0;
+        for (int key = first; key <= position; ++key) {
+          double score = 0;
+          for (int d = 0; d < head_dim; ++d)
+            score += static_cast<double>(queries_[s][static_cast<size_t>((token * num_heads + head) * head_dim + d)]) * keys_[s][static_cast<size_t>((key * num_kv_heads + kv_head) * head_dim + d)];
+          weights.push_back(score * static_cast<double>(scale_));
+          top = std::max(top, weights.back());
+        }
+        for (double& weight : weights) sum += weight = std::exp(weight - top);
+        for (int d = 0; d < head_dim; ++d) {
+          double wanted = 0;
+          for (int key = first; key <= position; ++key) wanted += weights[static_cast<size_t>(key - first)] / sum * values_[s][static_cast<size_t>((key * num_kv_heads + kv_head) * head_dim + d)];
+          const uint16_t bits = got[static_cast<size_t>((int64_t{cu_seqlens_[s] + token} * num_heads + head) * head_dim + d)];
+          // Weights are rounded to 16 bits each; their errors average out.
+          expect_close(value_of(type_, bits), wanted, rounding_of(type_) * (std::abs(wanted) + 1), where);
+        }
+      }
+}
+
+// Whole, and cut into chunks: more of them than there are, too.
+void check_attention(FloatType type, const AttentionShape& shape, const std::vector<AttendedSequence>& seqs) {
+  const Attention attention(type, shape, seqs);
+  const int chunks = (attention.longest() + kChunk - 1) / kChunk;
+  const std::vector<uint16_t> whole = attention.run(1);
+  EXPECT(whole == attention.run(chunks) && whole == attention.run(chunks + 3));
+  attention.expect_near_doubles(attention.values_of(whole, false), "attention");
+}
+
+TEST(kernel_attention_over_the_shapes) {
+  const std::vector<AttendedSequence> small = {{1, 1}, {65, 1}, {64, 64}, {130, 3}, {900, 1}};
+  for (const FloatType type : kTypes) {
+    check_attention(type, {4, 2, 32, 0, 64}, small);
+    check_attention(type, {7, 1, 24, 37, 128}, small);
+    check_attention(type, {3, 3, 128, 0, 64}, {{300, 1}, {20, 20}});
+    check_attention(type, {4, 2, 32, 37, 64, true}, small);
+    check_attention(type, {3, 1, 80, 0, 128, true}, {{300, 1}, {70, 70}});
+    if (!is_full()) continue;
+    std::vector<AttendedSequence> decodes, prefills = {{300, 300}, {513, 257}, {1025, 100}, {63, 63}, {2048, 1}};
+    for (const int context : {1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1000, 4097}) decodes.push_back({context, 1});
+    for (const auto& [heads, kv_heads] : std::vector<std::pair<int, int>>{{12, 2}, {28, 4}, {32, 8}, {16, 16}, {8, 1}, {40, 2}})
+      for (const int head_dim : {64, 80, 96, 128})
+        for (const int window : {0, 100}) {
+          check_attention(type, {heads, kv_heads, head_dim, window, 64}, decodes);
+          if (heads == 12) check_attention(type, {heads, kv_heads, head_dim, window, 64}, prefills);
+          if (heads == 12) check_attention(type, {heads, kv_heads, head_dim, window, 64, true}, decodes);
+        }
+  }
+}
+
+// ---- of many rows, by wgmma -----------------------------------------------------------------------------------------------------------------
+
+void check_attention_wgmma(FloatType type, const AttentionShape& shape, const std::vector<AttendedSequence>& seqs) {
+  const Attention attention(type, shape, seqs);
+  attention.expect_near_doubles(attention.values_of(attention.run_wgmma(), true), "attention by wgmma");
+}
+
+TEST(kernel_attention_wgmma_over_the_shapes) {
+  if (!has_wgmma()) return;
+  for (const FloatType type : kTypes) {
+    // One group of rows and two, one tile of keys and more than the ring has stages; a block that ends in a tile, sequences that end in one, and one that is not chunked.
+    check_attention_wgmma(type, {4, 2, 32, 0, 64}, {{1, 1}, {64, 64}, {130, 33}, {400, 65}});
+    check_attention_wgmma(type, {3, 3, 24, 37, 128}, {{130, 130}, {257, 66}, {63, 63}});
+    check_attention_wgmma(type, {2, 1, 64, 0, 64}, {{129, 129}, {320, 7}});
+    check_attention_wgmma(type, {3, 1, 80, 100, 128}, {{300, 50}, {90, 90}});
+    check_attention_wgmma(type, {6, 1, 128, 0, 64}, {{345, 25}, {20, 20}});
+    if (!is_full()) continue;
+    for (const auto& [heads, kv_heads] : std::vector<std::pair<int, int>>{{12, 2}, {28, 4}, {32, 8}, {16, 16}, {8, 1}, {40, 2}})
+      for (const int head_dim : {64, 80, 96, 128})
+        for (const int window : {0, 100})
+          check_attention_wgmma(type, {heads, kv_heads, head_dim, window, 64},
+                                {{300, 300}, {513, 257}, {1025, 100}, {63, 63}, {64, 64}, {65, 65}, {127, 127}, {128, 128}, {129, 129}, {256, 100}, {257, 100}, {2048, 30}, {700, 1}});
+  }
+}
+
+// Neither how a prompt is cut nor what is beside it changes a bit of a row.
+TEST(kernel_attention_wgmma_gives_a_row_the_same_bits_in_any_company) {
+  if (!has_wgmma()) return;
+  for (const int window : {0, 70}) {
+    const AttentionShape shape{6, 2, 64, window, 64};
+    const auto run = [&](const std::vector<AttendedSequence>& seqs) {
+      const Attention attention(FloatType::kBf16, shape, seqs);
+      return attention.values_of(attention.run_wgmma(), true);
+    };
+    const std::vector<uint16_t> wanted = run({{200, 200}});
+    for (const int count : {1, 37, 90}) {
+      const std::vector<uint16_t> got = run({{200, count}, {70, 30}});
+      EXPECT(std::equal(wanted.end() - count * 6 * 64, wanted.end(), got.begin()));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace capstan::testing
