@@ -232,7 +232,7 @@ describe.each(['uws', 'node'])('a server over %s', (transport) => {
 
   test('lets an open answer finish after Ctrl-C, takes no new connections, and exits 0', async () => {
     const server = await startServer(args, env);
-    const running = await chat(server.url, 'forever', { stream: true, max_tokens: 100 });
+    const running = await chat(server.url, 'forever', { stream: true, max_tokens: 250 });
     server.process.kill('SIGINT');
     await untilRefused(server.url);
     expect(server.process.exitCode).toBeNull();
