@@ -15,6 +15,8 @@ interface Limits {
 export interface Cgroups {
   /** The groups of a replica, made with its limits; empty where it could not be. */
   create(name: string, limits: Limits): string[];
+  /** What a supervisor that was killed could not remove itself; false as long as something runs in it. */
+  remove(name: string): boolean;
 }
 
 /** The machine as tests have it otherwise. */
@@ -58,6 +60,7 @@ function openUnified(own: string, { root, write, isSystemdService }: CgroupFiles
     enable();
   }
   return {
+    remove: (name) => removeAll([join(folder, name)]),
     create: (name, { cpuMillis, memoryMb }) => createAll([{
       path: join(folder, name),
       configure: (path) => {
@@ -86,6 +89,7 @@ function openLegacy(own: readonly [string, string, string][], { root, write }: C
   mkdirSync(probe);
   rmdirSync(probe);
   return {
+    remove: (name) => removeAll([memory, cpu, pids].flatMap((tree) => (tree === undefined ? [] : [join(tree, name)]))),
     create: (name, { cpuMillis, memoryMb }) => createAll([
       { path: join(memory, name), configure: (path) => write(join(path, 'memory.limit_in_bytes'), String(memoryMb * 2 ** 20)) },
       // What a kernel was built without is not held to.
@@ -121,6 +125,11 @@ function createAll(groups: readonly Group[]): string[] {
     for (const { path } of groups) attempt(() => rmdirSync(path));
     return [];
   }
+}
+
+function removeAll(paths: readonly string[]): boolean {
+  for (const path of paths) attempt(() => rmdirSync(path));
+  return !paths.some((path) => existsSync(path));
 }
 
 function attempt(work: () => void): void {

@@ -22,7 +22,7 @@ export interface ProcessDriverOptions {
   level?: Level;
   /** Folders besides that replicas see nothing of. */
   hides?: readonly string[];
-  intervals?: Partial<Intervals>;
+  intervals?: Partial<Intervals & { leftOverMs: number }>;
   /** Instead of those of this machine. */
   gpuFiles?: GpuFiles;
 }
@@ -51,6 +51,7 @@ export class ProcessDriver implements Driver {
   /** Starts under way, so that asking twice starts once. */
   readonly #starting = new Map<string, Promise<DriverHandle>>();
   readonly #listeners = new Set<(event: ReplicaEvent) => void>();
+  readonly #leftOverMs: number;
   readonly #sweeping: NodeJS.Timeout;
   #gpus: DriverCapacity['gpus'] | undefined;
 
@@ -78,7 +79,8 @@ export class ProcessDriver implements Driver {
     this.#hides = hides;
     this.#cgroups = openCgroups();
     this.isolation = { ...isolation, reason: `${isolation.reason} ${this.#cgroups === undefined ? WATCHED : LIMITED}` };
-    this.#sweeping = setInterval(() => void this.#sweep().catch(() => {}), LEFT_OVER_MS);
+    this.#leftOverMs = options.intervals?.leftOverMs ?? LEFT_OVER_MS;
+    this.#sweeping = setInterval(() => void this.#sweep().catch(() => {}), this.#leftOverMs);
     this.#sweeping.unref();
   }
 
@@ -143,7 +145,7 @@ export class ProcessDriver implements Driver {
 
   async #launch(spec: ReplicaSpec, folder: ReplicaFolder, home: string, address: ReplicaAddress): Promise<void> {
     const world = worldOf(this.isolation.level, folder, spec, address);
-    const cgroups = this.#cgroups?.create(`capstan_${spec.id}`, spec) ?? [];
+    const cgroups = this.#cgroups?.create(groupOf(spec.id), spec) ?? [];
     const common: SandboxInput = {
       arg: commandOf(spec, world), env: environmentOf(spec, world), cwd: world.home, cgroup: cgroups, memory_bytes: cgroups.length === 0 ? spec.memoryMb * 2 ** 20 : 0,
     };
@@ -209,14 +211,27 @@ export class ProcessDriver implements Driver {
     await rmdir(this.#sockets).catch(() => {});
   }
 
-  /** Homes and spools of replicas that ended. */
+  /** Homes, spools and control groups of replicas that ended, or whose supervisor was killed. */
   async #sweep(): Promise<void> {
+    const lingering = new Set([...this.#lingering].map(({ id }) => id));
     for (const name of await readdir(this.#root)) {
-      if (this.#replicas.has(name) || this.#starting.has(name)) continue;
-      const ended = await stat(join(this.#root, name, 'exit')).catch(() => undefined);
-      if (ended !== undefined && ended.mtimeMs < Date.now() - LEFT_OVER_MS) await rm(join(this.#root, name), { recursive: true, force: true });
+      if (this.#replicas.has(name) || this.#starting.has(name) || lingering.has(name)) continue;
+      await this.#remove(name).catch(() => {});
     }
   }
+
+  async #remove(name: string): Promise<void> {
+    const folder = new ReplicaFolder(this.#root, name);
+    const supervisor = await folder.supervisor();
+    if (supervisor !== undefined && isAlive(supervisor)) return;
+    const { mtimeMs } = await stat(folder.exitFile).catch(() => stat(folder.path));
+    if (mtimeMs > Date.now() - this.#leftOverMs || this.#cgroups?.remove(groupOf(name)) === false) return;
+    await rm(folder.path, { recursive: true, force: true });
+  }
+}
+
+function groupOf(replicaId: string): string {
+  return `capstan_${replicaId}`;
 }
 
 /** What a later process has to know of a replica, in its folder. No secrets. */

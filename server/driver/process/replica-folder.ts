@@ -33,13 +33,17 @@ export class ReplicaFolder {
     return join(this.path, 'note.json');
   }
 
+  get exitFile(): string {
+    return join(this.path, 'exit');
+  }
+
   async supervisor(): Promise<SupervisorState | undefined> {
     const fields = await readFields(join(this.path, 'state'));
     return fields === undefined ? undefined : { pid: Number(fields.pid), startTime: fields.start, bootId: fields.boot, childPid: Number(fields.child) };
   }
 
   async exit(): Promise<ReplicaExit | undefined> {
-    const fields = await readFields(join(this.path, 'exit'));
+    const fields = await readFields(this.exitFile);
     if (fields === undefined) return undefined;
     const signal = Number(fields.signal);
     return {

@@ -92,6 +92,10 @@ export class Replica {
     return this.#options.supervisor;
   }
 
+  get id(): string {
+    return this.#options.spec.id;
+  }
+
   get logId(): string {
     return this.#options.spec.logId;
   }

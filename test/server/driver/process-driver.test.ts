@@ -1,6 +1,6 @@
 /** The process driver at each level that this machine has. */
-import { spawn } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { spawn, spawnSync } from 'node:child_process';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -8,6 +8,7 @@ import { redactKeys } from '../../../server/access/key-format';
 import { LogStore } from '../../../server/driver/logs/log-store';
 import { probeIsolation } from '../../../server/driver/process/probe';
 import { ProcessDriver } from '../../../server/driver/process/process-driver';
+import { ReplicaFolder } from '../../../server/driver/process/replica-folder';
 import { findSandbox } from '../../../server/driver/process/sandbox';
 import type { Level } from '../../../server/driver/process/world';
 import { REGISTER } from '../access/support';
@@ -130,6 +131,24 @@ describe('levels', () => {
       await driver.detach();
       await logs.close();
     }
+  });
+
+  test('of replicas that ended, or whose supervisor was killed, nothing is left after a while; what runs is left alone', async () => {
+    const logs = new LogStore({ folder: join(dataDir, 'logs'), redact: redactKeys });
+    const driver = await ProcessDriver.open({ dataDir, logs, intervals: { ...INTERVALS, leftOverMs: 50 } });
+    const listener = new Listener(driver);
+    const [ends, isKilled, runs] = [newSpec({ startCommand: 'exit 0' }), newSpec(), newSpec()];
+    for (const spec of [ends, isKilled, runs]) await driver.ensure(spec);
+    process.kill((await new ReplicaFolder(join(dataDir, 'replicas'), isKilled.id).supervisor())!.pid, 'SIGKILL');
+    for (const spec of [ends, isKilled]) {
+      await listener.next(spec, 'exited');
+      const isLeft = (): boolean => existsSync(join(dataDir, 'replicas', spec.id)) || spawnSync('find', ['/sys/fs/cgroup', '-name', `capstan_${spec.id}`], { encoding: 'utf8' }).stdout !== '';
+      while (isLeft()) await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+    expect(existsSync(join(dataDir, 'replicas', runs.id))).toBe(true);
+    await driver.stop(runs.id, 0);
+    await driver.detach();
+    await logs.close();
   });
 
   test('the helper program is found', () => {
