@@ -46,6 +46,7 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
     await site?.close();
   });
   beforeEach(() => {
+    site.service.calls.length = 0;
     Object.assign(site.service, { isSignedIn: true, isEmpty: false, failure: undefined, me: structuredClone(ME), deployments: structuredClone(DEPLOYMENTS), quotas: structuredClone(QUOTAS) });
   });
 
@@ -247,7 +248,9 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
     await page.getByLabel('API key', { exact: true }).fill(SECRET);
     await page.getByRole('button', { name: 'Send' }).click();
     await page.getByText('200 OK').waitFor();
-    expect(await page.getByRole('list', { name: 'Events' }).getByRole('listitem').count()).toBe(6);
+    const events = page.getByRole('list', { name: 'Events' }).getByRole('listitem');
+    await events.nth(5).waitFor();
+    expect(await events.count()).toBe(6);
     await page.getByRole('button', { name: /^Headers \(3\)/ }).click();
     await page.getByText('<script>alert(1)</script>').waitFor();
     await page.getByRole('button', { name: /^Events/ }).click();
