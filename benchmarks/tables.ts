@@ -203,7 +203,7 @@ async function openPages(url: string, { orgId, deploymentIds }: Filled): Promise
 /** Looked at from here: waiting within the page needs code of a string, which its policy refuses. */
 async function settle(page: Page): Promise<void> {
   await page.waitForSelector('h1');
-  while (!await page.evaluate<boolean>(`location.pathname !== '/sign-in' && document.querySelector('.skeleton') === null && document.querySelector('input[type=password]') === null`)) await new Promise((resolve) => setTimeout(resolve, 5));
+  while (!await page.evaluate<boolean>(`document.querySelector('.skeleton, input[type=password]') === null`)) await new Promise((resolve) => setTimeout(resolve, 5));
 }
 
 async function listen(handler: StreamHandler): Promise<number> {

@@ -3,7 +3,7 @@
 // before weigh its values, and become weights meanwhile.
 //
 // Order of sums: tiles at absolute multiples of 64, one after the other, whatever the chunk of the prompt and the rows beside; in a tile those of the instruction.
-// There are no chunks of keys as in launch_attention, so that not its bits come out: a backend that is to be deterministic does not come here.
+// launch_attention adds up by chunks of keys instead, so that its bits are others: a deterministic backend uses that one alone.
 #include "cuda/attention_layout.h"
 #include "cuda/hopper.h"
 #include "cuda/kernels.h"
