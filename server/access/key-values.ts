@@ -1,5 +1,6 @@
 import { CidrList } from './cidr';
 import { AccessError } from './errors';
+import type { IdPrefix } from './ids';
 import type { BudgetPeriod, KeyType } from './schema';
 
 export const KEY_TYPES = ['user-level', 'deployment-level'] as const satisfies readonly KeyType[];
@@ -38,6 +39,13 @@ export function checkText(param: string, value: unknown, maxLength: number): str
   const length = [...text].length;
   if (length < 1 || length > maxLength || UNPRINTABLE.test(text)) throw wrong(param, `1 to ${maxLength} printable characters`);
   return text;
+}
+
+/** The name of something that is also found by its id: nothing that reads as one. */
+export function checkNameBesideId(prefix: IdPrefix, value: unknown): string {
+  const name = checkText('name', value, MAX_NAME_LENGTH);
+  if (name.startsWith(`${prefix}_`)) throw wrong('name', `another beginning than ${prefix}_, which ids have`);
+  return name;
 }
 
 export function checkName(value: unknown): string {

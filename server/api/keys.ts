@@ -14,7 +14,10 @@ const PATH = '/api/v1/keys';
 const DAY_MS = 86_400_000;
 const USAGE_DAYS = 30;
 
-const SCOPE = { scope: { ...oneOf(['user', 'org', 'deployment']), default: 'user' }, org: { type: 'string', maxLength: 100 }, deployment: { type: 'string', maxLength: 100 } } as const;
+const SCOPE = {
+  scope: { ...oneOf(['user', 'org', 'deployment']), description: 'Left out: as `deployment` or `org` says, else `user`' },
+  org: { type: 'string', maxLength: 100, description: 'Of the scope `org`' }, deployment: { type: 'string', maxLength: 100, description: 'Of the scope `deployment`' },
+} as const;
 const ORDER = { ...paging('^[0-9A-Za-z_-]+$'), q: { type: 'string', maxLength: 100, description: 'Part of the name' }, sort: { ...oneOf(KEY_SORTS), default: 'created' }, order: { ...oneOf(['asc', 'desc']), default: 'asc' } } as const;
 
 export const ROUTES: readonly ApiRoute[] = [

@@ -70,9 +70,11 @@ function newNode(): Node {
   return { children: new Map(), parameter: undefined, routes: new Map(), names: new Map() };
 }
 
+/** Undefined for what is no text, or holds a NUL, as no name does: nothing is there. */
 function decoded(segment: string): string | undefined {
   try {
-    return decodeURIComponent(segment);
+    const text = decodeURIComponent(segment);
+    return text.includes('\0') ? undefined : text;
   } catch {
     return undefined;
   }

@@ -18,12 +18,32 @@ const OF_THE_WHOLE = new Set(['additionalProperties', 'propertyNames', 'anyOf'])
 /** @throws ApiProblem `invalid_request` that says of each wrong value where it is, what was expected and what came. */
 export async function checkValue(schema: Schema, value: unknown, pointerOf: (path: string) => string = (path) => path): Promise<void> {
   const { Check, Errors } = await import('typebox/schema');
-  if (Check(schema as object, value)) return;
+  if (Check(schema as object, value)) return demandNoNul(value, pointerOf);
   const [, violations] = Errors(schema as object, value) as unknown as [boolean, Violation[]];
   const found = toErrors(violations, schema, value);
   // The checker stops after a few, and these may all be about parts of a choice.
   const errors = (found.length > 0 ? found : [{ pointer: '', message: expected(schema, value, '') }]).map(({ pointer, message }) => ({ pointer: pointerOf(pointer), message }));
   throw new ApiProblem('invalid_request', `${errors[0].pointer || 'the body'}: ${errors[0].message}`, { errors });
+}
+
+/** PostgreSQL keeps none, nor does any command line or path. */
+function demandNoNul(value: unknown, pointerOf: (path: string) => string): void {
+  const path = findNul(value, '');
+  if (path === undefined) return;
+  const [pointer, message] = [pointerOf(shortened(path)), 'expected a text without NUL'];
+  throw new ApiProblem('invalid_request', `${pointer}: ${message}`, { errors: [{ pointer, message }] });
+}
+
+/** The pointer to the first text that holds one. */
+function findNul(value: unknown, path: string): string | undefined {
+  if (typeof value === 'string') return value.includes('\0') ? path : undefined;
+  if (typeof value !== 'object' || value === null) return undefined;
+  for (const [name, part] of Object.entries(value)) {
+    const inner = `${path}/${escaped(name)}`;
+    const found = name.includes('\0') ? inner : findNul(part, inner);
+    if (found !== undefined) return found;
+  }
+  return undefined;
 }
 
 function toErrors(violations: readonly Violation[], schema: Schema, value: unknown): FieldError[] {

@@ -15,7 +15,7 @@ export async function findDeployment(client: Client, reference: string): Promise
 }
 
 export async function findContainer(client: Client, reference: string): Promise<Container> {
-  if (reference.startsWith('con_') || reference.startsWith('ctr_')) return client.containers.get(reference);
+  if (reference.startsWith('con_')) return client.containers.get(reference);
   return only('container', reference, await client.containers.list(), describeOwner);
 }
 

@@ -1,7 +1,7 @@
 import type { Container, ContainerEdit, DeployPreview, NewContainer, NewDeployment } from '../api/objects';
 import type { Page } from '../api/json-schema';
 import { newId } from '../access/ids';
-import { checkText } from '../access/key-values';
+import { checkNameBesideId } from '../access/key-values';
 import type { OwnerRef } from '../access/owners';
 import { changeOptions, demandOwner, type ServiceActor, visibleOwners } from './actor';
 import { findImage } from './catalog';
@@ -33,7 +33,7 @@ export function createContainer(context: StoreContext, actor: ServiceActor, wish
     const { tx, rev, record } = change;
     const owner: OwnerRef = wish.owner ?? { type: 'user', id: actor.userId };
     await demandOwner(tx, actor, owner, 'container.change');
-    const name = checkText('name', wish.name, 100);
+    const name = checkNameBesideId('con', wish.name);
     await demandFreeName(tx, owner, name);
     const spec = completeContainer(context, actor, wish, await findImage(tx, wish.image_id));
     const id = newId('con', nowMs);
@@ -54,7 +54,7 @@ export function editContainer(context: StoreContext, actor: ServiceActor, contai
     const base = await openContainer(context, tx, row);
     const image = edit.image_id === undefined || edit.image_id === base.stored.image_id ? await imageOf(tx, base.stored) : await findImage(tx, edit.image_id);
     const spec = completeContainer(context, actor, edit, image, base);
-    const name = edit.name === undefined ? row.name : checkText('name', edit.name, 100);
+    const name = edit.name === undefined || edit.name === row.name ? row.name : checkNameBesideId('con', edit.name);
     if (name !== row.name) await demandFreeName(tx, { type: row.owner_type, id: row.owner_id }, name);
     await tx.deleteFrom('data_bindings').where('container_id', '=', containerId).execute();
     await tx.updateTable('containers').set({ name, spec: JSON.stringify(spec.stored), secret_env: sealSecrets(context.box, containerId, spec.secrets) }).where('id', '=', containerId).execute();

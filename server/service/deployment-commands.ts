@@ -1,5 +1,5 @@
 import type { DeploymentEdit } from '../api/objects';
-import { checkText } from '../access/key-values';
+import { checkNameBesideId } from '../access/key-values';
 import { deleteInChange, type OwnerRef, setAccessInChange } from '../access/owners';
 import { changeOptions, demandOwner, type ServiceActor } from './actor';
 import { observedState } from './advance';
@@ -72,7 +72,7 @@ export function editDeployment(context: StoreContext, actor: ServiceActor, deplo
     const settings = {
       ...checkScale({ min_replicas, max_replicas, idle_timeout_s, cold_start_wait_s }), strategy: edit.strategy ?? before.strategy, prefix_cache_scope: edit.prefix_cache_scope ?? before.prefix_cache_scope,
     };
-    const name = edit.name === undefined ? before.name : checkText('name', edit.name, 100);
+    const name = edit.name === undefined || edit.name === before.name ? before.name : checkNameBesideId('dep', edit.name);
     if (name !== before.name) await demandFreeName(tx, owner, name);
     await tx.updateTable('deployment_settings').set(settings).where('deployment_id', '=', deploymentId).execute();
     await tx.updateTable('deployments').set({ name, rev, updated_at: nowMs }).where('id', '=', deploymentId).execute();

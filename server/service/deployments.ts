@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import type { NewDeployment } from '../api/objects';
-import { checkText } from '../access/key-values';
+import { checkNameBesideId } from '../access/key-values';
 import { ensureDeployment, findDeployment, type OwnerRef } from '../access/owners';
 import { changeOptions, demandOwner, type ServiceActor } from './actor';
 import { serviceChange, type ServiceChange } from './change';
@@ -42,7 +42,7 @@ export async function makeDeployment(context: StoreContext, change: ServiceChang
   demandPossible(spec.stored, machine.capacity, Math.max(1, scale.min_replicas));
   demandIsolation(spec.stored, machine.isolation, actor.isAdmin && machine.allowsUnisolated);
   await demandQuota(tx, owner, spec, scale);
-  const id = await claimName(change, owner, checkText('name', wish.name, 100));
+  const id = await claimName(change, owner, checkNameBesideId('dep', wish.name));
   const accessControl = wish.access_control === true ? 1 : 0;
   await tx.updateTable('deployments').set({ access_control: accessControl, updated_at: nowMs, rev: change.rev }).where('id', '=', id).execute();
   const slug = newSlug();
@@ -62,7 +62,6 @@ export async function makeDeployment(context: StoreContext, change: ServiceChang
 /** A row that keys made for a name, before there was such a deployment, becomes its own. */
 async function claimName({ access, tx }: ServiceChange, owner: OwnerRef, name: string): Promise<string> {
   const found = await findDeployment(access.tx, owner.id, name);
-  if (found?.id === name) throw new ServiceError('invalid_argument', 'name: this is the id of a deployment');
   // Its making is recorded with all that it is, once.
   if (found === undefined) return (await ensureDeployment({ ...access, record: () => {} }, owner, name)).id;
   const taken = await tx.selectFrom('deployment_settings').select('desired').where('deployment_id', '=', found.id).executeTakeFirst();

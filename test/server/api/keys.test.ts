@@ -165,6 +165,19 @@ overServices(() => {
       expect((await alice.get(scope)).body.data.map((key: any) => key.name).sort()).toEqual(['everywhere', 'k']);
       expect((await alice.get(`${KEYS}?scope=deployment&deployment=dep_x`)).status).toBe(404);
     });
+
+    test('is asked for by naming the deployment; a place that is named is never passed over', async () => {
+      const { id } = await deploymentOf(alice, 'mine');
+      await service.access.setAccessControl(id, true);
+      expect((await alice.post(`${KEYS}?deployment=${id}`, { name: 'k' })).body).toMatchObject({ type: 'deployment-level', deployments: [{ id }] });
+      const other = await deploymentOf(alice, 'other');
+      await alice.post(KEYS, { name: 'elsewhere', deployments: [other.id] });
+      expect((await alice.get(`${KEYS}?deployment=${id}`)).body.data.map((key: any) => key.name)).toEqual(['k']);
+      expect(statuses([await alice.get(`${KEYS}?deployment=dep_x`), await alice.get(`${KEYS}?org=org_x`)])).toEqual([404, 404]);
+      for (const query of [`scope=user&deployment=${id}`, `scope=org&org=org_x&deployment=${id}`, `deployment=${id}&org=org_x`, 'scope=user&org=org_x']) {
+        expect([query, ...statuses([await alice.get(`${KEYS}?${query}`), await alice.post(`${KEYS}?${query}`, { name: 'k' })])]).toEqual([query, 400, 400]);
+      }
+    });
   });
 
   describe('a key of an organization', () => {

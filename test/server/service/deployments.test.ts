@@ -109,6 +109,17 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect((results.find(({ status }) => status === 'rejected') as PromiseRejectedResult).reason).toMatchObject({ code: 'stale' });
   });
 
+  on('no name reads as an id, by which the thing could not be told from another', async () => {
+    await open();
+    const { id } = await store.createDeployment(ann, { name: 'chat' });
+    const container = await store.createContainer(ann, { name: 'train' });
+    for (const attempt of [
+      () => store.createDeployment(ann, { name: 'dep_chat' }), () => store.createDeployment(ann, { name: id }), () => store.editDeployment(ann, id, { name: 'dep_chat' }),
+      () => store.createContainer(ann, { name: 'con_train' }), () => store.editContainer(ann, container.id, { name: container.id }),
+    ]) await expect(attempt()).rejects.toMatchObject({ code: 'invalid_argument', message: expect.stringMatching(/^name: expected another beginning than (dep|con)_/) });
+    expect(await store.editDeployment(ann, id, { name: 'dependable' })).toMatchObject({ name: 'dependable' });
+  });
+
   on('quotas of an organization bound its deployments and its GPUs', async () => {
     await open(machine({ gpus: 4 }));
     const org = await store.createOrganization(ann, { slug: 'lab', name: 'Lab' });
