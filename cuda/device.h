@@ -26,6 +26,9 @@ __device__ __forceinline__ unsigned char* shared_memory() {
 __device__ __forceinline__ int lane_id() { return static_cast<int>(threadIdx.x) % kWarpSize; }
 __device__ __forceinline__ int warp_id() { return static_cast<int>(threadIdx.x) / kWarpSize; }
 
+// The warp's own, which the compiler then knows to be the same for all its lanes.
+__device__ __forceinline__ int uniform_warp_id() { return __shfl_sync(0xffffffffu, warp_id(), 0); }
+
 // ---- number types -----------------------------------------------------------------------------------------------------------------------
 
 // 16-bit floats travel as bits. T is one of these.
@@ -98,6 +101,8 @@ __device__ __forceinline__ uint16_t to_bits(float value) {
   return static_cast<uint16_t>(to_bits_pair<T>(value, 0.0f));
 }
 
+constexpr float kLog2E = 1.4426950408889634f;
+
 // Two to a power, within 2^-22; what would be denormal is 0.
 __device__ __forceinline__ float exp2_near(float power) {
 #if defined(__CUDACC__)
@@ -106,6 +111,16 @@ __device__ __forceinline__ float exp2_near(float power) {
   return value;
 #else
   return exp2f(power);
+#endif
+}
+
+__device__ __forceinline__ float reciprocal_near(float value) {
+#if defined(__CUDACC__)
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+  return result;
+#else
+  return 1.0f / value;
 #endif
 }
 
@@ -119,6 +134,17 @@ __device__ __forceinline__ uint4 load_streaming(const uint4* from) {
   return value;
 #else
   return *from;
+#endif
+}
+
+// To a multiple of 16 bytes.
+__device__ __forceinline__ void store_four_if(bool is_wanted, float* to, const float4& values) {
+#if defined(__CUDACC__)
+  asm volatile("{\n.reg .pred wanted;\nsetp.ne.u32 wanted, %5, 0;\n@wanted st.global.v4.f32 [%0], {%1, %2, %3, %4};\n}" ::"l"(to), "f"(values.x), "f"(values.y), "f"(values.z), "f"(values.w),
+               "r"(static_cast<uint32_t>(is_wanted))
+               : "memory");
+#else
+  if (is_wanted) *reinterpret_cast<float4*>(to) = values;
 #endif
 }
 

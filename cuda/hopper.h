@@ -187,6 +187,13 @@ __device__ __forceinline__ void settle([[maybe_unused]] float (&acc)[kCount]) {
 #endif
 }
 
+// What is computed from it is computed behind this.
+__device__ __forceinline__ void settle([[maybe_unused]] int& value) {
+#if defined(__CUDACC__)
+  asm volatile("" : "+r"(value));
+#endif
+}
+
 #if defined(__CUDACC__)
 #define CAPSTAN_OUT_8(i) "+f"(acc[i]), "+f"(acc[i + 1]), "+f"(acc[i + 2]), "+f"(acc[i + 3]), "+f"(acc[i + 4]), "+f"(acc[i + 5]), "+f"(acc[i + 6]), "+f"(acc[i + 7])
 #define CAPSTAN_OUT_32(i) CAPSTAN_OUT_8(i), CAPSTAN_OUT_8(i + 8), CAPSTAN_OUT_8(i + 16), CAPSTAN_OUT_8(i + 24)

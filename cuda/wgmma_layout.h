@@ -45,6 +45,19 @@ struct RingPlace {
   }
 };
 
+// ---- the end of a tile ------------------------------------------------------------------------------------------------------------------------
+//
+// Each lane of a warp ends with pieces of 4 bytes of many tokens. The warp turns them in shared memory, some tokens at a time, so that a lane has 16 bytes of one.
+
+constexpr int kTurnTokens = 32;
+constexpr int kTurnStride = kTileRows + 4;  // floats from a token to the next: what lanes write together lies in different banks, and so does what they read
+constexpr int kTurnFloats = kTurnTokens * kTurnStride;
+
+// The token whose rows lane % 4 * 4 and the next three the lane reads in a turn of eight tokens.
+CAPSTAN_BOTH constexpr int turned_token(int lane, int turn) { return turn * 8 + lane / 4 % 2 * 4 + lane / 8; }
+
+CAPSTAN_BOTH constexpr int gemm_shared_bytes(int tokens) { return ring_shared_bytes(tokens) + kBlockFeatures / kTileRows * kTurnFloats * 4; }
+
 // ---- tiles ----------------------------------------------------------------------------------------------------------------------------------------
 
 constexpr int kTokenWidths[] = {64, 96, 128, 256};
@@ -69,14 +82,15 @@ CAPSTAN_BOTH TileOrder tile_order(int64_t rows, int tokens, int width) {
   return {static_cast<int>((rows + kBlockFeatures - 1) / kBlockFeatures), (tokens + width - 1) / width};
 }
 
-// The width whose rounds of tiles over the multiprocessors take least: a tile takes as long as it is wide, and some more for its ends. Of equals the widest.
+// The width whose rounds of tiles over the multiprocessors take least, of equals the widest. A tile takes as long as it is wide, and some more: its weights come from
+// the second-level cache in any case, which has about half the bytes a cycle that tiles of 64 tokens would take.
 inline int choose_width(int64_t rows, int tokens, int multiprocessors) {
-  constexpr int kEnds = 16;
+  constexpr int kOfWeights = kBlockFeatures / 2;
   int best = 0;
   int64_t least = 0;
   for (const int width : kTokenWidths) {
     const int64_t rounds = (tile_order(rows, tokens, width).size() + multiprocessors - 1) / multiprocessors;
-    const int64_t time = rounds * (width + kEnds);
+    const int64_t time = rounds * (width + kOfWeights);
     if (best == 0 || time <= least) best = width, least = time;
   }
   return best;

@@ -5,7 +5,6 @@
 namespace capstan::cuda {
 
 constexpr float kMinusInfinity = -__builtin_inff();
-constexpr float kLog2E = 1.4426950408889634f;
 
 // The lane's two rows of a warp's 16, which are among kCount that begin with the tile's.
 struct Rows {

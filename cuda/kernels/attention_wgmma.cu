@@ -62,14 +62,16 @@ __device__ __forceinline__ void copy_keys(const char* from, unsigned char* to, i
 template <int D>
 __device__ __forceinline__ void copy_values(const KvLayout& layout, const char* from, unsigned char* to, int num_written, int thread) {
   const Copy16 mine = value_copy(thread, layout.block_size);
+  const bool is_written = num_written >= kTileKeys;
 #pragma unroll
   for (int turn = 0; turn < value_turns(D); ++turn) {
-    if (value_dim(thread, turn) >= layout.v_dim) break;
     const Copy16 at = mine + value_turn(turn, layout.block_size);
-    if (num_written >= kTileKeys) {
-      copy_later(to + at.to, from + at.from);
-      continue;
-    }
+    if (is_written && value_dim(thread, turn) < layout.v_dim) copy_later(to + at.to, from + at.from);
+  }
+  if (is_written) return;
+#pragma unroll 1
+  for (int turn = 0; turn < value_turns(D) && value_dim(thread, turn) < layout.v_dim; ++turn) {
+    const Copy16 at = mine + value_turn(turn, layout.block_size);
     const uint4 given = *reinterpret_cast<const uint4*>(from + at.from);
     uint32_t words[4] = {given.x, given.y, given.z, given.w};
 #pragma unroll
@@ -82,25 +84,41 @@ __device__ __forceinline__ void copy_values(const KvLayout& layout, const char* 
   }
 }
 
+// Where the keys of a tile and their values begin in the cache, tile by tile.
+struct CachePlace {
+  const KvLayout& layout;
+  const char* head;  // of block 0
+  const int32_t* block;
+  int within;  // the first key, in its block
+
+  __device__ __forceinline__ CachePlace(const AttentionArgs& args, const Work& work)
+      : layout(args.layout), head(static_cast<const char*>(args.cache) + args.layout.keys_of(0, work.kv_head) * 2), block(work.blocks + work.first * kTileKeys / args.layout.block_size),
+        within(work.first * kTileKeys % args.layout.block_size) {}
+  __device__ __forceinline__ void advance() {
+    within += kTileKeys;
+    if (within == layout.block_size) within = 0, ++block;
+  }
+  // As operand_index has them for whole tiles.
+  __device__ __forceinline__ int keys() const { return within * layout.k_dim * 2; }
+  __device__ __forceinline__ int values() const { return (layout.block_size * layout.k_dim + within * 8) * 2; }
+};
+
 template <int D>
 __device__ __forceinline__ void produce(const Ring<D>& ring, const AttentionArgs& args, const Work& work) {
-  const KvLayout& layout = args.layout;
   const int thread = static_cast<int>(threadIdx.x);
-  const char* const cache = static_cast<const char*>(args.cache);
+  const int64_t block_bytes = args.layout.block_bytes();
   RingPlace place, arrived;
   const auto arrive = [&] {
     show_to_products();
     mbarrier_arrive(ring.full(arrived.slot));
     arrived.advance(kAttentionStages);
   };
-  for (int tile = work.first; tile <= work.last; ++tile) {
-    const int key = tile * kTileKeys;
-    const int64_t block = work.blocks[key / layout.block_size];
-    const int64_t keys = layout.keys_of(block, work.kv_head) + operand_index(key % layout.block_size, 0, layout.k_dim);
-    const int64_t values = layout.values_of(block, work.kv_head) + operand_index(0, key % layout.block_size, layout.block_size);
+  CachePlace from(args, work);
+  for (int tile = work.first; tile <= work.last; ++tile, from.advance()) {
+    const char* const block = from.head + *from.block * block_bytes;
     mbarrier_wait(ring.empty(place.slot), place.parity ^ 1);
-    copy_keys<D>(cache + keys * 2, ring.keys(place.slot), thread);
-    copy_values<D>(layout, cache + values * 2, ring.values(place.slot), work.context - key, thread);
+    copy_keys<D>(block + from.keys(), ring.keys(place.slot), thread);
+    copy_values<D>(args.layout, block + from.values(), ring.values(place.slot), work.context - tile * kTileKeys, thread);
     commit_copies();
     place.advance(kAttentionStages);
     if (tile < work.first + kCopiesAhead) continue;

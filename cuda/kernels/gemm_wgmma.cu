@@ -4,9 +4,9 @@
 //
 // Order of sums: one chain over the padded K of the matrix, in steps of 16, whatever the number of tokens and their place. The parts of K (contract 3) are not
 // kept apart, so that not the bits of launch_gemm come out: a backend that is to be deterministic does not come here.
-#include "cuda/kernels/epilogue.h"
 #include "cuda/hopper.h"
 #include "cuda/kernels.h"
+#include "cuda/kernels/tile_end.h"
 #include "cuda/launch.h"
 #include "native/base/check.h"
 
@@ -42,6 +42,7 @@ struct Ring {
   __device__ __forceinline__ unsigned char* acts(int slot) const { return weights(slot) + weight_stage_bytes(); }
   __device__ __forceinline__ uint64_t* full(int slot) const { return reinterpret_cast<uint64_t*>(stages + kStages * stage_bytes(kTokens)) + slot; }
   __device__ __forceinline__ uint64_t* empty(int slot) const { return full(kStages + slot); }
+  __device__ __forceinline__ float* turning(int warp) const { return reinterpret_cast<float*>(full(2 * kStages)) + warp * kTurnFloats; }
 };
 
 // One thread.
@@ -67,45 +68,6 @@ __device__ __forceinline__ void produce(const Ring<kTokens>& ring, const TensorM
         bulk_copy(ring.weights(place.slot) + tile * kTileRows * kDepthOfStage * 2, weights.data + weight_index((first_tile + tile) * kTileRows, step * 16, padded), tile_bytes, full);
       place.advance(Ring<kTokens>::kStages);
     }
-  }
-}
-
-// Features of the lane: row and row + 8; tokens first_token + 8 j + {0, 1}.
-template <class T, int kTokens>
-__device__ __forceinline__ void store_tile(const GemmArgs& args, int64_t tile, int first_token, const float (&acc)[kTokens / 2]) {
-  const int g = lane_id() / 4;
-  const int64_t row = tile * kTileRows + g;
-  const float* bias = args.weights.bias;
-  if (args.output == GemmOutput::kGated) {
-    const int64_t feature = tile * (kTileRows / 2) + g;
-    if (row >= args.weights.rows || feature >= args.gated_split.parts * args.gated_split.part_cols) return;
-    const float gate_bias = bias == nullptr ? 0.0f : bias[row], up_bias = bias == nullptr ? 0.0f : bias[row + kTileRows / 2];
-    uint16_t* const to = args.gated + args.gated_split.place(feature);
-    const int64_t stride = args.gated_split.padded();
-#pragma unroll
-    for (int i = 0; i < kTokens / 2; i += 4)
-#pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        const int token = first_token + i * 2 + c;
-        if (token < args.num_tokens) to[token * stride] = to_bits<T>(activate(args.activation, acc[i + c] + gate_bias) * (acc[i + 2 + c] + up_bias));
-      }
-    return;
-  }
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    if (row + half * 8 >= args.weights.rows) continue;
-    const float added = bias == nullptr ? 0.0f : bias[row + half * 8];
-    float* const to = args.out + row + half * 8;
-#pragma unroll
-    for (int i = 0; i < kTokens / 2; i += 4)
-#pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        const int token = first_token + i * 2 + c;
-        if (token >= args.num_tokens) continue;
-        const float value = acc[i + half * 2 + c] + added;
-        float* const out = to + token * args.out_stride;
-        *out = args.output == GemmOutput::kResidual ? *out + value : value;
-      }
   }
 }
 
@@ -146,10 +108,13 @@ __device__ __forceinline__ void consume(const Ring<kTokens>& ring, const Job& jo
       multiply(weights[0], job.num_steps - step);
       if (step + kStageSteps < job.num_steps) multiply(weights[1], job.num_steps - step - kStageSteps);
     }
+    int lane_at_end = lane;
+    settle(lane_at_end);  // so that nothing of the end takes registers all the time
+    TileEnd<T, kTokens> end(job.args, int64_t{feature_block} * kBlockTiles + warp, token_block * kTokens, lane_at_end, ring.turning(warp));
     wgmma_wait<0>();
     settle(acc);
     if (lane == 0) mbarrier_arrive(ring.empty(before));
-    store_tile<T, kTokens>(job.args, int64_t{feature_block} * kBlockTiles + warp, token_block * kTokens + 2 * (lane % 4), acc);
+    end.store(acc);
   }
 }
 #endif
@@ -163,12 +128,13 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_wgmma_kernel(const __grid_co
     mbarrier_init_done();
   }
   __syncthreads();
-  if (warp_id() < kGroupWarps) {
+  const int warp = uniform_warp_id();
+  if (warp < kGroupWarps) {
     keep_registers<kProducerRegisters>();
     if (threadIdx.x == 0) produce<kTokens>(ring, acts, job);
   } else {
     take_registers<kConsumerRegisters>();
-    consume<T, kTokens>(ring, job, warp_id() - kGroupWarps);
+    consume<T, kTokens>(ring, job, warp - kGroupWarps);
   }
 #else
   __trap();
@@ -178,7 +144,7 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_wgmma_kernel(const __grid_co
 template <class T, int kTokens>
 void launch_with(const Job& job, const TensorMap& acts, int multiprocessors, cudaStream_t stream) {
   const int blocks = job.order.size() < multiprocessors ? job.order.size() : multiprocessors;
-  launch(gemm_wgmma_kernel<T, kTokens>, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), ring_shared_bytes(kTokens), stream, acts, job);
+  launch(gemm_wgmma_kernel<T, kTokens>, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), gemm_shared_bytes(kTokens), stream, acts, job);
 }
 
 template <class T>

@@ -114,7 +114,8 @@ void check_gemm_wgmma(FloatType type, const WgmmaCase& shape, GemmOutput output,
     for (int64_t k = 0; k < cols; ++k) act_bits[static_cast<size_t>(token * split.padded() + split.place(k))] = bits_of(type, acts[static_cast<size_t>(token * cols + k)]);
   const OnDevice<uint16_t> device_weights(packed_weights(type, weights, rows, split)), device_acts(act_bits);
   const OnDevice<float> device_bias(bias);
-  const int64_t stride = shape.rows + 3;
+  // Rows of the output that begin at multiples of 16 bytes, and others.
+  const int64_t stride = shape.rows + ((shape.tokens % 2 == 0) == (output == GemmOutput::kStore) ? 4 : 3);
   const int padded_tokens = shape.tokens + 2;
   const std::vector<float> before = noise(4, padded_tokens * stride, 1);
   const OnDevice<float> out = output == GemmOutput::kResidual ? OnDevice<float>(before) : OnDevice<float>(static_cast<size_t>(padded_tokens * stride));
