@@ -65,5 +65,7 @@ function postgresDialect(connectionString: string): PostgresDialect {
   });
   // An idle connection that breaks is replaced at the next query.
   pool.on('error', () => {});
+  // One that breaks between two queries of a transaction fails the next of them; unheard, it would end the process.
+  pool.on('connect', (client) => client.on('error', () => {}));
   return new PostgresDialect({ pool });
 }

@@ -50,8 +50,13 @@ export async function openThreadedStore<S extends { close(): Promise<void> }, D>
   });
 }
 
+/** What says that the database cannot be asked now, and may be later: of Node, of PostgreSQL and of SQLite. */
+const AWAY_CODES = /^(E[A-Z_]+|08\w{3}|53300|57014|57P0\d|SQLITE_BUSY\w*)$/;
+const AWAY_MESSAGES = /Connection terminated|timeout exceeded when trying to connect|Query read timeout|database is locked/;
+
 export function reviveAccessError({ name, code, message }: CrossedError): Error {
-  return name === 'AccessError' ? new AccessError(code as AccessErrorCode, message) : new Error(message);
+  if (name === 'AccessError') return new AccessError(code as AccessErrorCode, message);
+  return AWAY_CODES.test(code ?? '') || AWAY_MESSAGES.test(message) ? new AccessError('database_error', message) : new Error(message);
 }
 
 async function openHere<S extends { close(): Promise<void> }, D>({ openHere: open, location, onPush }: ThreadedStore<S, D>): Promise<S> {

@@ -1,14 +1,47 @@
+import { once } from 'node:events';
+import net from 'node:net';
 import path from 'node:path';
 import { Worker } from 'node:worker_threads';
+import LibsqlDatabase from 'libsql';
 import { Access } from '../../../server/access/access';
+import type { DatabaseLocation } from '../../../server/access/location';
 import type { ServiceStore, ServiceStoreOptions } from '../../../server/service/store';
 import { openServingServiceStore } from '../../../server/service/threaded-store';
-import { bearer, overBackends, REGISTER, ROOT } from '../access/support';
+import { BACKENDS, bearer, overBackends, REGISTER, ROOT } from '../access/support';
 
 const THREAD = path.join(ROOT, 'server', 'service', 'store-thread.ts');
 const createThread = (data: ServiceStoreOptions) => new Worker(`require(${JSON.stringify(REGISTER)}); require(${JSON.stringify(THREAD)});`, { eval: true, workerData: data });
 
 let store: ServiceStore;
+
+/** What stands between the store and its database; ends when told to, and with it all connections. */
+class Between {
+  readonly #open = new Set<net.Socket>();
+  readonly #server: net.Server;
+
+  constructor({ hostname, port }: URL) {
+    this.#server = net.createServer((near) => {
+      const far = net.connect(Number(port || 5432), hostname);
+      for (const [socket, other] of [[near, far], [far, near]]) {
+        this.#open.add(socket);
+        socket.pipe(other);
+        socket.on('error', () => {}).on('close', () => other.destroy());
+      }
+    });
+  }
+
+  async listen(port = 0): Promise<number> {
+    await once(this.#server.listen(port, '127.0.0.1'), 'listening');
+    return (this.#server.address() as net.AddressInfo).port;
+  }
+
+  async end(): Promise<void> {
+    const closed = once(this.#server, 'close');
+    this.#server.close();
+    for (const socket of this.#open) socket.destroy();
+    await closed;
+  }
+}
 
 overBackends((make) => {
   beforeAll(async () => { store = await openServingServiceStore({ location: await make(), secretKey: new Uint8Array(32) }, () => {}, createThread); });
@@ -30,4 +63,38 @@ overBackends((make) => {
     await access.close();
     await expect(store.listKeys()).resolves.toHaveLength(1);
   });
+});
+
+const [, postgres] = BACKENDS;
+(postgres.isHere ? test : test.skip)('a database that went away is told apart from a fault, and found again once it is back', async () => {
+  const location = await postgres.make() as Extract<DatabaseLocation, { kind: 'postgres' }>;
+  const url = new URL(location.url);
+  const between = new Between(new URL(url));
+  [url.hostname, url.port] = ['127.0.0.1', String(await between.listen())];
+  const away = await openServingServiceStore({ location: { ...location, url: url.href }, secretKey: new Uint8Array(32) }, () => {}, createThread);
+  try {
+    const calls = Promise.allSettled([1, 2, 3, 4, 5, 6].map(() => away.createAccount({ email: 'a@example.com', name: 'A', password: 'correct horse battery' })));
+    await between.end();
+    for (const call of await calls) if (call.status === 'rejected') expect((call.reason as { code: string }).code).toMatch(/^(database_error|conflict)$/);
+    await expect(away.listKeys()).rejects.toMatchObject({ name: 'AccessError', code: 'database_error' });
+    await between.listen(Number(url.port));
+    // What the pool still held fails first.
+    while (await away.listKeys().catch((error: unknown) => expect(error).toMatchObject({ code: 'database_error' })) === undefined);
+  } finally {
+    await away.close();
+    await between.end();
+    await postgres.dispose();
+  }
+});
+
+const [file] = BACKENDS;
+test('a database that somebody else holds is told apart from a fault', async () => {
+  const location = await file.make() as Extract<DatabaseLocation, { kind: 'file' }>;
+  const held = await openServingServiceStore({ location, secretKey: new Uint8Array(32) }, () => {}, createThread);
+  const holder = new LibsqlDatabase(location.file);
+  holder.exec('begin immediate');
+  await expect(held.createAccount({ email: 'a@example.com', name: 'A', password: 'correct horse battery' })).rejects.toMatchObject({ name: 'AccessError', code: 'database_error' });
+  holder.close();
+  await held.close();
+  await file.dispose();
 });
