@@ -22,8 +22,9 @@ export function loadAddon(): NativeAddon {
 function findAddon(): string {
   const chosen = process.env.CAPSTAN_ADDON;
   if (chosen !== undefined && chosen !== '') return resolve(chosen);
+  const root = packageRoot();
   try {
-    return nodeGypBuild.resolve(packageRoot);
+    return nodeGypBuild.resolve(root);
   } catch (cause) {
     throw notFound('no addon is built for it', cause);
   }
@@ -40,10 +41,11 @@ function requireAddon(path: string): NativeAddon {
 }
 
 function notFound(reason: string, cause: unknown): CapstanError {
-  const tried = ['build/Release', 'build/Debug', `prebuilds/${process.platform}-${process.arch}`].map((folder) => join(packageRoot, folder));
+  const root = packageRoot();
+  const tried = ['build/Release', 'build/Debug', `prebuilds/${process.platform}-${process.arch}`].map((folder) => join(root, folder));
   const message = `The native addon cannot be loaded on ${platformName()}: ${reason}.\n`
     + `Tried: ${tried.join(', ')}.\n`
-    + `Next: run "npm run build:addon" in ${packageRoot} (it needs python3, make and g++).`;
+    + `Next: run "npm run build:addon" in ${root} (it needs python3, make and g++).`;
   return new CapstanError('addon_not_found', message, { cause, expected: 'a loadable addon', received: reason });
 }
 

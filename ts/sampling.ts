@@ -81,6 +81,9 @@ const REPETITION_PENALTY = { min: 0, isMinOpen: true } as const;
 const MAX_TOKENS = { min: 0, isInteger: true } as const;
 /** Below it scores overflow without changing the choice; vLLM's floor. */
 const MIN_TEMPERATURE = 0.01;
+/** What the engine's 32-bit numbers hold with room to count; beyond it a score changes no choice any more. */
+const MIN_FLOAT = 1e-30;
+const MAX_FLOAT = 1e30;
 const INT64_MIN = -(2n ** 63n);
 const INT64_MAX = 2n ** 63n - 1n;
 
@@ -119,13 +122,13 @@ export function resolveSampling(params: SamplingParams, defaults: SamplingDefaul
   if (numChoices > 1 && temperature === 0) throw CapstanError.argument('n', '1 at temperature 0, where all choices are equal', numChoices);
   const [logitBiasIds, logitBiasValues] = resolveLogitBias(params.logitBias, limits.vocabSize);
   const sampling: NativeSampling = {
-    temperature: temperature === 0 ? 0 : Math.max(temperature, MIN_TEMPERATURE),
+    temperature: temperature === 0 ? 0 : clamp(temperature, MIN_TEMPERATURE, MAX_FLOAT),
     topK: Math.max(checkNumber('topK', params.topK ?? defaults.topK ?? 0, TOP_K), 0),
-    topP: checkNumber('topP', params.topP ?? defaults.topP ?? 1, TOP_P),
+    topP: clamp(checkNumber('topP', params.topP ?? defaults.topP ?? 1, TOP_P), MIN_FLOAT, 1),
     minP: checkNumber('minP', params.minP ?? 0, { min: 0, max: 1 }),
     presencePenalty: checkNumber('presencePenalty', params.presencePenalty ?? 0, { min: -2, max: 2 }),
     frequencyPenalty: checkNumber('frequencyPenalty', params.frequencyPenalty ?? 0, { min: -2, max: 2 }),
-    repetitionPenalty: checkNumber('repetitionPenalty', params.repetitionPenalty ?? defaults.repetitionPenalty ?? 1, REPETITION_PENALTY),
+    repetitionPenalty: clamp(checkNumber('repetitionPenalty', params.repetitionPenalty ?? defaults.repetitionPenalty ?? 1, REPETITION_PENALTY), MIN_FLOAT, MAX_FLOAT),
     seed: resolveSeed(params.seed),
     maxTokens,
     minTokens: checkNumber('minTokens', params.minTokens ?? 0, { min: 0, max: maxTokens, isInteger: true }),
@@ -175,6 +178,10 @@ function resolveMaxTokens(maxTokens: number | undefined, { maxModelLen, numPromp
   return maxTokens;
 }
 
+function clamp(value: number, min: number, max: number): number {
+  return Math.min(Math.max(value, min), max);
+}
+
 function resolveSeed(seed: number | bigint | undefined): bigint | null {
   if (seed === undefined) return null;
   if (typeof seed === 'number' && Number.isInteger(seed) && !Number.isSafeInteger(seed)) throw CapstanError.argument('seed', 'a bigint for an integer this large', seed);
@@ -197,7 +204,7 @@ function resolveLogitBias(logitBias: SamplingParams['logitBias'], vocabSize: num
   if (logitBias === undefined) return [new Int32Array(0), new Float32Array(0)];
   const entries = logitBias instanceof Map ? [...logitBias as ReadonlyMap<number, number>] : Object.entries(checkObject('logitBias', logitBias)).map(parseBiasKey);
   const ids = checkTokenIds('logitBias', entries.map(([id]) => id), vocabSize);
-  return [ids, Float32Array.from(entries, ([id, value]) => checkNumber(`logitBias[${id}]`, value))];
+  return [ids, Float32Array.from(entries, ([id, value]) => clamp(checkNumber(`logitBias[${id}]`, value), -MAX_FLOAT, MAX_FLOAT))];
 }
 
 function parseBiasKey([key, value]: [string, unknown]): [number, unknown] {

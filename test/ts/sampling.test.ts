@@ -41,6 +41,12 @@ test('seeds keep all 64 bits, and a map of biases works', () => {
   expect(resolve({ logitBias: new Map([[4, 2]]) }).logitBiasIds).toEqual(new Int32Array([4]));
 });
 
+test('numbers that are beyond 32 bits are the furthest that are not', () => {
+  expect(resolve({ topP: 1e-300, repetitionPenalty: 1e-300 })).toMatchObject({ topP: 1e-30, repetitionPenalty: 1e-30 });
+  expect(resolve({ temperature: 1e300, repetitionPenalty: 1e300 })).toMatchObject({ temperature: 1e30, repetitionPenalty: 1e30 });
+  expect(resolve({ logitBias: { 4: 1e300, 5: -1e300 } }).logitBiasValues).toEqual(new Float32Array([1e30, -1e30]));
+});
+
 test.each<[params: Record<string, unknown>, param: string, expected: string, received: string]>([
   [{ temperature: -0.1 }, 'temperature', 'a number of 0 or more', '-0.1'],
   [{ temperature: NaN }, 'temperature', 'a number of 0 or more', 'NaN'],

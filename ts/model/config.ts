@@ -104,9 +104,14 @@ function readSamplingDefaults(generation: JsonReader): SamplingDefaults {
   return {
     ...(generation.raw('temperature') === undefined ? {} : { temperature: generation.positiveNumber('temperature') }),
     ...(generation.raw('top_p') === undefined ? {} : { topP: Math.min(generation.positiveNumber('top_p'), 1) }),
-    ...(generation.raw('top_k') === undefined ? {} : { topK: generation.nonNegativeInt('top_k') }),
+    ...(generation.raw('top_k') === undefined ? {} : { topK: readTopK(generation) }),
     ...readRepetitionPenalty(generation),
   };
+}
+
+/** Some write vLLM's -1 for all tokens, where transformers has 0. */
+function readTopK(generation: JsonReader): number {
+  return generation.raw('top_k') === -1 ? 0 : generation.nonNegativeInt('top_k');
 }
 
 function readRepetitionPenalty(generation: JsonReader): SamplingDefaults {

@@ -77,7 +77,7 @@ const LATER_FAMILIES: readonly [prefix: string, what: string][] = [
 export function findFamily(config: JsonReader): Family {
   const modelType = config.string('model_type', '');
   const architectures = config.raw('architectures');
-  const architecture = Array.isArray(architectures) ? String(architectures[0]) : undefined;
+  const architecture = Array.isArray(architectures) && architectures.length > 0 ? String(architectures[0]) : undefined;
   const family = FAMILIES.find((row) => (modelType === '' ? row.architecture === architecture : row.modelType === modelType));
   const name = architecture ?? (modelType === '' ? 'a model without model_type and architectures' : modelType);
   if (family === undefined) {

@@ -43,7 +43,7 @@ const MARKERS: ReadonlySet<string> = new Set([THINK_OPEN, THINK_CLOSE, ...TOOL_C
 
 /** @throws CapstanError `invalid_model`, `unsupported_model` or `io_error` that names the file. */
 export async function readModel(modelDir: string, overrides: ModelOverrides = {}): Promise<Model> {
-  const dir = modelDir === DEMO_MODEL ? join(packageRoot, 'models', 'demo') : resolve(modelDir);
+  const dir = modelDir === DEMO_MODEL ? join(packageRoot(), 'models', 'demo') : resolve(modelDir);
   await checkDirectory(dir, modelDir);
   // The tokenizer is the longest part and waits for nothing.
   const [{ config, checkpoint }, tokenizer, chatTemplate] = await Promise.all([readWeights(dir), Tokenizer.load(dir, MARKERS), ChatTemplate.load(dir, overrides.chatTemplate)]);

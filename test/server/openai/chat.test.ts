@@ -309,6 +309,11 @@ describe('a wrong request says which field, and nothing at length', () => {
     expect((await send({ messages: MESSAGES }, { headers: [] })).status).toBe(200);
   });
 
+  test('a compressed body is 415 by the name of the header', async () => {
+    expect((await send({ messages: MESSAGES }, { headers: [['content-encoding', 'gzip']] })).json.error).toMatchObject({ code: 'unsupported_media_type', message: expect.stringMatching(/^Content-Encoding: /) as string });
+    expect((await send({ messages: MESSAGES }, { headers: [['content-encoding', 'Identity']] })).status).toBe(200);
+  });
+
   test('a full queue is 429 with Retry-After', async () => {
     const small = await Engine.load(tinyModel(), { maxQueuedRequests: 1 });
     const other = makeApp();

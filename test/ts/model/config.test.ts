@@ -91,6 +91,10 @@ describe('rotary positions, in both spellings', () => {
   });
 });
 
+test('an empty list of architectures names none', () => {
+  expect(readModelConfig({ ...QWEN2, architectures: [] }, undefined).family.modelType).toBe('qwen2');
+});
+
 test('end-of-sequence ids are the union of both files', () => {
   expect(readModelConfig({ ...LLAMA, eos_token_id: [5, 2] }, { eos_token_id: 7 }).eosTokenIds).toEqual([7, 5, 2]);
   expect(readModelConfig(without(LLAMA, 'eos_token_id'), undefined).eosTokenIds).toEqual([2]);
@@ -103,6 +107,7 @@ test('sampling defaults come from generation_config.json', () => {
   expect(defaults({ do_sample: false, temperature: 0.6, repetition_penalty: 1.05 })).toEqual({ temperature: 0, repetitionPenalty: 1.05 });
   expect(defaults({ temperature: 0 })).toEqual({ temperature: 0 });
   expect(defaults({ top_p: null })).toEqual({});
+  expect(defaults({ top_k: -1 })).toEqual({ topK: 0 });
 });
 
 describe('refusals', () => {
