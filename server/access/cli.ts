@@ -226,7 +226,19 @@ async function openLocal(flags: Flags, { env, now }: KeysIo, isMaking: boolean):
   if (!isMaking && location.kind === 'file' && !existsSync(location.file)) throw new AccessError('not_found', `no such file: ${location.file}: expected the key database, which capstan keys create makes`);
   // Here, so that other commands start without a database library.
   const { openStore } = await import('./store.js');
-  return openStore(location, now);
+  return isMaking ? storeOfOneKey(() => openStore(location, now), now) : openStore(location, now);
+}
+
+/** Opened for a key that nothing is wrong with: one that is refused makes no database. */
+async function storeOfOneKey(open: () => Promise<KeysStore>, now: () => number): Promise<KeysStore> {
+  const { checkSpec } = await import('./key-changes.js');
+  let opened: KeysStore | undefined;
+  const createKey: KeysStore['createKey'] = async (spec, options) => {
+    checkSpec(spec, now());
+    opened = await open();
+    return opened.createKey(spec, options);
+  };
+  return { createKey, close: async () => opened?.close() } satisfies Partial<KeysStore> as unknown as KeysStore;
 }
 
 async function withUsageErrors(command: Command, run: () => Promise<void>): Promise<void> {

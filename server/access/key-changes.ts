@@ -32,12 +32,20 @@ export interface KeySpec {
 /** What is absent stays as it is. */
 export type KeyEdit = Partial<Pick<KeySpec, 'name' | 'type' | 'deployments' | 'expiresAt' | 'limits' | 'allowedCidrs' | 'budget'>>;
 
-export async function createKey(db: Db, spec: KeySpec, nowMs: number, options: ChangeOptions = {}): Promise<NewKey> {
-  const name = checkName(spec.name);
+type SpecColumns = Pick<KeyRow, 'name' | 'type' | 'expires_at' | 'limit_rpm' | 'limit_tpm' | 'limit_parallel' | 'allowed_cidrs' | 'budget_tokens' | 'budget_period'>;
+
+/** All that can be said of a new key without its database. @throws AccessError */
+export function checkSpec(spec: KeySpec, nowMs: number): SpecColumns {
   const type = checkType(spec.type);
-  const limits = checkLimits(spec.limits ?? {});
-  const expiresAt = checkExpiry(spec.expiresAt ?? null, nowMs);
-  const access = { ...limitColumns(limits), ...cidrColumn(checkCidrs(spec.allowedCidrs ?? null)), ...budgetColumns(checkBudget(spec.budget ?? null)) };
+  checkDeployments(type, spec.deployments ?? []);
+  return {
+    name: checkName(spec.name), type, expires_at: checkExpiry(spec.expiresAt ?? null, nowMs),
+    ...limitColumns(checkLimits(spec.limits ?? {})), ...cidrColumn(checkCidrs(spec.allowedCidrs ?? null)), ...budgetColumns(checkBudget(spec.budget ?? null)),
+  };
+}
+
+export async function createKey(db: Db, spec: KeySpec, nowMs: number, options: ChangeOptions = {}): Promise<NewKey> {
+  const values = checkSpec(spec, nowMs);
   const createdBy = spec.createdBy ?? (options.actor?.type === 'user' ? options.actor.id : null);
   const { publicId, secret } = generateKey();
   // Before the transaction: hashing would hold the lock of all writers.
@@ -45,8 +53,8 @@ export async function createKey(db: Db, spec: KeySpec, nowMs: number, options: C
   return change(db, nowMs, options, async (context) => {
     const owner = 'id' in spec.owner ? await demandActiveOwner(context.tx, spec.owner) : await ensureOwner(context, spec.owner);
     const row: KeyRow = {
-      id: newId('key', nowMs), public_id: publicId, owner_type: owner.type, owner_id: owner.id, name, type, display: displayKey(secret), status: 'active',
-      expires_at: expiresAt, ...access, created_by: createdBy, last_used_at: null, last_used_ip: null,
+      id: newId('key', nowMs), public_id: publicId, owner_type: owner.type, owner_id: owner.id, ...values, display: displayKey(secret), status: 'active',
+      created_by: createdBy, last_used_at: null, last_used_ip: null,
       created_at: nowMs, updated_at: nowMs, deleted_at: null, deleted_by: null, rev: context.rev,
     };
     await demandPolicy(context.tx, row);
@@ -182,12 +190,13 @@ async function bury({ tx, nowMs }: Change, row: KeyRow, deletedBy: string | null
   row.deleted_by = deletedBy;
 }
 
+function checkDeployments(type: KeyType, deployments: readonly string[]): void {
+  if (type === 'user-level' && deployments.length > 0) throw new AccessError('invalid_argument', 'deployments: a user-level key reaches all deployments of its owner and has none of its own');
+  if (type === 'deployment-level' && deployments.length === 0) throw new AccessError('invalid_argument', 'deployments: a deployment-level key needs one or more');
+}
+
 async function bind(context: Change, { id, type }: KeyRow, owner: OwnerRef, deployments: readonly string[]): Promise<void> {
-  if (type === 'user-level') {
-    if (deployments.length > 0) throw new AccessError('invalid_argument', 'deployments: a user-level key reaches all deployments of its owner and has none of its own');
-    return;
-  }
-  if (deployments.length === 0) throw new AccessError('invalid_argument', 'deployments: a deployment-level key needs one or more');
+  checkDeployments(type, deployments);
   const ids = new Set<string>();
   for (const idOrName of deployments) ids.add((await ensureDeployment(context, owner, idOrName)).id);
   for (const deploymentId of ids) {

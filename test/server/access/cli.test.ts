@@ -125,7 +125,20 @@ test('only making a key makes a database', async () => {
   expect((await json('list')).data).toHaveLength(1);
 });
 
+test.each<[string[], string]>([
+  [[], '--name: expected what the key is for'],
+  [['--name', ' '], 'name: expected 1 to 100 printable characters'],
+  [['--name', 'k', '--type', 'deployment-level'], 'deployments: a deployment-level key needs one or more'],
+  [['--name', 'k', '--type', 'admin'], 'type: expected user-level or deployment-level'],
+  [['--name', 'k', '--allow-from', '10.0.0.1/8'], 'allowed_cidrs: 10.0.0.1/8 has bits beyond its prefix'],
+  [['--name', 'k', '--expires', '2000-01-31T00:00:00Z'], 'expires'],
+])('a key that is refused makes no database: %j', async (args, message) => {
+  expect(await keys('create', ...args)).toMatchObject({ code: 2, out: '', err: expect.stringContaining(message) as string });
+  expect(existsSync(keysDb)).toBe(false);
+});
+
 test('what is wrong is a usage error that says what was expected', async () => {
+  await keys('create', '--name', 'k');
   const cases: [string[], RegExp][] = [
     [['create'], /--name: expected what the key is for/],
     [['create', '--name', 'x', '--type', 'admin'], /type: expected user-level or deployment-level/],
