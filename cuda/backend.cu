@@ -218,8 +218,7 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
   mlp_acts_ = make_acts(rows, split_depth(model.intermediate_size, model.intermediate_size * world_size(), row_parallel_parts(model.intermediate_size * world_size())),
                         "the activations of the MLP");
   rope_ = floats(int64_t{model.max_model_len} * model.rotary_dim, "the rotations");
-  const int64_t chunk_items = kWantedWarps + 64;  // chunks are only cut while they are fewer
-  scratch_ = floats(chunk_items * 16 * (layout_.v_dim + 2), "the scratch of attention");
+  scratch_ = floats(attention_scratch_floats(most_cuts(model, limits), layout_), "the scratch of attention");
   rows_done_ = DeviceBuffer(static_cast<size_t>(model.num_heads + 2 * model.num_kv_heads) * sizeof(int32_t), "the heads of a product");
   check(cudaMemsetAsync(rows_done_.as<void>(), 0, rows_done_.bytes(), stream_), "the heads of a product");
   arrays_ = std::make_unique<StepArrays>(model, limits);
@@ -430,8 +429,9 @@ void CudaBackend::attention(int layer) {
     args.tiles = step_.tiles;
     args.num_tiles = step_.num_tiles;
     args.num_chunks = step_.num_chunks;
+    args.is_many = is_many_rows(args.num_tiles, model_.num_kv_heads, args.num_chunks);
+    args.begins_early = begins_early_;
     args.scratch = scratch_.as<float>();
-    CAPSTAN_CHECK(args.num_chunks == 1 || static_cast<size_t>(attention_scratch_floats(args)) * sizeof(float) <= scratch_.bytes());
     launch_attention(args, stream_);
   });
 }

@@ -160,14 +160,17 @@ struct AttentionArgs {
   int max_blocks_per_seq = 0;
   int window = 0;  // 0 = all positions
   float scale = 0;
-  int num_chunks = 1;          // of kChunk keys each; 1: every warp goes over all of them
-  float* scratch = nullptr;    // (num_tiles, num_kv_heads, num_chunks, 16, v_dim + 2) with num_chunks > 1
+  int num_chunks = 1;          // of kChunk keys each, that blocks share; 1: every block goes over all of them
+  bool is_many = false;        // rows: a warp has 16 of them, not a block
+  float* scratch = nullptr;    // (attention_scratch_floats), with num_chunks > 1
+  bool begins_early = false;   // while the kernel in front still ends; not with many rows
   DepthSplit split;            // of num_heads * head_dim
   uint16_t* acts = nullptr;    // out, as operands or in rows
   bool in_rows = false;
 };
 void launch_attention(const AttentionArgs& args, cudaStream_t stream);
-int64_t attention_scratch_floats(const AttentionArgs& args);
+// Of so many chunks of 16 rows: num_tiles * num_kv_heads * num_chunks.
+int64_t attention_scratch_floats(int64_t num_cuts, const KvLayout& layout);
 // The same for sequences with many rows on compute capability 9.0, of a cache in 16 bits, with outputs in rows; a tile is
 // never none, and chunks have no meaning. Another order of sums.
 void launch_attention_wgmma(const AttentionArgs& args, cudaStream_t stream);

@@ -16,14 +16,21 @@ int chunks_of(int num_tokens) { return (num_tokens + kChunk - 1) / kChunk; }
 int power_of_two(int count) { return static_cast<int>(std::bit_ceil(static_cast<unsigned>(count))); }
 int blocks_of(int chunks, int block_size) { return (chunks * kChunk + block_size - 1) / block_size; }
 
+// Of 16 rows.
+int64_t most_tiles(const DeviceModel& model, const DeviceLimits& limits) { return int64_t{limits.max_num_tokens} * (model.num_heads / model.num_kv_heads) / 16 + limits.max_num_seqs; }
+
 size_t most_words(const DeviceModel& model, const DeviceLimits& limits) {
-  const auto tokens = static_cast<size_t>(limits.max_num_tokens), seqs = static_cast<size_t>(limits.max_num_seqs), group = static_cast<size_t>(model.num_heads / model.num_kv_heads);
+  const auto tokens = static_cast<size_t>(limits.max_num_tokens), seqs = static_cast<size_t>(limits.max_num_seqs);
   const auto blocks = static_cast<size_t>(blocks_of(power_of_two(chunks_of(model.max_model_len)), limits.block_size)) + 1;
-  const size_t tiles = tokens * group / 16 + seqs;
+  const auto tiles = static_cast<size_t>(most_tiles(model, limits));
   return tokens * 3 + seqs * (3 + blocks + kSampleWords) + 1 + tiles * 2 + kArrayWords;
 }
 
 }  // namespace
+
+int64_t most_cuts(const DeviceModel& model, const DeviceLimits& limits) {
+  return std::min<int64_t>(kMostCuts, most_tiles(model, limits) * model.num_kv_heads * power_of_two(chunks_of(model.max_model_len)));
+}
 
 StepArrays::StepArrays(const DeviceModel& model, const DeviceLimits& limits)
     : num_kv_heads_(model.num_kv_heads),
@@ -39,8 +46,6 @@ void StepArrays::begin(size_t num_words) {
   staging_.begin(max_words_ * sizeof(int32_t));
 }
 
-int StepArrays::num_chunks(int num_tiles, int chunks) const { return num_tiles * num_kv_heads_ * chunks <= kWantedWarps ? chunks : 1; }
-
 DeviceStep StepArrays::send(const StepInput& step, int multiprocessors, cudaStream_t stream) {
   plan_attention(step.cu_seqlens_q, step.context_lens, group_, num_kv_heads_, multiprocessors, attention_);
   const auto &tiles = attention_.tiles, &wide_tiles = attention_.wide_tiles;
@@ -49,7 +54,7 @@ DeviceStep StepArrays::send(const StepInput& step, int multiprocessors, cudaStre
   device.max_blocks_per_seq = step.max_blocks_per_seq;
   device.num_tiles = static_cast<int>(tiles.size());
   device.num_wide_tiles = static_cast<int>(wide_tiles.size());
-  device.num_chunks = num_chunks(device.num_tiles, chunks_of(attention_.longest));
+  device.num_chunks = cut_attention(device.num_tiles, num_kv_heads_, chunks_of(attention_.longest));
 
   begin(step.input_ids.size() * 3 + step.cu_seqlens_q.size() + step.context_lens.size() + step.block_tables.size() + (tiles.size() + wide_tiles.size()) * 2 + kArrayWords);
   device.ids = staging_.add(step.input_ids.data(), step.input_ids.size());
@@ -76,7 +81,7 @@ DeviceStep StepArrays::place(const StepInput& step, const DecodePlan& plan) {
   DeviceStep device;
   device.num_tokens = plan.rows;
   device.num_tiles = plan.rows * tiles_per_seq;
-  device.num_chunks = num_chunks(device.num_tiles, plan.chunks);
+  device.num_chunks = cut_attention(device.num_tiles, num_kv_heads_, plan.chunks);
   device.max_blocks_per_seq = static_cast<int>(blocks);
 
   begin(rows * (6 + blocks + 2 * static_cast<size_t>(tiles_per_seq) + kSampleWords) + 1 + kArrayWords);

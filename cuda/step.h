@@ -46,7 +46,6 @@ class StepArrays {
   void send_placed(cudaStream_t stream) { staging_.send(stream); }
 
  private:
-  int num_chunks(int num_tiles, int chunks) const;
   void begin(size_t num_words);
 
   int num_kv_heads_, group_, block_size_, max_num_seqs_;
@@ -59,7 +58,7 @@ class StepArrays {
   const SampleItem* device_samples_ = nullptr;
 };
 
-// Attention cuts the keys into chunks while there are fewer warps than this.
-constexpr int kWantedWarps = 1024;
+// Chunks of 16 rows that launch_attention leaves in its scratch, at most.
+int64_t most_cuts(const DeviceModel& model, const DeviceLimits& limits);
 
 }  // namespace capstan::cuda

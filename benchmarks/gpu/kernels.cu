@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cuda/attention_layout.h"
+#include "cuda/attention_plan.h"
 #include "cuda/kernels.h"
 #include "cuda/launch.h"
 #include "cuda/memory.h"
@@ -212,8 +213,9 @@ void measure_attention(Timer& timer, int num_seqs, int context, int count, Way w
   args.split = split_depth(heads * head_dim, heads * head_dim, row_parallel_parts(heads * head_dim));
   const int chunks = (context + kChunk - 1) / kChunk;
   args.in_rows = is_wgmma;
-  args.num_chunks = args.num_tiles * kv_heads * chunks <= 1024 ? chunks : 1;
-  const DeviceBuffer acts = random_bf16(round_up(tokens, 64) * args.split.padded(), 1.0f), scratch(static_cast<size_t>(attention_scratch_floats(args)) * 4, "scratch");
+  args.num_chunks = cut_attention(args.num_tiles, kv_heads, chunks);
+  args.is_many = is_many_rows(args.num_tiles, kv_heads, args.num_chunks);
+  const DeviceBuffer acts = random_bf16(round_up(tokens, 64) * args.split.padded(), 1.0f), scratch(static_cast<size_t>(attention_scratch_floats(kMostCuts, layout)) * 4, "scratch");
   Staging staging("a batch");
   staging.begin((tables.size() + cu_seqlens.size() + context_lens.size() + tiles.size() * 2) * 4 + 64);
   args.q = q.as<uint16_t>();

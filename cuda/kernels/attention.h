@@ -8,7 +8,7 @@ constexpr float kMinusInfinity = -__builtin_inff();
 
 // The lane's two rows of a warp's 16, which are among kCount that begin with the tile's.
 struct Rows {
-  int64_t token[2];  // of the step; rows beyond the sequence repeat its last one
+  int token[2];  // of the step; rows beyond the sequence repeat its last one
   int head[2];
   int position[2];
   bool is_real[2];
@@ -36,10 +36,22 @@ __device__ __forceinline__ Rows find_rows(const AttentionArgs& args, const Atten
   return rows;
 }
 
+// Dimensions dim, which is even, and dim + 1 of a head.
 template <class T>
-__device__ __forceinline__ void store_output(const AttentionArgs& args, int64_t token, int head, int dim, float value) {
-  if (dim >= args.layout.head_dim) return;
-  args.acts[act_index(args.in_rows, token, args.split.place(int64_t{head} * args.layout.head_dim + dim), args.split.padded())] = to_bits<T>(value);
+__device__ __forceinline__ void store_outputs(const AttentionArgs& args, int64_t token, int head, int dim, float low, float high) {
+  const int head_dim = args.layout.head_dim;
+  if (dim >= head_dim) return;
+  const auto part_cols = static_cast<unsigned>(args.split.part_cols), k = static_cast<unsigned>(head * head_dim + dim), part = k / part_cols, col = k % part_cols;
+  const auto at = [&](int64_t place) { return args.acts + act_index(args.in_rows, token, place, args.split.padded()); };
+  const uint32_t pair = to_bits_pair<T>(low, high);
+  uint16_t* const to = at(part * args.split.padded_part + col);
+  // Of an even head in even parts both lie side by side.
+  if ((part_cols | static_cast<unsigned>(head_dim)) % 2 == 0) {
+    *reinterpret_cast<uint32_t*>(to) = pair;
+    return;
+  }
+  *to = static_cast<uint16_t>(pair);
+  if (dim + 1 < head_dim) *at(col + 1 < part_cols ? part * args.split.padded_part + col + 1 : (part + 1) * args.split.padded_part) = static_cast<uint16_t>(pair >> 16);
 }
 
 }  // namespace capstan::cuda

@@ -134,7 +134,7 @@ template <int D>
 __device__ __forceinline__ void load_queries(const AttentionArgs& args, const Rows& rows, uint32_t (&q)[D * 2][4]) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const auto* from = reinterpret_cast<const uint4*>(args.q + (rows.token[r] * args.num_heads + rows.head[r]) * args.layout.k_dim) + lane_id() % 4;
+    const auto* from = reinterpret_cast<const uint4*>(args.q + int64_t{rows.token[r] * args.num_heads + rows.head[r]} * args.layout.k_dim) + lane_id() % 4;
 #pragma unroll
     for (int d = 0; d < D; ++d) {
       const uint4 word = from[d * 4];

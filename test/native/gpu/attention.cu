@@ -29,8 +29,8 @@ class Attention {
   int longest() const {
     return std::ranges::max_element(seqs_, {}, &AttendedSequence::context)->context;
   }
-  // Outputs as they lie in memory: of launch_attention, cut into so many chunks, as operands; of launch_attention_wgmma in rows.
-  std::vector<uint16_t> run(int num_chunks) const;
+  // Outputs as they lie in memory: of launch_attention, cut into so many chunks or shared otherwise, as operands; of launch_attention_wgmma in rows.
+  std::vector<uint16_t> run(int num_chunks, bool is_many = false) const;
   std::vector<uint16_t> run_wgmma() const;
   // (num_tokens, heads, head_dim) of them; what is beyond the tokens must not have been written.
   std::vector<uint16_t> values_of(const std::vector<uint16_t>& acts, bool in_rows) const;
@@ -152,14 +152,16 @@ AttentionArgs Attention::args(const OnDevice<AttentionTile>& tiles, size_t num_t
   return args;
 }
 
-std::vector<uint16_t> Attention::run(int num_chunks) const {
+std::vector<uint16_t> Attention::run(int num_chunks, bool is_many) const {
   std::vector<AttentionTile> tiles = tiles_of(16);
   tiles.push_back({-1, 0});  // as where a batch is filled up
   const OnDevice<AttentionTile> device_tiles(tiles);
   const OnDevice<uint16_t> acts = unwritten_acts();
   AttentionArgs given = args(device_tiles, tiles.size(), acts);
   given.num_chunks = num_chunks;
-  const OnDevice<float> scratch(static_cast<size_t>(attention_scratch_floats(given)));
+  given.is_many = is_many;
+  given.begins_early = can_gemv_begin_early();
+  const OnDevice<float> scratch(static_cast<size_t>(attention_scratch_floats(int64_t{given.num_tiles} * layout_.num_kv_heads * num_chunks, layout_)));
   given.scratch = scratch.get();
   launch_attention(given, stream());
   return acts.read();
@@ -214,12 +216,12 @@ void Attention::expect_near_doubles(const std::vector<uint16_t>& got, const std:
       }
 }
 
-// Whole, and cut into chunks: more of them than there are, too.
+// Whole, by blocks and by warps, and cut into chunks: more of them than there are, too.
 void check_attention(FloatType type, const AttentionShape& shape, const std::vector<AttendedSequence>& seqs) {
   const Attention attention(type, shape, seqs);
   const int chunks = (attention.longest() + kChunk - 1) / kChunk;
   const std::vector<uint16_t> whole = attention.run(1);
-  EXPECT(whole == attention.run(chunks) && whole == attention.run(chunks + 3));
+  EXPECT(whole == attention.run(1, true) && whole == attention.run(chunks) && whole == attention.run(chunks + 3));
   attention.expect_near_doubles(attention.values_of(whole, false), "attention");
 }
 
