@@ -27,7 +27,11 @@ struct DepthSplit {
   int64_t padded_part = 0;  // in memory, a multiple of kTileDepth
 
   CAPSTAN_BOTH int64_t padded() const { return parts * padded_part; }
-  CAPSTAN_BOTH int64_t place(int64_t k) const { return k / part_cols * padded_part + k % part_cols; }
+  // k < 2^32: a device divides so many bits at once.
+  CAPSTAN_BOTH int64_t place(int64_t k) const {
+    const auto at = static_cast<uint32_t>(k), cols = static_cast<uint32_t>(part_cols);
+    return at / cols * padded_part + at % cols;
+  }
 };
 
 // `total_parts` is P of the whole matrix (row_parallel_parts); a rank holds cols / total_cols of it.

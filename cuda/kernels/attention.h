@@ -41,17 +41,16 @@ template <class T>
 __device__ __forceinline__ void store_outputs(const AttentionArgs& args, int64_t token, int head, int dim, float low, float high) {
   const int head_dim = args.layout.head_dim;
   if (dim >= head_dim) return;
-  const auto part_cols = static_cast<unsigned>(args.split.part_cols), k = static_cast<unsigned>(head * head_dim + dim), part = k / part_cols, col = k % part_cols;
-  const auto at = [&](int64_t place) { return args.acts + act_index(args.in_rows, token, place, args.split.padded()); };
+  const int k = head * head_dim + dim;
+  const auto at = [&](int of) { return args.acts + act_index(args.in_rows, token, args.split.place(of), args.split.padded()); };
   const uint32_t pair = to_bits_pair<T>(low, high);
-  uint16_t* const to = at(part * args.split.padded_part + col);
   // Of an even head in even parts both lie side by side.
-  if ((part_cols | static_cast<unsigned>(head_dim)) % 2 == 0) {
-    *reinterpret_cast<uint32_t*>(to) = pair;
+  if ((args.split.part_cols | head_dim) % 2 == 0) {
+    *reinterpret_cast<uint32_t*>(at(k)) = pair;
     return;
   }
-  *to = static_cast<uint16_t>(pair);
-  if (dim + 1 < head_dim) *at(col + 1 < part_cols ? part * args.split.padded_part + col + 1 : (part + 1) * args.split.padded_part) = static_cast<uint16_t>(pair >> 16);
+  *at(k) = static_cast<uint16_t>(pair);
+  if (dim + 1 < head_dim) *at(k + 1) = static_cast<uint16_t>(pair >> 16);
 }
 
 }  // namespace capstan::cuda

@@ -33,6 +33,7 @@ CAPSTAN_BOTH Places places_of(const GemvArgs& args) {
 // Activations in shared memory are operands of num_tokens columns: (K tile, token, 4 lanes) of 16 bytes.
 template <class T>
 __device__ __forceinline__ void norm_into(const NormArgs& args, uint16_t* acts, float* squares) {
+  constexpr unsigned kAtOnce = 4;
   const int tokens = args.num_rows;
   const auto row_of = [&](int token) { return args.hidden + (args.rows == nullptr ? token : args.rows[token]) * args.hidden_size; };
   for (int token = 0; token < tokens; ++token) {
@@ -40,14 +41,25 @@ __device__ __forceinline__ void norm_into(const NormArgs& args, uint16_t* acts, 
     if (lane_id() == 0) squares[token * kWarps + warp_id()] = square;
   }
   __syncthreads();
-  const int64_t padded = args.split.padded();
+  const auto padded = static_cast<unsigned>(args.split.padded()), padded_part = static_cast<unsigned>(args.split.padded_part), part_cols = static_cast<unsigned>(args.split.part_cols);
   for (int token = 0; token < tokens; ++token) {
     const float* row = row_of(token);
     const float scale = norm_scale(squares + token * kWarps, args.hidden_size, args.eps);
-    for (int64_t place = threadIdx.x; place < padded; place += kThreads) {
-      const int64_t part = place / args.split.padded_part, col = place % args.split.padded_part, k = part * args.split.part_cols + col;
-      const int64_t at = operand_index(0, place % kTileDepth, kTileDepth) + (place / kTileDepth * tokens + token) * kTileDepth;
-      acts[at] = col < args.split.part_cols ? to_bits<T>(row[k] * scale * args.weight[k]) : 0;
+    for (unsigned first = threadIdx.x; first < padded; first += kAtOnce * kThreads) {
+      float values[kAtOnce], weights[kAtOnce];
+#pragma unroll
+      for (unsigned i = 0; i < kAtOnce; ++i) {
+        const unsigned wanted = first + i * kThreads, place = wanted < padded ? wanted : first, col = place % padded_part;
+        const unsigned k = place / padded_part * part_cols + (col < part_cols ? col : 0);
+        values[i] = row[k];
+        weights[i] = col < part_cols ? args.weight[k] : 0.0f;
+      }
+#pragma unroll
+      for (unsigned i = 0; i < kAtOnce; ++i) {
+        const unsigned place = first + i * kThreads;
+        const unsigned at = static_cast<unsigned>(operand_index(0, place % kTileDepth, kTileDepth)) + (place / kTileDepth * static_cast<unsigned>(tokens) + static_cast<unsigned>(token)) * kTileDepth;
+        if (place < padded) acts[at] = to_bits<T>(values[i] * scale * weights[i]);
+      }
     }
   }
 }
