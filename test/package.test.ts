@@ -3,10 +3,13 @@ import { execFileSync, spawnSync } from 'node:child_process';
 import { cpSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { prepare } from './fakes/server-process';
 
 const root = join(__dirname, '..');
 
-beforeAll(() => { execFileSync(process.execPath, [join(root, 'ts/build.js')]); });
+const env = { ...process.env };
+
+beforeAll(() => { Object.assign(env, prepare()); });
 
 test('import and require give the same names and things', () => {
   const program = 'import * as imported from "capstan"; import { createRequire } from "node:module"; const required = createRequire(import.meta.url)("capstan");'
@@ -24,4 +27,12 @@ test.each(['below another package', 'below none'])('a copy of the code %s says t
   const { stderr } = spawnSync(process.execPath, ['--eval', 'require("./out/package-root").packageRoot()'], { cwd: dir, encoding: 'utf8' });
   expect(stderr).toMatch(/CapstanError: .*out: expected Capstan's own package above it[^]*--external:capstan/);
   expect(stderr).toContain("code: 'addon_not_found'");
+});
+
+test('one signal may end many calls without a warning of Node', () => {
+  const program = 'const { Engine } = require("capstan"); const { signal } = new AbortController();'
+    + ' Engine.load("demo").then((engine) => Promise.all(Array.from({ length: 30 }, () => engine.generate("Once", {}, { signal }).result())).then((results) => { console.log(results.length); return engine.close(); }));';
+  const { stdout, stderr } = spawnSync(process.execPath, ['--eval', program], { cwd: root, encoding: 'utf8', env });
+  expect(stdout).toBe('30\n');
+  expect(stderr).not.toContain('MaxListeners');
 });

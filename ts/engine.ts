@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { setMaxListeners } from 'node:events';
 import { loadAddon } from './addon';
 import type { NativeEngine, NativeEngineInfo, NativeEvent, NativeGrammar, NativeRequest, NativeStats, NativeThinkingBudget } from './addon-types';
 import { tokenizeBadWords } from './bad-words';
@@ -193,7 +194,7 @@ export class Engine {
     return { ...stats, prefixCacheHitRate: stats.promptTokens === 0 ? 0 : stats.cachedTokens / stats.promptTokens };
   }
 
-  /** Ends open calls with code `engine_closed` and frees threads and memory. May be called again. */
+  /** Ends open calls with code `engine_closed` and frees threads and memory, which nothing else does before the process ends. May be called again. */
   async close(): Promise<void> {
     this.#isClosed = true;
     await this.#native.close();
@@ -263,7 +264,7 @@ export class Engine {
       if (signal?.aborted === true) throw new CapstanError('aborted', 'The call was aborted before it began', { cause: signal.reason });
       if (this.#isClosed) throw closedError();
       place = this.#waitingRoom.enter();
-      signal?.addEventListener('abort', onAbort, { once: true });
+      if (signal !== undefined) whenAborted(signal, onAbort);
       const prepared = prepare(place);
       if (prepared instanceof Promise) prepared.then(submit).catch(fail);
       else submit(prepared);
@@ -321,6 +322,12 @@ function checkContext(signal: unknown, cacheSalt: unknown, requestId: unknown): 
   if (signal !== undefined && !(signal instanceof AbortSignal)) throw CapstanError.argument('signal', 'an AbortSignal', signal);
   checkString('cacheSalt', cacheSalt);
   checkString('requestId', requestId);
+}
+
+/** NOTE: a signal may end many calls at once, which Node takes for a leak and says so. */
+function whenAborted(signal: AbortSignal, run: () => void): void {
+  setMaxListeners(0, signal);
+  signal.addEventListener('abort', run, { once: true });
 }
 
 function closedError(): CapstanError {
