@@ -13,6 +13,7 @@
 #include "cuda/sampling.h"
 #include "cuda/step.h"
 #include "cuda/weights.h"
+#include "cuda/wgmma_layout.h"
 #include "native/base/check.h"
 
 namespace capstan::cuda {
@@ -161,6 +162,7 @@ class CudaBackend final : public Backend {
   DeviceBuffer logits_;     // (max_num_seqs, vocab_size); rank 0's holds all columns
   DeviceBuffer scratch_;    // of attention
   DeviceBuffer rows_done_;  // (heads of q, k and v) zeros between products
+  DeviceBuffer tile_flags_;  // of row-parallel products, zeros between them; where they are by wgmma
   Acts norm_acts_, attention_acts_, mlp_acts_;
   Staging rows_staging_{"the rows of a step"};
   std::unique_ptr<DeviceSampler> sampler_;
@@ -221,6 +223,10 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
   scratch_ = floats(attention_scratch_floats(most_cuts(model, limits), layout_), "the scratch of attention");
   rows_done_ = DeviceBuffer(static_cast<size_t>(model.num_heads + 2 * model.num_kv_heads) * sizeof(int32_t), "the heads of a product");
   check(cudaMemsetAsync(rows_done_.as<void>(), 0, rows_done_.bytes(), stream_), "the heads of a product");
+  if (in_rows(static_cast<int>(rows))) {
+    tile_flags_ = DeviceBuffer(static_cast<size_t>(num_tile_flags(model.hidden_size, rows)) * sizeof(int32_t), "the tiles of a product");
+    check(cudaMemsetAsync(tile_flags_.as<void>(), 0, tile_flags_.bytes(), stream_), "the tiles of a product");
+  }
   arrays_ = std::make_unique<StepArrays>(model, limits);
   check(cudaStreamSynchronize(stream_), "the preparation");
 }
@@ -441,6 +447,7 @@ void CudaBackend::row_parallel_residual(const Matrix& weights, const Acts& acts)
   guarded([&] {
     GemmArgs product = product_of(weights, acts, step_.num_tokens);
     product.out_stride = model_.hidden_size;
+    product.tile_flags = tile_flags_.as<int32_t>();
     const float* bias = product.weights.bias;
     if (world_size() == 1) {
       product.output = GemmOutput::kResidual;

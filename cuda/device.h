@@ -159,6 +159,33 @@ __device__ __forceinline__ float load_coherent(const float* from) {
 #endif
 }
 
+// A word of global memory by which a warp tells one of a later block that all it has written is there. Each calls these as a whole.
+__device__ __forceinline__ void raise_flag(int32_t* flag) {
+  __syncwarp();
+  if (lane_id() != 0) return;
+  __threadfence();
+#if defined(__CUDACC__)
+  asm volatile("st.release.gpu.global.s32 [%0], 1;" ::"l"(flag) : "memory");
+#else
+  *flag = 1;
+#endif
+}
+// And lowers it again.
+__device__ __forceinline__ void await_flag(int32_t* flag) {
+  if (lane_id() == 0) {
+#if defined(__CUDACC__)
+    int32_t is_raised;
+    do {
+      asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(is_raised) : "l"(flag) : "memory");
+    } while (is_raised == 0);
+#else
+    cuda_host::await_flag(*flag);
+#endif
+    *flag = 0;
+  }
+  __syncwarp();
+}
+
 // ---- kernels that begin before the one in front of them has ended (compute capability 9.0; launch_early) ---------------------------------------
 
 // From here on the next kernel may begin, as far as there is room for it.

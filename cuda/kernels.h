@@ -70,11 +70,12 @@ struct GemmArgs {
   uint16_t* gated = nullptr;
   DepthSplit gated_split;
   Activation activation = Activation::kSilu;
+  int32_t* tile_flags = nullptr;    // num_tile_flags zeros, and zeros again afterwards, where launch_gemm_wgmma may cut a long K
 };
 void launch_gemm(const GemmArgs& args, cudaStream_t stream);
 
 // The same for many tokens on compute capability 9.0, of activations that lie in rows, as `gated` then does too. One map of them for each width of a tile; the
-// launcher chooses the width where none is given. Another order of sums than launch_gemm's.
+// launcher chooses the width where none is given. Another order of sums than launch_gemm's, and another with flags than without.
 constexpr int kNumWidths = 4;
 struct ActMaps {
   TensorMap of_width[kNumWidths];

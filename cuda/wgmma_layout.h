@@ -82,14 +82,27 @@ CAPSTAN_BOTH TileOrder tile_order(int64_t rows, int tokens, int width) {
   return {static_cast<int>((rows + kBlockFeatures - 1) / kBlockFeatures), (tokens + width - 1) / width};
 }
 
+// A long K is cut in two, each with blocks of its own, so that a product of few rows has twice as many of them. The later one adds its sums to what the one before has
+// stored: a flag for each warp of a tile says that this is there.
+constexpr int kLongDepth = 4096;
+constexpr int kMaxCuts = 2;
+CAPSTAN_BOTH constexpr int depth_cuts(int64_t padded_k) { return padded_k < kLongDepth ? 1 : kMaxCuts; }
+CAPSTAN_BOTH constexpr int cut_begin(int cut, int cuts, int num_steps) {
+  const int stages = (num_steps + kStageSteps - 1) / kStageSteps, begin = stages * cut / cuts * kStageSteps;
+  return begin < num_steps ? begin : num_steps;
+}
+CAPSTAN_BOTH constexpr int64_t num_tile_flags(int64_t rows, int64_t tokens) {
+  return (rows + kBlockFeatures - 1) / kBlockFeatures * ((tokens + kTokenWidths[0] - 1) / kTokenWidths[0]) * (kBlockFeatures / kTileRows);
+}
+
 // The width whose rounds of tiles over the multiprocessors take least, of equals the widest. A tile takes as long as it is wide, and some more: its weights come from
 // the second-level cache in any case, which has about half the bytes a cycle that tiles of 64 tokens would take.
-inline int choose_width(int64_t rows, int tokens, int multiprocessors) {
+inline int choose_width(int64_t rows, int tokens, int multiprocessors, int cuts = 1) {
   constexpr int kOfWeights = kBlockFeatures / 2;
   int best = 0;
   int64_t least = 0;
   for (const int width : kTokenWidths) {
-    const int64_t rounds = (tile_order(rows, tokens, width).size() + multiprocessors - 1) / multiprocessors;
+    const int64_t rounds = (int64_t{tile_order(rows, tokens, width).size()} * cuts + multiprocessors - 1) / multiprocessors;
     const int64_t time = rounds * (width + kOfWeights);
     if (best == 0 || time <= least) best = width, least = time;
   }

@@ -156,10 +156,13 @@ void measure_gemm(Timer& timer, const Layer& layer, int tokens, Way way) {
   const DeviceBuffer hidden = random_floats(tokens * cols), norm = random_floats(cols);
   ActMaps maps;
   if (way == Way::kWgmma && !make_act_maps(maps, acts.as<uint16_t>(), round_up(tokens, 64), split.padded())) throw Error(ErrorCode::kInternal, "no maps of the activations");
+  const DeviceBuffer flags(static_cast<size_t>(num_tile_flags(rows, tokens)) * sizeof(int32_t), "the tiles of a product");
+  check(cudaMemsetAsync(flags.as<void>(), 0, flags.bytes(), stream), "the tiles of a product");
   const double seconds = timer.measure([&](int i) {
     GemvArgs fused;
     GemmArgs& args = fused.product;
     args.output = layer.output;
+    if (layer.output == GemmOutput::kResidual) args.tile_flags = flags.as<int32_t>();
     args.weights = {weights.as<uint16_t>() + i % copies * elements, nullptr, rows, split};
     args.acts = acts.as<uint16_t>();
     args.num_tokens = tokens;

@@ -2,8 +2,9 @@
 // activations, which lie in rows, are the other side, straight from shared memory. One warp copies both into a ring of stages; two groups of four warps
 // multiply, 64 features each. Blocks go over tiles until none is left; the copies of the next tile begin during the end of one.
 //
-// Order of sums: one chain over the padded K of the matrix, in steps of 16, whatever the number of tokens and their place. The parts of K (contract 3) are not
-// kept apart, so that not the bits of launch_gemm come out: a backend that is to be deterministic does not come here.
+// Order of sums: one chain over the padded K of the matrix, in steps of 16, whatever the number of tokens and their place; where flags are given, a long K is two of
+// them, added to the output one after the other. The parts of K (contract 3) are not kept apart, so that not the bits of launch_gemm come out: a backend that is to
+// be deterministic does not come here.
 #include "cuda/hopper.h"
 #include "cuda/kernels.h"
 #include "cuda/kernels/tile_end.h"
@@ -22,10 +23,25 @@ static_assert((kProducerRegisters + kConsumerGroups * kConsumerRegisters) * kGro
 struct Job {
   GemmArgs args;
   TileOrder order;
-  int num_steps = 0;  // of 16 in the padded K
+  int num_steps = 0;  // in the padded K
+  int cuts = 1;       // of K
+
+  CAPSTAN_BOTH int size() const { return order.size() * cuts; }
 };
 
 #if CAPSTAN_HAS_WGMMA
+// What a block multiplies at a time: a tile of the output, from one step of K (of 16) to another.
+struct Piece {
+  int feature_block, token_block, cut, first_step, end_step;
+};
+__device__ __forceinline__ Piece piece_of(const Job& job, int i) {
+  Piece piece;
+  job.order.at(i / job.cuts, piece.feature_block, piece.token_block);
+  piece.cut = i % job.cuts;
+  piece.first_step = cut_begin(piece.cut, job.cuts, job.num_steps), piece.end_step = cut_begin(piece.cut + 1, job.cuts, job.num_steps);
+  return piece;
+}
+
 constexpr int kConsumerWarps = kConsumerGroups * kGroupWarps;
 constexpr int kBlockTiles = kBlockFeatures / kTileRows;
 
@@ -52,18 +68,17 @@ __device__ __forceinline__ void produce(const Ring<kTokens>& ring, const TensorM
   const int64_t num_tiles = (weights.rows + kTileRows - 1) / kTileRows, padded = weights.split.padded();
   RingPlace place;
   prefetch_map(acts);
-  for (int i = static_cast<int>(blockIdx.x); i < job.order.size(); i += static_cast<int>(gridDim.x)) {
-    int feature_block, token_block;
-    job.order.at(i, feature_block, token_block);
-    const int64_t first_tile = int64_t{feature_block} * kBlockTiles;
+  for (int i = static_cast<int>(blockIdx.x); i < job.size(); i += static_cast<int>(gridDim.x)) {
+    const Piece piece = piece_of(job, i);
+    const int64_t first_tile = int64_t{piece.feature_block} * kBlockTiles;
     const int tiles = num_tiles - first_tile < kBlockTiles ? static_cast<int>(num_tiles - first_tile) : kBlockTiles;
-    for (int step = 0; step < job.num_steps; step += kStageSteps) {
-      const int steps = job.num_steps - step < kStageSteps ? job.num_steps - step : kStageSteps;
+    for (int step = piece.first_step; step < piece.end_step; step += kStageSteps) {
+      const int steps = piece.end_step - step < kStageSteps ? piece.end_step - step : kStageSteps;
       const int tile_bytes = steps * 16 * kTileRows * 2;
       uint64_t* const full = ring.full(place.slot);
       mbarrier_wait(ring.empty(place.slot), place.parity ^ 1);
       mbarrier_arrive_expecting(full, kTokens * kSwizzledRow + tiles * tile_bytes);
-      tensor_copy(ring.acts(place.slot), acts, step * 16, token_block * kTokens, full);
+      tensor_copy(ring.acts(place.slot), acts, step * 16, piece.token_block * kTokens, full);
       for (int tile = 0; tile < tiles; ++tile)
         bulk_copy(ring.weights(place.slot) + tile * kTileRows * kDepthOfStage * 2, weights.data + weight_index((first_tile + tile) * kTileRows, step * 16, padded), tile_bytes, full);
       place.advance(Ring<kTokens>::kStages);
@@ -79,9 +94,8 @@ __device__ __forceinline__ void consume(const Ring<kTokens>& ring, const Job& jo
   RingPlace place;
   uint32_t weights[2][kStageSteps][4];
   float acc[kTokens / 2];
-  for (int i = static_cast<int>(blockIdx.x); i < job.order.size(); i += static_cast<int>(gridDim.x)) {
-    int feature_block, token_block;
-    job.order.at(i, feature_block, token_block);
+  for (int i = static_cast<int>(blockIdx.x); i < job.size(); i += static_cast<int>(gridDim.x)) {
+    const Piece piece = piece_of(job, i);
 #pragma unroll
     for (int j = 0; j < kTokens / 2; ++j) acc[j] = 0;
     int before = -1;  // the slot that the products under way read
@@ -104,17 +118,20 @@ __device__ __forceinline__ void consume(const Ring<kTokens>& ring, const Job& jo
       before = place.slot;
       place.advance(kStages);
     };
-    for (int step = 0; step < job.num_steps; step += 2 * kStageSteps) {
-      multiply(weights[0], job.num_steps - step);
-      if (step + kStageSteps < job.num_steps) multiply(weights[1], job.num_steps - step - kStageSteps);
+    for (int step = piece.first_step; step < piece.end_step; step += 2 * kStageSteps) {
+      multiply(weights[0], piece.end_step - step);
+      if (step + kStageSteps < piece.end_step) multiply(weights[1], piece.end_step - step - kStageSteps);
     }
     int lane_at_end = lane;
     settle(lane_at_end);  // so that nothing of the end takes registers all the time
-    TileEnd<T, kTokens> end(job.args, int64_t{feature_block} * kBlockTiles + warp, token_block * kTokens, lane_at_end, ring.turning(warp));
+    int32_t* const flag = job.cuts == 1 ? nullptr : job.args.tile_flags + (int64_t{piece.feature_block} * job.order.token_blocks + piece.token_block) * kConsumerWarps + warp;
+    if (piece.cut > 0) await_flag(flag);
+    TileEnd<T, kTokens> end(job.args, int64_t{piece.feature_block} * kBlockTiles + warp, piece.token_block * kTokens, lane_at_end, ring.turning(warp), piece.cut > 0);
     wgmma_wait<0>();
     settle(acc);
     if (lane == 0) mbarrier_arrive(ring.empty(before));
     end.store(acc);
+    if (piece.cut + 1 < job.cuts) raise_flag(flag);
   }
 }
 #endif
@@ -143,7 +160,9 @@ __global__ void __launch_bounds__(kThreads, 1) gemm_wgmma_kernel(const __grid_co
 
 template <class T, int kTokens>
 void launch_with(const Job& job, const TensorMap& acts, int multiprocessors, cudaStream_t stream) {
-  const int blocks = job.order.size() < multiprocessors ? job.order.size() : multiprocessors;
+  int blocks = job.size() < multiprocessors ? job.size() : multiprocessors;
+  // Every block has the same cut of all its tiles: one that waits does so for the block before it, which never waits.
+  if (blocks > job.cuts) blocks -= blocks % job.cuts;
   launch(gemm_wgmma_kernel<T, kTokens>, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), gemm_shared_bytes(kTokens), stream, acts, job);
 }
 
@@ -169,8 +188,10 @@ void launch_gemm_wgmma(const GemmArgs& args, int multiprocessors, cudaStream_t s
   CAPSTAN_CHECK(args.act_maps != nullptr);
   CAPSTAN_CHECK(args.num_tokens > 0 && args.weights.rows > 0 && args.weights.split.padded_part % kTileDepth == 0 && multiprocessors > 0);
   CAPSTAN_CHECK(args.output == GemmOutput::kGated ? args.gated != nullptr && args.weights.rows % kTileRows == 0 : args.out != nullptr);
-  if (width == 0) width = choose_width(args.weights.rows, args.num_tokens, multiprocessors);
-  const Job job{args, tile_order(args.weights.rows, args.num_tokens, width), static_cast<int>(args.weights.split.padded() / 16)};
+  const int cuts = args.tile_flags == nullptr ? 1 : depth_cuts(args.weights.split.padded());
+  CAPSTAN_CHECK(cuts == 1 || args.output != GemmOutput::kGated);
+  if (width == 0) width = choose_width(args.weights.rows, args.num_tokens, multiprocessors, cuts);
+  const Job job{args, tile_order(args.weights.rows, args.num_tokens, width), static_cast<int>(args.weights.split.padded() / 16), cuts};
   if (args.type == FloatType::kBf16)
     launch_for<Bf16>(job, *args.act_maps, width, multiprocessors, stream);
   else

@@ -13,14 +13,15 @@ struct TileEnd {
   int first_token;  // of the tile of tokens
   int lane;
   float* turning;   // kTurnFloats of the warp
+  bool is_later;    // of a K that is cut, behind the first part
   bool is_whole = false;
   float4 before[kTurnTokens / 8];  // what the first tokens are added to
 
   // Where a tile is whole and added to something, the first of that is on its way when this returns.
-  __device__ __forceinline__ TileEnd(const GemmArgs& args, int64_t tile, int first_token, int lane, float* turning)
-      : args(args), tile(tile), first_token(first_token), lane(lane), turning(turning) {
+  __device__ __forceinline__ TileEnd(const GemmArgs& args, int64_t tile, int first_token, int lane, float* turning, bool is_later)
+      : args(args), tile(tile), first_token(first_token), lane(lane), turning(turning), is_later(is_later) {
     is_whole = (tile + 1) * kTileRows <= args.weights.rows && (is_gated() ? is_gated_whole() : args.out_stride % 4 == 0 && reinterpret_cast<uintptr_t>(args.out) % 16 == 0);
-    if (is_whole && args.output == GemmOutput::kResidual) load(before, 0);
+    if (is_whole && is_added()) load(before, 0);
   }
 
   // acc[4 j + r] as wgmma_m64k16 leaves it: rows lane / 4 and eight further, tokens 8 j + lane % 4 * 2 + {0, 1}.
@@ -31,11 +32,12 @@ struct TileEnd {
       gate(acc);
       is_whole ? store_gated(acc) : store_gated_edge(acc);
     } else {
-      !is_whole ? store_rows_edge(acc) : args.output == GemmOutput::kResidual ? store_rows<true>(acc) : store_rows<false>(acc);
+      !is_whole ? store_rows_edge(acc) : is_added() ? store_rows<true>(acc) : store_rows<false>(acc);
     }
   }
 
  private:
+  __device__ __forceinline__ bool is_added() const { return is_later || args.output == GemmOutput::kResidual; }
   __device__ __forceinline__ bool is_gated() const { return args.output == GemmOutput::kGated; }
   __device__ __forceinline__ bool is_gated_whole() const {
     const DepthSplit& split = args.gated_split;
@@ -44,7 +46,7 @@ struct TileEnd {
 
   __device__ __forceinline__ void add_bias(float (&acc)[kTokens / 2]) const {
     const float* bias = args.weights.bias;
-    if (bias == nullptr) return;
+    if (bias == nullptr || is_later) return;
     const int64_t row = tile * kTileRows + lane / 4;
     const float low = row < args.weights.rows ? bias[row] : 0.0f, high = row + 8 < args.weights.rows ? bias[row + 8] : 0.0f;
 #pragma unroll
@@ -131,7 +133,7 @@ struct TileEnd {
       const int64_t row = tile * kTileRows + lane / 4 + i / 2 % 2 * 8;
       if (row >= args.weights.rows || token_at(i) >= args.num_tokens) continue;
       float* const out = args.out + token_at(i) * args.out_stride + row;
-      *out = args.output == GemmOutput::kResidual ? *out + acc[i] : acc[i];
+      *out = is_added() ? *out + acc[i] : acc[i];
     }
   }
 

@@ -87,12 +87,23 @@ TEST(cuda_wgmma_tiles_cover_every_output_once) {
   EXPECT(tile_order(129, 257, 256).size() == 4 && tile_order(128, 256, 256).size() == 1);
 }
 
+TEST(cuda_wgmma_cuts_of_a_depth_are_whole_stages) {
+  EXPECT(depth_cuts(1536) == 1 && depth_cuts(8960) == kMaxCuts);
+  for (int steps = 1; steps < 600; ++steps)
+    for (int cuts = 1; cuts <= kMaxCuts; ++cuts) {
+      EXPECT(cut_begin(0, cuts, steps) == 0 && cut_begin(cuts, cuts, steps) == steps);
+      for (int cut = 1; cut < cuts; ++cut) EXPECT(cut_begin(cut, cuts, steps) % kStageSteps == 0 && cut_begin(cut, cuts, steps) < steps);
+    }
+}
+
 TEST(cuda_wgmma_widths_fill_the_multiprocessors) {
   // Qwen2.5-1.5B at 1,024 tokens on 132 of them: output and down in one round of 96, qkv in one of 128.
   EXPECT_EQ(choose_width(1536, 1024, 132), 96);
   EXPECT_EQ(choose_width(2048, 1024, 132), 128);
   // Many rows: five rounds of 256, which move fewer bytes than nine of 128.
   EXPECT_EQ(choose_width(17920, 1024, 132), 256);
+  // In two cuts 48 tiles of 128 are what 192 of 64 would be two rounds of.
+  EXPECT_EQ(choose_width(1536, 512, 132, 2), 128);
   // Few tokens: the narrowest; very many: the widest.
   EXPECT_EQ(choose_width(2048, 65, 132), 64);
   EXPECT_EQ(choose_width(17920, 65536, 132), 256);

@@ -313,6 +313,10 @@ void sync_threads(const char* where) {
   block.leave(fiber);
 }
 
+void await_flag(int32_t flag) {
+  if (flag == 0) throw std::runtime_error("cuda_host: await_flag: no block before this one has raised it");
+}
+
 void wait_for_previous() {
   Block& block = *current_block;
   Fiber& fiber = block.fibers[block.running];

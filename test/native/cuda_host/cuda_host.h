@@ -64,6 +64,8 @@ extern constinit thread_local ThreadPlace place;
 void sync_threads(const char* where);
 // The kernel in front runs only when all threads of an early kernel's first block are here.
 void wait_for_previous();
+// Blocks run one after the other: none raises it any more.
+void await_flag(int32_t flag);
 // Waits until all lanes of the warp are here, with their payloads; then one of them computes for all.
 void meet_warp(const char* where, void* payload, const std::function<void(void* const* lanes)>& compute);
 

@@ -131,12 +131,15 @@ void check_gemm_wgmma(FloatType type, const WgmmaCase& shape, GemmOutput output,
   args.gated = gated.get();
   args.gated_split = gated_split;
   args.activation = Activation::kSilu;
+  const OnDevice<int32_t> flags(std::vector<int32_t>(static_cast<size_t>(num_tile_flags(rows, shape.tokens)), 0));
+  if (!is_gated) args.tile_flags = flags.get();
   ActMaps maps;
   EXPECT(make_act_maps(maps, device_acts.get(), act_rows, split.padded()));
   args.act_maps = &maps;
   launch_gemm_wgmma(args, 2, stream(), shape.width);
   const std::vector<float> got = out.read();
   const std::vector<uint16_t> got_gated = gated.read();
+  for (const int32_t flag : flags.read()) EXPECT_EQ(flag, 0);
 
   const std::string what = "gemm by wgmma " + std::to_string(shape.rows) + " x " + std::to_string(cols) + ", " + std::to_string(shape.tokens) + " tokens by " + std::to_string(shape.width);
   const auto dot = [&](int64_t row, int token, double& size) {
@@ -177,8 +180,8 @@ void check_gemm_wgmma(FloatType type, const WgmmaCase& shape, GemmOutput output,
 
 TEST(kernel_gemm_wgmma_over_the_shapes) {
   if (!has_wgmma()) return;
-  // Depths of less than a stage, of more than the ring, with half a stage at the end, and cut into padded parts.
-  std::vector<WgmmaCase> cases = {{40, 45, 65, 64}, {200, 96, 70, 64}, {136, 272, 97, 96}, {128, 480, 130, 128}, {72, 96, 257, 256}, {24, 352, 3, 256}};
+  // Depths of less than a stage, of more than the ring, with half a stage at the end, cut into padded parts, and by two blocks.
+  std::vector<WgmmaCase> cases = {{40, 45, 65, 64}, {200, 96, 70, 64}, {136, 272, 97, 96}, {128, 480, 130, 128}, {72, 96, 257, 256}, {24, 352, 3, 256}, {16, 4120, 66, 64}};
   if (is_full())
     for (const auto& [rows, cols] : std::vector<std::pair<int64_t, int64_t>>{{2048, 1536}, {1536, 8960}, {1000, 4864}, {17920, 96}})
       for (const int width : {64, 96, 128, 256, 0})
@@ -192,36 +195,41 @@ TEST(kernel_gemm_wgmma_over_the_shapes) {
 }
 
 // Neither the number of tokens, nor their places, nor the width of tiles, nor the number of blocks changes a bit of a token.
-TEST(kernel_gemm_wgmma_gives_a_token_the_same_bits_in_any_company) {
-  if (!has_wgmma()) return;
-  constexpr int64_t kRows = 152, kCols = 208;
-  constexpr int kTokens = 140;
-  const DepthSplit split = split_depth(kCols, kCols, row_parallel_parts(kCols));
-  const std::vector<float> weights = noise(1, kRows * kCols, 0.1f), acts = noise(2, kTokens * kCols, 1);
-  const OnDevice<uint16_t> device_weights(packed_weights(FloatType::kBf16, weights, kRows, split));
+void check_company(int64_t rows, int64_t cols, int num_tokens) {
+  const DepthSplit split = split_depth(cols, cols, row_parallel_parts(cols));
+  const std::vector<float> weights = noise(1, rows * cols, 0.1f), acts = noise(2, num_tokens * cols, 1);
+  const OnDevice<uint16_t> device_weights(packed_weights(FloatType::kBf16, weights, rows, split));
+  const OnDevice<int32_t> flags(std::vector<int32_t>(static_cast<size_t>(num_tile_flags(rows, num_tokens)), 0));
   const auto run = [&](int first, int count, int width, int blocks) {
     std::vector<uint16_t> bits(static_cast<size_t>(count * split.padded()), 0);
     for (int token = 0; token < count; ++token)
-      for (int64_t k = 0; k < kCols; ++k) bits[static_cast<size_t>(token * split.padded() + split.place(k))] = bits_of(FloatType::kBf16, acts[static_cast<size_t>((first + token) * kCols + k)]);
+      for (int64_t k = 0; k < cols; ++k) bits[static_cast<size_t>(token * split.padded() + split.place(k))] = bits_of(FloatType::kBf16, acts[static_cast<size_t>((first + token) * cols + k)]);
     const OnDevice<uint16_t> device_acts(bits);
-    const OnDevice<float> out(static_cast<size_t>(count * kRows));
+    const OnDevice<float> out(static_cast<size_t>(count * rows));
     GemmArgs args;
-    args.weights = {device_weights.get(), nullptr, kRows, split};
+    args.weights = {device_weights.get(), nullptr, rows, split};
     args.num_tokens = count;
     args.out = out.get();
-    args.out_stride = kRows;
+    args.out_stride = rows;
+    args.tile_flags = flags.get();
     ActMaps maps;
     EXPECT(make_act_maps(maps, device_acts.get(), count, split.padded()));
     args.act_maps = &maps;
     launch_gemm_wgmma(args, blocks, stream(), width);
     return out.read();
   };
-  const std::vector<float> wanted = run(0, kTokens, 64, 1);
+  const std::vector<float> wanted = run(0, num_tokens, 64, 1);
   for (const int width : kTokenWidths)
-    for (const int first : {0, 37, 139}) {
-      const std::vector<float> got = run(first, kTokens - first, width, 3);
-      EXPECT(std::equal(got.begin(), got.end(), wanted.begin() + first * kRows));
+    for (const int first : {0, 37, num_tokens - 1}) {
+      const std::vector<float> got = run(first, num_tokens - first, width, 3);
+      EXPECT(std::equal(got.begin(), got.end(), wanted.begin() + first * rows));
     }
+}
+
+TEST(kernel_gemm_wgmma_gives_a_token_the_same_bits_in_any_company) {
+  if (!has_wgmma()) return;
+  check_company(152, 208, 140);
+  check_company(16, 4128, 70);
 }
 
 }  // namespace
