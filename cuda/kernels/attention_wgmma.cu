@@ -189,6 +189,12 @@ __device__ __forceinline__ void store_row(const AttentionArgs& args, int64_t tok
   int dim = lane_id() % 4 * 2;
   int left = part_cols - (head * head_dim + dim) % part_cols;  // of the part
   uint16_t* to = args.acts + token * args.split.padded() + args.split.place(head * head_dim + dim);
+  if (head_dim % 8 == 0 && (part_cols == padded_part || (part_cols % 8 == 0 && left >= head_dim - dim))) {  // without a gap
+#pragma unroll
+    for (int i = 2 * r; i < D * 16; i += 4)
+      if (i / 4 * 8 < head_dim) *reinterpret_cast<uint32_t*>(to + i / 4 * 8) = to_bits_pair<T>(out[i] * factor, out[i + 1] * factor);
+    return;
+  }
 #pragma unroll
   for (int i = 2 * r; i < D * 16; i += 4, dim += 8, to += 8, left -= 8) {
     for (; left <= 0; left += part_cols) to += padded_part - part_cols;
