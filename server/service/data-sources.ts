@@ -168,8 +168,8 @@ async function demandFreeName(tx: ServiceTx, { id, owner_id: ownerId, name }: Da
 }
 
 async function demandUnbound(tx: ServiceTx, sourceId: string, what: string): Promise<void> {
-  const { count } = await tx.selectFrom('data_bindings').select((eb) => eb.fn.countAll<number | string>().as('count')).where('source_id', '=', sourceId).executeTakeFirstOrThrow();
-  if (Number(count) > 0) throw new ServiceError('conflict', `${what}: ${Number(count) === 1 ? 'a container or version is' : `${Number(count)} containers or versions are`} bound to it, and have to be deleted first`);
+  const { count } = await tx.selectFrom('data_bindings').select((eb) => eb.fn.count<number | string>(eb.fn.coalesce('version_id', 'container_id')).distinct().as('count')).where('source_id', '=', sourceId).executeTakeFirstOrThrow();
+  if (Number(count) > 0) throw new ServiceError('conflict', `${what}: ${Number(count) === 1 ? 'a container or version is bound to it, and has' : `${Number(count)} containers or versions are bound to it, and have`} to be deleted first`);
 }
 
 function demandFolder(folder: string, dataRoots: readonly string[]): string {

@@ -144,13 +144,15 @@ overBackends((make) => {
     const bindings = [{ mount: 'input0' as const, source_id: id }];
     const deployment = await store.createDeployment(ann, { name: 'chat', bindings });
     const container = await store.createContainer(ann, { name: 'lab', bindings: [{ mount: 'home', source_id: id }] });
+    const twice = await store.createContainer(ann, { name: 'twice', bindings: [{ mount: 'home', source_id: id }, { mount: 'input4', source_id: id }] });
     await store.createDeployment(bob, { name: 'his', bindings });
     expect(await store.getDataSource(ann, id)).toMatchObject({
-      used_by: [{ type: 'deployment', id: deployment.id, name: 'chat', version: 1, mount: 'input0' }, { type: 'container', id: container.id, name: 'lab', version: null, mount: 'home' }], used_by_others: 1, path: null,
+      used_by: [{ type: 'deployment', id: deployment.id, name: 'chat', version: 1, mount: 'input0' }, { type: 'container', id: container.id, name: 'lab', version: null, mount: 'home' },
+        ...['home', 'input4'].map((mount) => ({ type: 'container', id: twice.id, name: 'twice', version: null, mount }))], used_by_others: 1, path: null,
     });
     // What it was then stays with the version.
     expect((await store.getVersion(ann, deployment.id, 1)).spec.bindings).toEqual([expect.objectContaining({ source_id: id, source_digest: digest })]);
-    await expect(store.deleteDataSource(admin, id)).rejects.toMatchObject({ code: 'conflict', message: expect.stringContaining('3 containers or versions are bound') });
+    await expect(store.deleteDataSource(admin, id)).rejects.toMatchObject({ code: 'conflict', message: expect.stringContaining('4 containers or versions are bound') });
     await store.editDataSource(admin, id, { visibility: 'private' });
     await expect(store.getDataSource(bob, id)).rejects.toMatchObject({ code: 'not_found' });
   });
