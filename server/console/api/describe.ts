@@ -1,5 +1,5 @@
 import { lookUp, t } from '../i18n';
-import type { ApiProblem } from './problem';
+import { type ApiProblem, detailOf } from './problem';
 
 /** A problem for people: what it means in the language of the page, and what the service said of this very case. */
 export function describeProblem(problem: ApiProblem): { title: string; detail: string } {
@@ -8,5 +8,5 @@ export function describeProblem(problem: ApiProblem): { title: string; detail: s
   if (status === 412) return { title: t('problem.changed'), detail: t('problem.changedHint') };
   if (status === 429) return { title: t('problem.tooMany'), detail: retryAfterS === null ? message : t('problem.retryAfter', { n: retryAfterS }) };
   const title = lookUp(`problem.code.${code}`) ?? (status >= 500 ? t('problem.server') : t('problem.refused'));
-  return { title, detail: message };
+  return { title, detail: detailOf(problem) };
 }

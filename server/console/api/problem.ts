@@ -40,6 +40,14 @@ export function fieldMessage(problem: ApiProblem | null, pointer: string): strin
   return problem?.fields.find((field) => field.pointer === pointer || field.pointer === `/body${pointer}`)?.message;
 }
 
+/** Their titles say all of it, in the language of the page. */
+const SAID_BY_TITLE = new Set(['bad_credentials', 'otp_required', 'internal_error', 'storage_full']);
+
+/** What the service said of this very case, where that tells more than the title. */
+export function detailOf({ code, message }: ApiProblem): string {
+  return SAID_BY_TITLE.has(code) ? '' : message;
+}
+
 function codeOf(status: number): string {
   if (status === 401) return 'unauthenticated';
   return status === 404 ? 'not_found' : status >= 500 ? 'internal_error' : 'refused';

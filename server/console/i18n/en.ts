@@ -58,6 +58,12 @@ const en = {
   'state.expired': 'Expired',
   'state.exhausted': 'Budget used up',
   'state.deleted': 'Deleted',
+  'replica.created': 'Created',
+  'replica.starting': 'Starting',
+  'replica.ready': 'Answers',
+  'replica.unready': 'Does not answer',
+  'replica.exited': 'Ended',
+  'replica.stopping': 'Stopping',
 
   // reasons
   'reason.image_missing': 'The image is missing',

@@ -59,6 +59,12 @@ const zhCn: Readonly<Record<MessageKey, string>> = {
   'state.expired': '已过期',
   'state.exhausted': '额度已用尽',
   'state.deleted': '已删除',
+  'replica.created': '已创建',
+  'replica.starting': '启动中',
+  'replica.ready': '就绪',
+  'replica.unready': '无响应',
+  'replica.exited': '已结束',
+  'replica.stopping': '正在关闭',
 
   // reasons
   'reason.image_missing': '镜像不存在',

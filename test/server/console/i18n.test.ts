@@ -2,6 +2,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { CONTAINER_STATES } from '../../../server/service/container-state';
+import type { ReplicaState } from '../../../server/service/deployment-schema';
 import { DEPLOYMENT_STATES } from '../../../server/service/deployment-state';
 import { EVENT_GROUPS as GROUPS_OF_SERVICE, EVENT_TYPES } from '../../../server/service/event-types';
 import { ERROR_REASONS, VERSION_STATES } from '../../../server/service/version-state';
@@ -34,6 +35,10 @@ test('every state has the label that people know it by', () => {
   for (const state of [...DEPLOYMENT_STATES, ...VERSION_STATES, ...CONTAINER_STATES]) for (const table of Object.values(TABLES)) expect(table).toHaveProperty([`state.${state}`]);
   expect([zhCn['state.queued'], zhCn['state.preparing'], zhCn['state.starting'], zhCn['state.running'], zhCn['state.degraded'], zhCn['state.idle'], zhCn['state.backoff'], zhCn['state.stopping'], zhCn['state.stopped'], zhCn['state.error']])
     .toEqual(['排队中', '准备中', '启动中', '运行中', '降级', '已缩容至零', '重启等待', '正在关闭', '已关闭', '执行出错']);
+});
+
+test('every state of a replica has words', () => {
+  for (const state of ['created', 'starting', 'ready', 'unready', 'exited', 'stopping'] satisfies ReplicaState[]) for (const table of Object.values(TABLES)) expect(table).toHaveProperty([`replica.${state}`]);
 });
 
 test('every event has words, and every group of events can be chosen', () => {

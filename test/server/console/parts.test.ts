@@ -1,5 +1,5 @@
 /** Addresses, streams of events, problems, logs, drafts: what pages are made of, without a page. */
-import { ApiProblem, fieldMessage, problemOf, toProblem } from '../../../server/console/api/problem';
+import { ApiProblem, detailOf, fieldMessage, problemOf, toProblem } from '../../../server/console/api/problem';
 import { readEvents, SseParser } from '../../../server/console/api/sse';
 import { draftOfKey, EMPTY_KEY, keyProblems, toKeyEdit, toKeyRequest } from '../../../server/console/keys/draft';
 import { addLines, markMatches, MAX_LINES, parseLines } from '../../../server/console/logs/lines';
@@ -71,6 +71,11 @@ describe('problems', () => {
     expect(toProblem(new TypeError('Failed to fetch'))).toMatchObject({ status: 0, code: 'unreachable' });
     expect(toProblem(problem)).toBe(problem);
     expect(problem).toBeInstanceOf(ApiProblem);
+  });
+
+  test('are not told twice, in two languages, where their title says it all', () => {
+    const said = (status: number, code: string, detail: string) => detailOf(problemOf(status, JSON.stringify({ code, detail })));
+    expect([said(401, 'bad_credentials', 'the address or the password is wrong'), said(409, 'conflict', 'name: taken')]).toEqual(['', 'name: taken']);
   });
 });
 

@@ -4,7 +4,7 @@ import { mayChange } from '../../app/rights';
 import { usePages, useResource } from '../../api/resource';
 import { isMoving } from '../../format/states';
 import { neutralise } from '../../format/neutral';
-import { t } from '../../i18n';
+import { lookUp, t } from '../../i18n';
 import { imageName } from '../../spec/choices';
 import { SpecView } from '../../spec/spec-view';
 import { StateBadge } from '../../ui/badge';
@@ -64,7 +64,7 @@ export function VersionPage({ id, number }: { id: string; number: string }) {
                   label={t('deployments.replicas')} rows={data.replicas} keyOf={(replica) => replica.id}
                   columns={[
                     { title: t('replicas.ordinal'), cell: ({ ordinal, id: replicaId }) => <div><span class="table-name">{ordinal}</span><code class="table-sub">{replicaId}</code></div> },
-                    { title: t('field.state'), cell: ({ state }) => <span class="tag">{neutralise(state)}</span> },
+                    { title: t('field.state'), cell: ({ state }) => <span class="tag">{lookUp(`replica.${state}`) ?? neutralise(state)}</span> },
                     { title: t('replicas.restarts'), cell: ({ restarts }) => <span class="numeric">{restarts}</span> },
                     { title: t('versions.started'), cell: ({ started_at }) => <At time={started_at} /> },
                     { title: t('spec.gpus'), cell: ({ gpu_uuids }) => (gpu_uuids.length === 0 ? <span class="faint">–</span> : <code class="small">{gpu_uuids.join(', ')}</code>) },
