@@ -103,6 +103,21 @@ __device__ __forceinline__ uint16_t to_bits(float value) {
 
 constexpr float kLog2E = 1.4426950408889634f;
 
+__device__ __forceinline__ uint32_t as_bits(float value) {
+#if defined(__CUDACC__)
+  return __float_as_uint(value);
+#else
+  return float_bits(value);
+#endif
+}
+__device__ __forceinline__ float as_float(uint32_t bits) {
+#if defined(__CUDACC__)
+  return __uint_as_float(bits);
+#else
+  return bits_float(bits);
+#endif
+}
+
 // Two to a power, within 2^-22; what would be denormal is 0.
 __device__ __forceinline__ float exp2_near(float power) {
 #if defined(__CUDACC__)

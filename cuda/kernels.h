@@ -199,6 +199,9 @@ struct SampleItem {
 
 constexpr int kMaxTopLogprobs = 64;
 
+// A row of scores, which begins like its row of logits beside a boundary of 16 bytes.
+CAPSTAN_BOTH constexpr int64_t sample_scratch_floats(int64_t vocab_size) { return (vocab_size + 3 + 3) / 4 * 4; }
+
 struct SampleOutput {
   int32_t token_id = -1;
   int32_t rank = 0;
@@ -214,7 +217,7 @@ struct SampleArgs {
   int64_t num_token_ids = 0;
   const SampleItem* items = nullptr;  // (num_items)
   int num_items = 0;
-  float* scores = nullptr;        // (num_items, vocab_size) scratch
+  float* scores = nullptr;        // (num_items, sample_scratch_floats) scratch
   SampleOutput* outputs = nullptr;
   int32_t* drawn_ids = nullptr;   // (num_items) the ids again, for the next step's embedding; -1 where none may be drawn
 };

@@ -11,7 +11,7 @@ DeviceSampler::DeviceSampler(int64_t vocab_size, int64_t num_token_ids, int max_
     : vocab_size_(vocab_size),
       num_token_ids_(num_token_ids),
       max_results_(max_results),
-      scores_(static_cast<size_t>(max_rows * vocab_size) * sizeof(float), "the scores"),
+      scores_(static_cast<size_t>(max_rows * sample_scratch_floats(vocab_size)) * sizeof(float), "the scores"),
       outputs_(static_cast<size_t>(max_rows) * sizeof(SampleOutput), "the samples"),
       drawn_ids_(static_cast<size_t>(max_results) * sizeof(int32_t), "the ids drawn"),
       staging_("what sampling needs") {

@@ -57,7 +57,7 @@ class DeviceSampler {
 
   int64_t vocab_size_, num_token_ids_;
   int max_results_;
-  DeviceBuffer scores_;     // (max_rows, vocab_size) scratch
+  DeviceBuffer scores_;     // (max_rows, sample_scratch_floats) scratch
   DeviceBuffer outputs_;    // (max_rows)
   DeviceBuffer drawn_ids_;  // (max_results)
   Staging staging_;

@@ -16,6 +16,7 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline
+#define __noinline__
 #define __launch_bounds__(...)
 #define __grid_constant__
 
@@ -177,6 +178,8 @@ T atomicMax(T* address, T value) {
   return old;
 }
 inline void __threadfence() {}
+inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+inline int __ffs(int bits) { return __builtin_ffs(bits); }
 
 // ---- the runtime ------------------------------------------------------------------------------------------------------------------------
 

@@ -64,7 +64,13 @@ MUTATIONS=(
   'an earlier key than the window of many rows|cuda/kernels/attention_wgmma.cu|s/key <= position - window/key < position - window/|kernel_attention_wgmma'
   'unwritten values that many rows weigh|cuda/kernels/attention_wgmma.cu|s/if (key >= num_written) words\[w\] = 0;/if (false) words[w] = 0;/|kernel_attention_wgmma'
   'sums that keep their old maximum|cuda/kernels/attention_wgmma.cu|s/out\[i\] \*= softmax.factor/out[i] *= 1 + 0 * softmax.factor/|kernel_attention_wgmma'
-  'a digit too few|cuda/kernels/sample.cu|s/shift >= 0; shift -= 8/shift >= 8; shift -= 8/|kernel_samples'
+  'a digit too few|cuda/kernels/sample_threshold.h|s/is_done || shift == 0/is_done || shift <= 10/|kernel_samples'
+  'sums of masses without their carries|cuda/kernels/sample_threshold.h|s/ > ~low ? 1 : 0;/ > ~low ? 0 : 0;/|kernel_samples'
+  'a bound that fewer values reach|cuda/kernels/sample_threshold.h|s/value_of(find_threshold<false>(0, static_cast<unsigned long long>(target)/value_of(find_threshold<false>(0, static_cast<unsigned long long>((target + 1) \/ 2)/|kernel_samples'
+  'candidates beyond the list that are lost|cuda/kernels/sample_threshold.h|s/shared.num_listed <= kListed ? shared.num_listed : kUnlisted/shared.num_listed <= kListed ? shared.num_listed : kListed/|kernel_samples'
+  'values before the first boundary that nobody reads|cuda/kernels/sample_row.h|s/const int single = thread < head ?/const int single = thread < 0 ?/|kernel_samples'
+  'a tail of top-p that is cut too early|cuda/kernels/sample.cu|s/survey.sum)) + 0.01f, best/survey.sum)) - 4.0f, best/|kernel_samples'
+  'noise that could win and is passed over|cuda/kernels/sample.cu|s/ \* 1.01f;/ * 0.5f;/|kernel_samples'
 )
 
 mkdir -p "$OUT/plain"

@@ -4,14 +4,11 @@
 #include <cmath>
 #include <cstring>
 #include <random>
-#include <span>
 #include <vector>
 
 #include "cuda/fp8.h"
 #include "cuda/kernels.h"
 #include "cuda/launch.h"
-#include "cuda/sampling.h"
-#include "native/backend/cpu/sample.h"
 #include "test/native/gpu/kernel_testing.h"
 
 namespace capstan::testing {
@@ -491,72 +488,6 @@ TEST(kernel_qkv_writes_its_slots_and_nothing_else) {
     check_qkv(type, 3, 3, 40, 20, true);
     check_qkv(type, 3, 1, 15, 14, false);
     check_qkv(type, 12, 2, 128, 128, false);
-  }
-}
-
-// ---- sampling -------------------------------------------------------------------------------------------------------------------------------
-
-// Every way to sample, against the CPU's own on the same logits.
-TEST(kernel_samples_like_the_cpu) {
-  const int64_t vocab_size = is_full() ? 151936 : 1000, num_token_ids = vocab_size - 7;
-  // The second row is full of ties, which go to the lowest ids.
-  std::vector<float> logits = noise(5, 2 * vocab_size, 4.0f);
-  for (int64_t id = 0; id < vocab_size; ++id) logits[static_cast<size_t>(vocab_size + id)] = std::min(std::round(logits[static_cast<size_t>(vocab_size + id)] / 4), 2.0f);
-  const std::vector<int32_t> prompt_ids = {3, 17, 500}, banned = {9, 10};
-  const std::vector<std::pair<int32_t, int32_t>> counts = {{17, 2}, {40, 1}, {990, 5}};
-  const std::vector<std::pair<int32_t, float>> bias = {{4, 3.5f}, {5, -80.0f}};
-  std::vector<uint32_t> mask(static_cast<size_t>(vocab_size) / 32 + 1, 0x5a5a5a5a);
-  std::vector<SampleRow> rows;
-  for (int i = 0; i < 200; ++i) {
-    SampleRow row;
-    row.logits_row = i % 2;
-    row.num_logprobs = i % 4 == 0 ? i % 30 : i == 7 ? 100 : -1;
-    row.temperature = i % 5 == 0 ? 0.0f : 0.3f + static_cast<float>(i % 7) * 0.4f;
-    row.top_k = i % 3 == 0 ? 1 + i % 60 : 0;
-    row.top_p = i % 4 == 1 ? 0.1f + static_cast<float>(i % 9) * 0.1f : 1.0f;
-    row.min_p = i % 6 == 2 ? 0.05f : 0.0f;
-    row.presence_penalty = i % 8 == 3 ? 0.7f : 0.0f;
-    row.frequency_penalty = i % 9 == 4 ? 0.4f : 0.0f;
-    row.repetition_penalty = i % 7 == 5 ? 1.3f : 1.0f;
-    row.seed = static_cast<uint64_t>(i) * 0x9e3779b97f4a7c15ull;
-    row.position = static_cast<uint32_t>(i);
-    row.counts = {prompt_ids, counts};
-    if (i % 5 == 1) row.logit_bias = bias;
-    if (i % 5 == 2) row.banned_ids = banned;
-    if (i % 5 == 3) row.allowed_mask = mask;
-    rows.push_back(row);
-  }
-  std::vector<SampleResult> got(rows.size());
-  {
-    const OnDevice<float> device_logits(logits);
-    DeviceSampler sampler(vocab_size, num_token_ids, static_cast<int>(rows.size()), static_cast<int>(rows.size()));
-    sampler.begin_step();
-    sampler.sample(device_logits.get(), rows, got, stream());
-    sampler.collect();
-  }
-  for (size_t i = 0; i < rows.size(); ++i) {
-    SampleResult wanted;
-    sample_row(kPortableKernels, std::span<const float>(logits).subspan(static_cast<size_t>(rows[i].logits_row * vocab_size), static_cast<size_t>(vocab_size)), num_token_ids, rows[i], wanted);
-    EXPECT_EQ(got[i].token_id, wanted.token_id);
-    if (rows[i].num_logprobs < 0) continue;
-    EXPECT_EQ(got[i].rank, wanted.rank);
-    EXPECT_NEAR(got[i].logprob, wanted.logprob, 1e-4);
-    EXPECT_EQ(got[i].top.size(), wanted.top.size());
-    for (size_t top = 0; top < std::min(got[i].top.size(), wanted.top.size()); ++top) EXPECT_EQ(got[i].top[top].token_id, wanted.top[top].token_id);
-  }
-}
-
-TEST(kernel_sampling_tells_of_broken_logits) {
-  for (const float broken : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
-    std::vector<float> logits = noise(5, 500, 1);
-    logits[499] = broken;
-    const OnDevice<float> device_logits(logits);
-    DeviceSampler sampler(500, 400, 1, 1);
-    std::vector<SampleResult> results(1);
-    sampler.begin_step();
-    sampler.sample(device_logits.get(), std::vector<SampleRow>(1), results, stream());
-    sampler.collect();
-    EXPECT(results[0].has_numeric_error);
   }
 }
 
