@@ -69,7 +69,7 @@ export interface NativeVocab {
 }
 
 export interface NativeEngineOptions {
-  /** 'cpu' (CUDA in a later version). */
+  /** 'auto', 'cpu', 'cuda' or 'cuda:' and the numbers of devices. */
   device: string;
   tensorParallelSize: number;
   /** Total over ranks; 0 = the cores that affinity and the control group allow. */

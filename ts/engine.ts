@@ -83,7 +83,7 @@ export class Engine {
 
   /**
    * Loads a Hugging Face model directory, or the model that ships with the package: `'demo'`.
-   * @param onProgress Hears of packed weights while they load.
+   * @param onProgress Hears of packed weights while they load; what it throws ends the load, which rejects with it.
    * @throws CapstanError `invalid_argument`, `invalid_model`, `unsupported_model`, `out_of_memory`, `aborted`, `addon_not_found` or `io_error`.
    */
   static async load(modelDir: string, options: EngineOptions = {}, onProgress?: (progress: LoadProgress) => void): Promise<Engine> {

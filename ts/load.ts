@@ -51,8 +51,24 @@ async function runLoad(
 ): Promise<NativeEngine> {
   let onAbort: (() => void) | undefined;
   const cancel = { onCancel: (run: () => void) => { onAbort = run; signal?.addEventListener('abort', run, { once: true }); } };
+  // What `onProgress` throws ends the load, not the process.
+  const thrown: unknown[] = [];
+  const report = (doneBytes: number, totalBytes: number): void => {
+    if (thrown.length > 0) return;
+    try {
+      onProgress?.({ doneBytes, totalBytes });
+    } catch (error) {
+      thrown.push(error);
+      onAbort?.();
+    }
+  };
   try {
-    return await addon.load(load, (doneBytes, totalBytes) => onProgress?.({ doneBytes, totalBytes }), onEvents, cancel);
+    const engine = await addon.load(load, report, onEvents, cancel);
+    if (thrown.length === 0) return engine;
+    await engine.close();
+    throw thrown[0];
+  } catch (error) {
+    throw thrown.length > 0 ? thrown[0] : error;
   } finally {
     if (onAbort !== undefined) signal?.removeEventListener('abort', onAbort);
   }

@@ -84,6 +84,8 @@ const COMBINED: SchemaCase[] = [
   { schema: { type: ['integer', 'number', 'null', 'boolean'] }, valid: [1, 1.5, null, true], invalid: ['x', []] },
   { schema: { anyOf: [{ type: 'string', maxLength: 3 }, { type: 'integer' }, person] }, valid: ['abc', 7, { name: '', age: 0 }], invalid: ['abcd', 1.5, {}] },
   { schema: { type: 'object', properties: { a: { type: 'integer' }, b: { type: 'integer' } }, anyOf: [{ required: ['a'] }, { required: ['b'] }] }, valid: [{ a: 1 }, { b: 1 }, { a: 1, b: 2 }], invalid: [{}] },
+  { schema: { anyOf: [false, { type: 'string' }] }, valid: ['x'], invalid: [1, null] },
+  { schema: { oneOf: [{ type: 'string' }, false] }, valid: ['x'], invalid: [1, null] },
   { schema: { oneOf: [{ type: 'string' }, { type: 'null' }] }, valid: ['x', null], invalid: [1] },
   { schema: { oneOf: [
     { type: 'object', properties: { kind: { const: 'circle' }, radius: { type: 'number', minimum: 0 } }, required: ['kind', 'radius'] },

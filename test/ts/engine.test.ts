@@ -370,6 +370,11 @@ describe('load and close', () => {
     expect(greedy.info.samplingDefaults).toEqual({ temperature: 0 });
   });
 
+  test('what onProgress throws ends the load', async () => {
+    const onProgress = (): void => { throw new Error('no more'); };
+    await expect(Engine.load(modelDir, {}, onProgress)).rejects.toThrow('no more');
+  });
+
   test('a signal ends the load', async () => {
     await expect(Engine.load(modelDir, { signal: AbortSignal.abort() })).rejects.toMatchObject({ code: 'aborted' });
     fake.loadMs = 10_000;

@@ -230,7 +230,9 @@ export class SchemaRules {
   #splitAlternatives(keyword: 'anyOf' | 'oneOf', schema: Schema, path: string, depth: number): { base: Schema; items: { schema: Schema; path: string }[] } {
     const { [keyword]: list, ...base } = schema;
     if (!Array.isArray(list) || list.length === 0) throw unsupported(`${path}/${keyword}`, 'expected an array of schemas');
-    const items = list.map((item, i) => ({ schema: asSchema(item, `${path}/${keyword}/${i}`), path: `${path}/${keyword}/${i}` }));
+    // What is false matches nothing.
+    const items = list.flatMap((item, i) => item === false ? [] : [{ schema: asSchema(item, `${path}/${keyword}/${i}`), path: `${path}/${keyword}/${i}` }]);
+    if (items.length === 0) throw unsupported(`${path}/${keyword}`, 'no value matches');
     if (keyword === 'oneOf') {
       if (list.length > MAX_ONE_OF) throw unsupported(`${path}/oneOf`, `more than ${MAX_ONE_OF} alternatives; use anyOf`);
       const flat = items.map((item) => this.#mergeSafely(base, this.#flatten(item.schema, item.path, depth), item.path));

@@ -49,6 +49,7 @@ test.each<[schema: unknown, message: string]>([
   [{ $ref: '#/%' }, '#/$ref: the reference is not a JSON pointer'],
   [{ $ref: '#', title: 'x', type: 'object' }, 'a schema that refers to itself cannot be merged'],
   [{ anyOf: [] }, '#/anyOf: expected an array of schemas'],
+  [{ anyOf: [false, false] }, '#/anyOf: no value matches'],
   [{ properties: { a: 1 } }, '#/properties/a: expected a schema'],
   [[], '#: expected a schema'],
   ['{}', '#: expected a schema'],
