@@ -31,14 +31,13 @@ class CudaBackend final : public Backend {
  public:
   CudaBackend(const CudaBackendOptions& options, std::unique_ptr<Comm> comm) : device_(options.device), num_sharing_(options.num_sharing), dtype_(options.weight_dtype) {
     if (dtype_ == DType::kF32) throw Error(ErrorCode::kInvalidArgument, "dtype: expected bf16 or f16 on CUDA, got f32");
-    check(cudaSetDevice(device_), "choosing the device");
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
     ranks_ = std::make_unique<Ranks>(std::move(comm), device_, options.links);
-    multiprocessors_ = attribute(cudaDevAttrMultiProcessorCount);
-    max_shared_bytes_ = static_cast<size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin));
+    multiprocessors_ = attribute_of(device_, cudaDevAttrMultiProcessorCount);
+    max_shared_bytes_ = static_cast<size_t>(attribute_of(device_, cudaDevAttrMaxSharedMemoryPerBlockOptin));
     begins_early_ = world_size() == 1 && can_gemv_begin_early();  // between ranks' kernels there are events
     info_.name = "cuda";
-    has_wgmma_ = attribute(cudaDevAttrComputeCapabilityMajor) == 9 && !options.is_deterministic && knows_tensor_maps();
+    has_wgmma_ = !options.is_deterministic && can_gemm_by_wgmma() && can_attend_by_wgmma();
     info_.isa = has_wgmma_ ? "wgmma" : "mma";
     info_.depth = 2;
     info_.preferred_block_size = info_.block_size_multiple = kBlockSize;
@@ -102,11 +101,6 @@ class CudaBackend final : public Backend {
     return work();
   }
 
-  int attribute(cudaDeviceAttr which) const {
-    int value = 0;
-    check(cudaDeviceGetAttribute(&value, which, device_), "asking what the device is");
-    return value;
-  }
   void allocate(const DeviceModel& model, const DeviceLimits& limits);
   Acts make_acts(int64_t rows, const DepthSplit& split, const char* purpose);
   int world_size() const { return ranks_->size(); }
@@ -519,6 +513,7 @@ void CudaBackend::share_acts(const NormArgs& norm) {
     const int begin = share_begin(rank), end = share_begin(rank + 1);
     if (rank == ranks_->rank() || begin == end) continue;
     const int64_t first = begin * norm.split.padded(), count = round_up(end - begin, kTileTokens) * norm.split.padded();
+    const auto turn = turn_to_record();
     check(cudaMemcpyAsync(norm.acts + first, static_cast<const uint16_t*>(all[static_cast<size_t>(rank)]) + first, static_cast<size_t>(count) * sizeof(uint16_t), cudaMemcpyDeviceToDevice, stream_),
           "a rank's share");
   }
@@ -592,6 +587,8 @@ void CudaBackend::sample(std::span<const SampleRow> rows, std::span<SampleResult
 
 std::unique_ptr<Backend> make_cuda_backend(const CudaBackendOptions& options, std::unique_ptr<Comm> comm) {
   if (is_device_lost()) throw Error(ErrorCode::kDeviceLost, "CUDA: the device was lost earlier; it cannot be used again in this process");
+  // NOTE: what a backend is made of belongs to the device that is current when it is made.
+  check(cudaSetDevice(options.device), "choosing the device");
   return std::make_unique<CudaBackend>(options, std::move(comm));
 }
 

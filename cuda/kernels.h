@@ -83,6 +83,7 @@ struct ActMaps {
 // False where the driver makes none.
 bool make_act_maps(ActMaps& maps, const uint16_t* acts, int64_t rows, int64_t padded_k);
 void launch_gemm_wgmma(const GemmArgs& args, int multiprocessors, cudaStream_t stream, int width = 0);
+bool can_gemm_by_wgmma();  // on the current device
 
 // hidden += tree over ranks of partials + bias.
 struct AddPartialsArgs {
@@ -175,6 +176,7 @@ int64_t attention_scratch_floats(int64_t num_cuts, const KvLayout& layout);
 // The same for sequences with many rows on compute capability 9.0, of a cache in 16 bits, with outputs in rows; a tile is
 // never none, and chunks have no meaning. Another order of sums.
 void launch_attention_wgmma(const AttentionArgs& args, cudaStream_t stream);
+bool can_attend_by_wgmma();  // on the current device
 
 // One row to sample: SampleRow (backend.h) with its lists as ranges of `words`.
 struct SampleItem {

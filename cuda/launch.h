@@ -1,6 +1,7 @@
 #pragma once
 // Launches, and errors of the runtime.
 #include <atomic>
+#include <mutex>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -23,13 +24,51 @@ inline void check(cudaError_t error, const char* what) {
   throw Error(is_memory ? ErrorCode::kOutOfMemory : ErrorCode::kDeviceLost, std::string("CUDA: ") + what + ": " + cudaGetErrorString(error));
 }
 
+// Set while this thread's stream and those of others record one graph, which the driver lets only one thread touch at a time.
+inline thread_local bool shares_recording = false;
+// To be held by whatever may add to a recording.
+inline std::unique_lock<std::mutex> turn_to_record() {
+  static std::mutex mutex;
+  return shares_recording ? std::unique_lock(mutex) : std::unique_lock<std::mutex>();
+}
+
+inline int current_device() {
+  int device = 0;
+  check(cudaGetDevice(&device), "asking for the device");
+  return device;
+}
+
+inline int attribute_of(int device, cudaDeviceAttr which) {
+  int value = 0;
+  check(cudaDeviceGetAttribute(&value, which, device), "asking what the device is");
+  return value;
+}
+
+// What the kernel's code for the current device was written for: 80 where the driver translates PTX of 8.0, whatever the device is.
+template <class... Parameters>
+int code_version(void (*kernel)(Parameters...)) {
+  cudaFuncAttributes attributes;
+  check(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel)), "asking what a kernel is");
+  return attributes.ptxVersion;
+}
+
+// Whether the current device has compute capability 9.0 and the kernel's code for it is of that, so that its instructions (hopper.h) are there. NOTE: of sm_90a,
+// as nothing is built for sm_90 (CMakeLists.txt).
+template <class... Parameters>
+bool has_hopper_code(void (*kernel)(Parameters...)) {
+  return attribute_of(current_device(), cudaDevAttrComputeCapabilityMajor) == 9 && code_version(kernel) >= 90;
+}
+
 // `is_early`: of a kernel that calls wait_for_previous, where its code for the device has that.
 template <class... Parameters, class... Arguments>
 void launch_early(bool is_early, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream, Arguments&&... arguments) {
+  const auto turn = turn_to_record();
 #if defined(__CUDACC__)
   constexpr size_t kWithoutAsking = 48 << 10;
+  // NOTE: always the most that there is, so that no thread takes back what another's launch has asked for.
   if (shared_bytes > kWithoutAsking)
-    check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)), "shared memory");
+    check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, attribute_of(current_device(), cudaDevAttrMaxSharedMemoryPerBlockOptin)),
+          "shared memory");
   cudaLaunchAttribute early = {};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
@@ -43,7 +82,7 @@ void launch_early(bool is_early, void (*kernel)(Parameters...), dim3 grid, dim3 
   check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), "launch");
 #else
   const auto enqueue = is_early ? cuda_host::enqueue_early : cuda_host::enqueue;
-  enqueue(stream, [=] { cuda_host::run_grid(grid, block, shared_bytes, [&] { kernel(static_cast<Parameters>(arguments)...); }); });
+  check(enqueue(stream, [=] { cuda_host::run_grid(grid, block, shared_bytes, [&] { kernel(static_cast<Parameters>(arguments)...); }); }), "launch");
 #endif
 }
 

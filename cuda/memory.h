@@ -10,22 +10,27 @@
 
 namespace capstan::cuda {
 
-// Bytes of a kind of memory.
+// Bytes of a kind of memory, made for the current device.
 template <class Memory>
 class Buffer {
  public:
   Buffer() = default;
   Buffer(size_t bytes, const char* purpose) : bytes_(bytes) {
-    if (bytes > 0) check(Memory::allocate(&data_, bytes), purpose);
+    if (bytes == 0) return;
+    device_ = current_device();
+    check(Memory::allocate(&data_, bytes), purpose);
   }
-  Buffer(Buffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  Buffer(Buffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)), device_(other.device_) {}
   Buffer& operator=(Buffer&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
+    std::swap(device_, other.device_);
     return *this;
   }
   ~Buffer() {
-    if (data_ != nullptr && !is_device_lost()) Memory::release(data_);
+    if (data_ == nullptr || is_device_lost()) return;
+    cudaSetDevice(device_);  // whatever thread this is: its own device may be one that nobody uses
+    Memory::release(data_);
   }
   template <class T>
   T* as() const {
@@ -36,6 +41,7 @@ class Buffer {
  private:
   void* data_ = nullptr;
   size_t bytes_ = 0;
+  int device_ = 0;
 };
 
 struct DeviceMemory {
@@ -81,7 +87,10 @@ class Event {
   }
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
-  void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "event"); }
+  void record(cudaStream_t stream) {
+    const auto turn = turn_to_record();
+    check(cudaEventRecord(event_, stream), "event");
+  }
   void wait() const { wait_for(event_, step_deadline()); }
   cudaEvent_t get() const { return event_; }
 

@@ -59,9 +59,16 @@ void Ranks::part(cudaStream_t stream) {
 
 // The others' streams record from where they first wait for one that does.
 void Ranks::begin_recording(cudaStream_t stream) {
-  if (is_first()) cuda::begin_recording(stream);
-  if (size() == 1) return;
-  if (is_first()) shown_.record(stream);
+  if (size() == 1) return cuda::begin_recording(stream);
+  if (!reaches_peers_) {
+    show(nullptr);
+    comm_->barrier();
+  }
+  shares_recording = true;
+  if (is_first()) {
+    cuda::begin_recording(stream);
+    shown_.record(stream);
+  }
   const auto all = show(nullptr);
   if (!is_first()) wait_for(all[0].shown, stream);
   comm_->barrier();
@@ -77,6 +84,7 @@ Graph Ranks::end_recording(cudaStream_t stream) {
     graph = cuda::end_recording(stream);
   }
   comm_->barrier();
+  shares_recording = false;
   return graph;
 }
 

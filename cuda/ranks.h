@@ -70,7 +70,10 @@ class Ranks {
     cudaEvent_t read;   // this rank has read the others'
   };
   std::array<Shown, kMost> show(void* data);
-  void wait_for(cudaEvent_t event, cudaStream_t stream) const { check(cudaStreamWaitEvent(stream, event, 0), "waiting for a rank"); }
+  void wait_for(cudaEvent_t event, cudaStream_t stream) const {
+    const auto turn = turn_to_record();
+    check(cudaStreamWaitEvent(stream, event, 0), "waiting for a rank");
+  }
   void reach_peers(const std::array<Shown, kMost>& all);
 
   std::unique_ptr<Comm> comm_;

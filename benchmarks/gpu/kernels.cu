@@ -127,21 +127,13 @@ struct Layer {
 // Copies of the weights, together larger than any cache.
 constexpr int64_t kRotated = int64_t{400} << 20;
 
-int max_blocks() {
-  int count = 0;
-  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0), "the device");
-  return 2 * count;
-}
+int max_blocks() { return 2 * attribute_of(0, cudaDevAttrMultiProcessorCount); }
 
 // `is_fused`: as decodes do it, with the norm where the layer has one before it.
 // gemv: few tokens, fused with the norm. wgmma: many, on compute capability 9.0.
 enum class Way : uint8_t { kGemm, kGemv, kWgmma };
 
-bool has_wgmma() {
-  int major = 0;
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), "the device");
-  return major == 9 && knows_tensor_maps();
-}
+bool has_wgmma() { return can_gemm_by_wgmma() && can_attend_by_wgmma(); }
 
 void measure_gemm(Timer& timer, const Layer& layer, int tokens, Way way) {
   const int64_t rows = is_tiny ? 64 : layer.rows, cols = is_tiny ? 64 : layer.cols;

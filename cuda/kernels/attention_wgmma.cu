@@ -342,6 +342,8 @@ void launch_for(const AttentionArgs& args, cudaStream_t stream) {
 
 }  // namespace
 
+bool can_attend_by_wgmma() { return has_hopper_code(attention_wgmma_kernel<Bf16, 4>); }
+
 void launch_attention_wgmma(const AttentionArgs& args, cudaStream_t stream) {
   CAPSTAN_CHECK(args.num_tiles > 0 && args.num_tiles < 65536 && args.num_heads % args.layout.num_kv_heads == 0 && args.layout.block_size % kTileKeys == 0);
   CAPSTAN_CHECK(!args.layout.is_fp8 && args.scale > 0 && args.in_rows);

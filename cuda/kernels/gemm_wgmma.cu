@@ -178,6 +178,8 @@ void launch_for(const Job& job, const ActMaps& acts, int width, int multiprocess
 
 }  // namespace
 
+bool can_gemm_by_wgmma() { return knows_tensor_maps() && has_hopper_code(gemm_wgmma_kernel<Bf16, 128>); }
+
 bool make_act_maps(ActMaps& maps, const uint16_t* acts, int64_t rows, int64_t padded_k) {
   for (int i = 0; i < kNumWidths; ++i)
     if (!make_tensor_map(maps.of_width[i], acts, rows, padded_k, kTokenWidths[i])) return false;

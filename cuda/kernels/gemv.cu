@@ -193,15 +193,7 @@ void launch_for(const GemvArgs& args, cudaStream_t stream) {
 
 }  // namespace
 
-bool can_gemv_begin_early() {
-#if defined(__CUDACC__)
-  cudaFuncAttributes attributes;
-  check(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(gemv_kernel<Bf16, true, true>)), "asking what a kernel is");
-  return attributes.ptxVersion >= 90;
-#else
-  return true;
-#endif
-}
+bool can_gemv_begin_early() { return code_version(gemv_kernel<Bf16, true, true>) >= 90; }
 
 size_t gemv_shared_bytes(const GemvArgs& args) { return places_of(args).bytes; }
 

@@ -53,22 +53,24 @@ class FoundNccl {
 
   // Nobody reads what is not yet written, nor writes what is still read; and no event is recorded again before all wait for it.
   void add_up(size_t rank, float* data, size_t count, cudaStream_t stream) {
-    const auto meet = [&](cuda::Event (&events)[2]) {
-      events[rank].record(stream);
+    const auto meet = [&](std::unique_ptr<cuda::Event> (&events)[2]) {
+      if (events[rank] == nullptr) events[rank] = std::make_unique<cuda::Event>();
+      events[rank]->record(stream);
       barrier_.arrive_and_wait();
-      check(cudaStreamWaitEvent(stream, events[1 - rank].get(), 0), "a test");
+      check(cudaStreamWaitEvent(stream, events[1 - rank]->get(), 0), "a test");
       barrier_.arrive_and_wait();
     };
     data_[rank] = data;
     meet(written_);
     auto* sums = &sums_[rank];
     const float *first = data_[0], *second = data_[1];
-    cuda_host::enqueue(stream, [=] {
+    const auto enqueue = [&](auto work) { check(cuda_host::enqueue(stream, work), "a test"); };
+    enqueue([=] {
       sums->resize(count);
       for (size_t i = 0; i < count; ++i) (*sums)[i] = first[i] + second[i];
     });
     meet(read_);
-    cuda_host::enqueue(stream, [=] { std::ranges::copy(*sums, data); });
+    enqueue([=] { std::ranges::copy(*sums, data); });
   }
 
   FakeNccl& fake_;
@@ -76,7 +78,7 @@ class FoundNccl {
   std::barrier<> barrier_{2};
   float* data_[2] = {};
   std::vector<float> sums_[2];
-  cuda::Event written_[2], read_[2];
+  std::unique_ptr<cuda::Event> written_[2], read_[2];  // each of its rank's device
 };
 
 LoadRequest on_devices(const TinyModel& model, const char* device) {

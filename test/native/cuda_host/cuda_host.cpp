@@ -6,14 +6,9 @@
 #include <ucontext.h>
 
 #include <atomic>
-#include <chrono>
-#include <cstdio>
 #include <cstdlib>
-#include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -33,13 +28,12 @@ constinit thread_local ThreadPlace place;
 
 namespace {
 
-std::atomic<uint64_t> seed{1};
+std::atomic<uint64_t> current_seed{1};
 std::atomic<int> skipped_barrier{-1};
 
 // ---- fibers ----------------------------------------------------------------------------------------------------------------------------
 
 constexpr size_t kStackBytes = 256 << 10;
-constexpr int kMaxSharedBytes = 232448;
 
 enum class State : uint8_t { kReady, kAtBarrier, kAtWarp, kWaiting, kAtPrevious, kDone };
 
@@ -299,7 +293,8 @@ void Block::entry() {
 
 }  // namespace
 
-void set_seed(uint64_t value) { seed = value * 2 + 1; }
+void set_seed(uint64_t value) { current_seed = value * 2 + 1; }
+uint64_t seed() { return current_seed; }
 void skip_barrier(int n) { skipped_barrier = n; }
 
 void sync_threads(const char* where) {
@@ -361,7 +356,7 @@ void run_grid(dim3 grid, dim3 block_size, size_t shared_bytes, const std::functi
   if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 || grid.z > 65535) throw std::runtime_error("cuda_host: a grid has no blocks, or too many");
   if (shared_bytes > kMaxSharedBytes) throw std::runtime_error("cuda_host: more shared memory than a block may have");
   const ThreadPlace before = place;
-  uint64_t random = seed;
+  uint64_t random = seed();
   // The exact size, so that the address sanitizer sees the first byte beyond it.
   const std::unique_ptr<unsigned char, void (*)(void*)> shared(static_cast<unsigned char*>(std::aligned_alloc(128, (std::max<size_t>(shared_bytes, 1) + 127) / 128 * 128)), std::free);
 #if CAPSTAN_ASAN
@@ -393,336 +388,10 @@ void run_grid(dim3 grid, dim3 block_size, size_t shared_bytes, const std::functi
   place = before;
 }
 
-// ---- the runtime ------------------------------------------------------------------------------------------------------------------------
-
-// Work that waits for no more than it must: for what was before it on its stream, and for the events that its stream waited for.
-struct Node {
-  std::function<void()> work;
-  std::vector<size_t> after;
-};
-// What is recorded by a stream, and by those that waited for one of its events.
-struct Recording {
-  Stream* origin = nullptr;
-  std::vector<Node> nodes;
-  std::vector<Stream*> streams;
-};
-// All streams of all threads run under one lock, when somebody waits.
-struct Stream {
-  std::deque<std::function<void()>> work;
-  std::shared_ptr<Recording> recording;
-  std::vector<size_t> tips;  // what the next node is after
-
-  void push(std::function<void()> item) {
-    if (recording == nullptr) return work.push_back(std::move(item));
-    recording->nodes.push_back({std::move(item), std::exchange(tips, {recording->nodes.size()})});
-  }
-  // Becomes one with what is in front of it, which it is given to run when it has to.
-  void push_early(std::function<void(const std::function<void()>& before)> item);
-};
-void Stream::push_early(std::function<void(const std::function<void()>& before)> item) {
-  const auto joined = [&](std::function<void()> before) { return [item = std::move(item), before = std::move(before)] { item(before); }; };
-  if (recording == nullptr) {
-    std::function<void()> before = [] {};
-    if (!work.empty()) before = std::move(work.back()), work.pop_back();
-    return work.push_back(joined(std::move(before)));
-  }
-  if (tips.size() != 1 || tips[0] + 1 != recording->nodes.size()) return push(joined([] {}));
-  recording->nodes.back().work = joined(std::move(recording->nodes.back().work));
+void run_early(const std::function<void()>& before, const std::function<void()>& kernel) {
+  const Within<const std::function<void()>*> in_front(previous, &before);
+  const Within<bool> as_early(is_early, true);
+  kernel();
 }
-struct Graph {
-  std::vector<Node> nodes;
-};
-struct GraphExec {
-  std::vector<Node> nodes;
-};
-struct Event {
-  Stream* stream = nullptr;
-  uint64_t recorded = 0, done = 0;
-  std::chrono::steady_clock::time_point time;
-  std::shared_ptr<Recording> recording;  // that it was recorded into, after `tips`
-  std::vector<size_t> tips;
-};
-
-namespace {
-
-std::recursive_mutex runtime_mutex;
-// What a lost device leaves behind on purpose is no leak: it is known here, in what is never destroyed, as leaks are looked for last of all.
-auto& allocations = *new std::map<void*, size_t>;
-auto& pinned = *new std::set<void*>;
-auto& graph_execs = *new std::set<GraphExec*>;
-auto& streams = *new std::vector<Stream*>;
-size_t memory_in_use = 0, memory_size = size_t{1} << 30;
-constexpr int device_count = 2;
-int capability = 8;
-int multiprocessors = 2;  // few, so that blocks that stay have more than one turn
-bool has_peers = true;
-cudaError_t sticky = cudaSuccess;
-bool is_hung = false;
-size_t graph_count = 0;
-
-void run_one(Stream* stream) {
-  const std::function<void()> work = std::move(stream->work.front());
-  stream->work.pop_front();
-  if (sticky == cudaSuccess) work();
-}
-
-// Every order that the nodes allow is as good as another: one is drawn.
-void run_nodes(const std::vector<Node>& nodes) {
-  static uint64_t random = 0;
-  std::vector<bool> is_done(nodes.size());
-  std::vector<size_t> left(nodes.size()), ready;
-  std::vector<std::vector<size_t>> before(nodes.size());
-  for (size_t n = 0; n < nodes.size(); ++n) {
-    left[n] = nodes[n].after.size();
-    if (left[n] == 0) ready.push_back(n);
-    for (const size_t earlier : nodes[n].after) before[earlier].push_back(n);
-  }
-  while (!ready.empty()) {
-    random = random * 6364136223846793005ull + seed;
-    std::swap(ready[(random >> 33) % ready.size()], ready.back());
-    const size_t n = ready.back();
-    ready.pop_back();
-    if (sticky == cudaSuccess) nodes[n].work();
-    for (const size_t later : before[n])
-      if (--left[later] == 0) ready.push_back(later);
-  }
-}
-
-void run_until(Event* event, uint64_t number) {
-  while (event->done < number) {
-    if (event->stream->work.empty()) throw std::runtime_error("cuda_host: waits for an event that nobody records");
-    run_one(event->stream);
-  }
-}
-
-}  // namespace
-
-void enqueue(Stream* stream, std::function<void()> work) {
-  const std::lock_guard lock(runtime_mutex);
-  stream->push(std::move(work));
-}
-
-void enqueue_early(Stream* stream, std::function<void()> work) {
-  const std::lock_guard lock(runtime_mutex);
-  stream->push_early([work = std::move(work)](const std::function<void()>& before) {
-    const Within<const std::function<void()>*> in_front(previous, &before);
-    const Within<bool> as_early(is_early, true);
-    work();
-  });
-}
-
-void set_device_memory(size_t bytes) { memory_size = bytes; }
-size_t device_memory_in_use() { return memory_in_use; }
-void set_peers(bool can_reach_each_other) { has_peers = can_reach_each_other; }
-void set_multiprocessors(int count) { multiprocessors = count; }
-void set_compute_capability(int major) { capability = major; }
-void break_device(int error) { sticky = static_cast<cudaError_t>(error); }
-void repair_device() {
-  sticky = cudaSuccess;
-  is_hung = false;
-}
-void hang_device() { is_hung = true; }
-size_t num_graphs() { return graph_count; }
 
 }  // namespace capstan::cuda_host
-
-using namespace capstan::cuda_host;
-
-const char* cudaGetErrorString(cudaError_t error) {
-  switch (error) {
-    case cudaSuccess: return "no error";
-    case cudaErrorMemoryAllocation: return "out of memory";
-    case cudaErrorIllegalAddress: return "an illegal memory access was encountered";
-    case cudaErrorNoDevice: return "no CUDA-capable device is detected";
-    default: return "an error";
-  }
-}
-cudaError_t cudaGetDeviceCount(int* count) {
-  *count = device_count;
-  return device_count > 0 ? cudaSuccess : cudaErrorNoDevice;
-}
-cudaError_t cudaSetDevice(int device) { return device >= 0 && device < device_count ? sticky : cudaErrorInvalidValue; }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) {
-  *value = which == cudaDevAttrMultiProcessorCount ? multiprocessors : which == cudaDevAttrComputeCapabilityMajor ? capability : kMaxSharedBytes;
-  return sticky;
-}
-cudaError_t cudaDeviceCanAccessPeer(int* can_access, int, int) {
-  *can_access = has_peers ? 1 : 0;
-  return sticky;
-}
-cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return has_peers ? sticky : cudaErrorInvalidValue; }
-cudaError_t cudaGetLastError() { return sticky; }
-cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
-  *total = memory_size;
-  *free = memory_size - std::min(memory_size, memory_in_use);
-  return sticky;
-}
-cudaError_t cudaMalloc(void** out, size_t bytes) {
-  const std::lock_guard lock(runtime_mutex);
-  if (sticky != cudaSuccess) return sticky;
-  if (memory_in_use + bytes > memory_size) return cudaErrorMemoryAllocation;
-  void* memory = nullptr;
-  if (posix_memalign(&memory, 256, std::max<size_t>(bytes, 1)) != 0) return cudaErrorMemoryAllocation;
-  std::memset(memory, 0xff, bytes);
-  allocations[memory] = bytes;
-  memory_in_use += bytes;
-  *out = memory;
-  return cudaSuccess;
-}
-// As the runtime does, waits for all that runs on the device.
-cudaError_t cudaFree(void* memory) {
-  const std::lock_guard lock(runtime_mutex);
-  for (Stream* stream : streams)
-    while (!stream->work.empty()) run_one(stream);
-  if (memory == nullptr) return cudaSuccess;
-  const auto found = allocations.find(memory);
-  if (found == allocations.end()) return cudaErrorInvalidValue;
-  memory_in_use -= found->second;
-  allocations.erase(found);
-  std::free(memory);
-  return cudaSuccess;
-}
-cudaError_t cudaMallocHost(void** out, size_t bytes) {
-  const std::lock_guard lock(runtime_mutex);
-  pinned.insert(*out = std::malloc(bytes));
-  return *out == nullptr ? cudaErrorMemoryAllocation : sticky;
-}
-cudaError_t cudaFreeHost(void* memory) {
-  const std::lock_guard lock(runtime_mutex);
-  pinned.erase(memory);
-  std::free(memory);
-  return cudaSuccess;
-}
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
-  enqueue(stream, [=] { std::memcpy(to, from, bytes); });
-  return sticky;
-}
-cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
-  enqueue(stream, [=] { std::memset(to, value, bytes); });
-  return sticky;
-}
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* out, unsigned) {
-  const std::lock_guard lock(runtime_mutex);
-  *out = streams.emplace_back(new Stream);
-  return sticky;
-}
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  const std::lock_guard lock(runtime_mutex);
-  std::erase(streams, stream);
-  delete stream;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  const std::lock_guard lock(runtime_mutex);
-  if (stream->recording != nullptr) return cudaErrorStreamCaptureUnsupported;
-  while (!stream->work.empty()) run_one(stream);
-  return sticky;
-}
-cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  const std::lock_guard lock(runtime_mutex);
-  if (stream->recording != nullptr) return cudaErrorStreamCaptureUnsupported;
-  if (!stream->work.empty()) run_one(stream);
-  return sticky != cudaSuccess ? sticky : stream->work.empty() ? cudaSuccess : cudaErrorNotReady;
-}
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned) {
-  static std::deque<Event> all;
-  const std::lock_guard lock(runtime_mutex);
-  *out = &all.emplace_back();
-  return sticky;
-}
-// As the runtime does: an event that a stream waits for lives on. Here all do, until the process ends.
-cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  const std::lock_guard lock(runtime_mutex);
-  event->recording = stream->recording;
-  event->tips = stream->tips;
-  if (stream->recording != nullptr) return sticky;
-  event->stream = stream;
-  const uint64_t number = ++event->recorded;
-  stream->push([=] {
-    event->done = number;
-    event->time = std::chrono::steady_clock::now();
-  });
-  return sticky;
-}
-// A stream that waits for an event of a recording joins it.
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  const std::lock_guard lock(runtime_mutex);
-  if (event->recording != nullptr) {
-    if (stream->recording == nullptr) {
-      stream->recording = event->recording;
-      stream->tips.clear();
-      stream->recording->streams.push_back(stream);
-    }
-    if (stream->recording != event->recording || event->recording->origin->recording != event->recording) return cudaErrorStreamCaptureIsolation;
-    stream->tips.insert(stream->tips.end(), event->tips.begin(), event->tips.end());
-    return sticky;
-  }
-  if (stream->recording != nullptr) return cudaErrorStreamCaptureIsolation;
-  const uint64_t number = event->recorded;
-  stream->push([=] { run_until(event, number); });
-  return sticky;
-}
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  const std::lock_guard lock(runtime_mutex);
-  if (event->recording != nullptr) return cudaErrorCapturedEvent;
-  if (sticky == cudaSuccess) run_until(event, event->recorded);
-  return sticky;
-}
-cudaError_t cudaEventQuery(cudaEvent_t event) {
-  const std::lock_guard lock(runtime_mutex);
-  if (sticky != cudaSuccess) return sticky;
-  if (event->recording != nullptr) return cudaErrorCapturedEvent;
-  if (is_hung) return cudaErrorNotReady;
-  if (event->done < event->recorded && !event->stream->work.empty()) run_one(event->stream);
-  return event->done < event->recorded ? cudaErrorNotReady : cudaSuccess;
-}
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
-  const std::lock_guard lock(runtime_mutex);
-  *milliseconds = std::chrono::duration<float, std::milli>(end->time - begin->time).count();
-  return sticky;
-}
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
-  const std::lock_guard lock(runtime_mutex);
-  if (stream->recording != nullptr) return cudaErrorInvalidValue;
-  stream->recording = std::make_shared<Recording>(Recording{stream, {}, {stream}});
-  stream->tips.clear();
-  return sticky;
-}
-// All that was recorded must lie before the end of the stream that began.
-cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  const std::lock_guard lock(runtime_mutex);
-  const std::shared_ptr<Recording> recording = stream->recording;
-  if (recording == nullptr || recording->origin != stream) return cudaErrorInvalidValue;
-  std::vector<bool> is_joined(recording->nodes.size());
-  for (const size_t tip : stream->tips) is_joined[tip] = true;
-  for (size_t n = recording->nodes.size(); n-- > 0;)
-    if (is_joined[n])
-      for (const size_t earlier : recording->nodes[n].after) is_joined[earlier] = true;
-  for (Stream* joined : recording->streams) joined->recording = nullptr, joined->tips.clear();
-  if (std::ranges::find(is_joined, false) != is_joined.end()) return cudaErrorStreamCaptureUnjoined;
-  *graph = new Graph{std::move(recording->nodes)};
-  return sticky;
-}
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
-  const std::lock_guard lock(runtime_mutex);
-  graph_execs.insert(*exec = new GraphExec{graph->nodes});
-  ++graph_count;
-  return sticky;
-}
-cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
-  delete graph;
-  return cudaSuccess;
-}
-// As the runtime does: what was launched still runs.
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
-  const std::lock_guard lock(runtime_mutex);
-  graph_execs.erase(exec);
-  delete exec;
-  return cudaSuccess;
-}
-cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
-  const std::lock_guard lock(runtime_mutex);
-  stream->push([nodes = exec->nodes] { run_nodes(nodes); });
-  return sticky;
-}

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <set>
 
 #define __global__
 #define __device__
@@ -46,8 +47,10 @@ void skip_barrier(int n);
 // Bytes that cudaMemGetInfo and cudaMalloc have.
 void set_device_memory(size_t bytes);
 size_t device_memory_in_use();
-// Whether devices can read each other's memory.
+// Whether devices can read each other's memory, once asked to: none is any longer.
 void set_peers(bool can_reach_each_other);
+// The devices that have a context by now, and from now on none.
+std::set<int> forget_devices_used();
 // The next call of the runtime that waits reports this error, and every later one too (a sticky error).
 void break_device(int error);
 void repair_device();
@@ -90,14 +93,13 @@ struct Stream;
 struct Event;
 struct Graph;
 struct GraphExec;
-void enqueue(Stream* stream, std::function<void()> work);
-// Of a kernel that begins before what is in front of it: its first block comes as far as it can.
-void enqueue_early(Stream* stream, std::function<void()> work);
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& kernel);
 
 // ---- what compute capability 9.0 does by and by (cuda/hopper.h; async.cpp) ------------------------------------------------------------------
 
 void set_compute_capability(int major);
+// That kernels were compiled for: 80, 90 and the like.
+void set_code_version(int version);
 void set_multiprocessors(int count);
 // Makes the driver know no tensor maps.
 void refuse_tensor_maps(bool refuses);
@@ -192,12 +194,15 @@ enum cudaError_t {
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
   cudaErrorNoDevice = 100,
+  cudaErrorInvalidDevice = 101,
   cudaErrorInsufficientDriver = 35,
+  cudaErrorInvalidResourceHandle = 400,
   cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
   cudaErrorPeerAccessAlreadyEnabled = 704,
   cudaErrorLaunchFailure = 719,
   cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
   cudaErrorStreamCaptureUnjoined = 904,
   cudaErrorStreamCaptureIsolation = 905,
   cudaErrorCapturedEvent = 907,
@@ -205,12 +210,17 @@ enum cudaError_t {
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16, cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
+struct cudaFuncAttributes {
+  int ptxVersion;
+};
 enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed };
 
 const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int device);
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel);
 cudaError_t cudaDeviceCanAccessPeer(int* can_access, int device, int peer);
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 cudaError_t cudaGetLastError();
@@ -240,3 +250,12 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+
+namespace capstan::cuda_host {
+
+// Launches: what a kernel does, on the stream's device, which must be the thread's.
+cudaError_t enqueue(Stream* stream, std::function<void()> work);
+// Of a kernel that begins before what is in front of it: its first block comes as far as it can.
+cudaError_t enqueue_early(Stream* stream, std::function<void()> work);
+
+}  // namespace capstan::cuda_host

@@ -53,12 +53,10 @@ class OnDevice {
   size_t size_;
 };
 
-// Whether the device has the instructions of cuda/hopper.h.
+// Whether the device has the instructions of cuda/hopper.h, and the code for it uses them.
 inline bool has_wgmma() {
 #if defined(__CUDACC__)
-  int major = 0;
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), "a test");
-  return major == 9;
+  return can_gemm_by_wgmma() && can_attend_by_wgmma();
 #else
   return true;
 #endif

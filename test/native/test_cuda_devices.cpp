@@ -1,0 +1,167 @@
+// Several devices, and what is recorded: that every rank keeps to its own device, and that the runtime's twin fails where the runtime does.
+#include <thread>
+
+#include "cuda/graph.h"
+#include "cuda/memory.h"
+#include "test/native/cuda_host/cuda_host.h"
+#include "test/native/gpu/device.h"
+#include "test/native/testing.h"
+
+namespace capstan::testing {
+namespace {
+
+using namespace cuda;
+
+class Stream {
+ public:
+  explicit Stream(int device = 0) {
+    cudaSetDevice(device);
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a test");
+  }
+  ~Stream() {
+    cudaStreamSynchronize(stream_);
+    cudaStreamDestroy(stream_);
+    cudaSetDevice(0);
+  }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  operator cudaStream_t() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+cudaError_t launch_write(int* to, cudaStream_t stream) {
+  return cuda_host::enqueue(stream, [=] { *to = 7; });
+}
+
+std::vector<std::vector<int32_t>> answers_on(const TinyModel& model, const std::string& device, int world_size) {
+  LoadRequest request = model.request();
+  request.compute = ComputeChoice::kAuto;
+  request.device.device = device;
+  request.device.world_size = world_size;
+  request.device.is_deterministic = true;
+  request.max_num_batched_tokens = 96, request.max_num_seqs = 8;
+  Session session(request);
+  std::vector<std::vector<int32_t>> answers;
+  for (const int length : {3, 80}) answers.push_back(session.wait(session.submit(random_ids(static_cast<uint64_t>(length), length, 300), 6)).token_ids);
+  return answers;
+}
+
+TEST(cuda_devices_other_than_its_own_are_left_alone) {
+  TinyShape shape;
+  shape.intermediate_size = 256;
+  const TinyModel model(shape, DType::kBf16);
+  const auto wanted = answers_on(model, "cuda:0", 1);
+  const size_t before = cuda_host::device_memory_in_use();
+  for (const auto& [device, ranks, used] : std::vector<std::tuple<std::string, int, std::set<int>>>{{"cuda:1", 1, {1}}, {"cuda:1,1", 2, {1}}, {"cuda:1,0", 2, {0, 1}}}) {
+    cuda_host::set_peers(true);  // reached by nobody yet
+    cudaSetDevice(0);
+    cuda_host::forget_devices_used();
+    EXPECT(answers_on(model, device, ranks) == wanted);
+    EXPECT(cuda_host::forget_devices_used() == used);
+    EXPECT_EQ(cuda_host::device_memory_in_use(), before);
+  }
+  cudaSetDevice(0);
+}
+
+TEST(cuda_host_refuses_what_belongs_to_another_device) {
+  cuda_host::set_peers(true);
+  const Stream first(0), second(1);
+  cudaSetDevice(0);
+  cuda::Event event;
+  const DeviceBuffer memory(sizeof(int), "a test");
+  EXPECT_EQ(cudaEventRecord(event.get(), second), cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaEventRecord(event.get(), first), cudaSuccess);
+  EXPECT_EQ(cudaStreamWaitEvent(second, event.get(), 0), cudaSuccess);
+  EXPECT_EQ(launch_write(memory.as<int>(), second), cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaMemsetAsync(memory.as<void>(), 0, sizeof(int), second), cudaSuccess);
+  cudaSetDevice(1);
+  EXPECT_EQ(launch_write(memory.as<int>(), second), cudaSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(second), cudaErrorIllegalAddress);
+  cuda_host::repair_device();
+  EXPECT_EQ(cudaDeviceEnablePeerAccess(0, 0), cudaSuccess);
+  EXPECT_EQ(cudaDeviceEnablePeerAccess(0, 0), cudaErrorPeerAccessAlreadyEnabled);
+  EXPECT_EQ(launch_write(memory.as<int>(), second), cudaSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(second), cudaSuccess);
+  EXPECT_EQ(*memory.as<int>(), 7);
+  EXPECT_EQ(cudaSetDevice(2), cudaErrorInvalidDevice);
+  float milliseconds;
+  EXPECT_EQ(cudaEventElapsedTime(&milliseconds, event.get(), event.get()), cudaErrorInvalidResourceHandle);
+}
+
+TEST(cuda_host_has_memory_on_each_device) {
+  const auto free_of = [](int device) {
+    size_t free = 0, total = 0;
+    cudaSetDevice(device);
+    cudaMemGetInfo(&free, &total);
+    return free;
+  };
+  const size_t of_first = free_of(0), of_second = free_of(1);
+  {
+    const DeviceBuffer memory(1000, "a test");
+    EXPECT_EQ(free_of(1), of_second - 1000);
+    EXPECT_EQ(free_of(0), of_first);
+  }
+  EXPECT_EQ(free_of(1), of_second);
+  cudaSetDevice(0);
+}
+
+// Whoever waits for what is recorded gets an error, and the recording has come to nothing.
+TEST(cuda_host_refuses_to_wait_for_what_is_recorded) {
+  const Stream stream, other;
+  cuda::Event event;
+  cudaGraph_t graph = nullptr;
+  const auto waits = {+[](cudaStream_t recording, cudaEvent_t) { return cudaStreamSynchronize(recording); }, +[](cudaStream_t recording, cudaEvent_t) { return cudaStreamQuery(recording); },
+                      +[](cudaStream_t, cudaEvent_t recorded) { return cudaEventQuery(recorded); }, +[](cudaStream_t, cudaEvent_t recorded) { return cudaEventSynchronize(recorded); }};
+  for (const auto wait : waits) {
+    begin_recording(stream);
+    event.record(stream);
+    EXPECT(wait(stream, event.get()) != cudaSuccess);
+    EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
+  }
+  begin_recording(stream);
+  event.record(stream);
+  const Graph recorded = end_recording(stream);
+  EXPECT_EQ(cudaStreamWaitEvent(other, event.get(), 0), cudaErrorCapturedEvent);
+  EXPECT_EQ(cudaStreamSynchronize(other), cudaSuccess);
+  EXPECT_EQ(cudaEventQuery(event.get()), cudaErrorCapturedEvent);
+  event.record(stream);
+  EXPECT_EQ(cudaStreamWaitEvent(other, event.get(), 0), cudaSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(other), cudaSuccess);
+}
+
+// Two threads record a graph until they have met; with turns they never do.
+TEST(cuda_host_recordings_take_one_thread_at_a_time) {
+  const Stream first, second;
+  cuda::Event shown, done;
+  const auto record_together = [&](bool takes_turns, int count) {
+    const auto record = [&](cudaStream_t stream) {
+      shares_recording = takes_turns;
+      for (int i = 0; i < count; ++i) {
+        const auto turn = turn_to_record();
+        check(cudaMemsetAsync(nullptr, 0, 0, stream), "a test");
+      }
+      shares_recording = false;
+    };
+    begin_recording(first);
+    shown.record(first);
+    check(cudaStreamWaitEvent(second, shown.get(), 0), "a test");
+    std::thread beside([&] { record(second); });
+    record(first);
+    beside.join();
+    done.record(second);
+    check(cudaStreamWaitEvent(first, done.get(), 0), "a test");
+    cudaGraph_t graph = nullptr;
+    const cudaError_t error = cudaStreamEndCapture(first, &graph);
+    if (error == cudaSuccess) cudaGraphDestroy(graph);
+    return error;
+  };
+  EXPECT_EQ(record_together(true, 100), cudaSuccess);
+  cudaError_t error = cudaSuccess;
+  for (int tries = 0; tries < 100 && error == cudaSuccess; ++tries) error = record_together(false, 100);
+  EXPECT_EQ(error, cudaErrorStreamCaptureInvalidated);
+}
+
+}  // namespace
+}  // namespace capstan::testing
