@@ -81,10 +81,24 @@ phase_build() {
   wait "$make_job"
 }
 
+# Each test of a program, by a part of its name, in a process of its own: an error of CUDA ends all that the process would do after it, and a kernel may never end.
+each_test() {
+  local program=$1 part=$2 seconds=$3 test code status=0
+  for test in $("$program" --list | grep "$part"); do
+    timeout --kill-after=5 "$seconds" "$program" "$test" | grep -vE '^[0-9]+ passed'
+    code=${PIPESTATUS[0]}
+    [ "$code" = 0 ] && continue
+    status=1
+    # Those that end by themselves say so themselves.
+    [ "$code" = 1 ] || printf '  ended with status %s (124, 137: after %s s)\nFAILED %s\n' "$code" "$seconds" "$test"
+  done
+  return $status
+}
+
 phase_ops() {
   local status=0
-  "$KERNELS/gpu_ops" kernel_ || status=1
-  "$NATIVE/gpu_tests" cuda_decoder || status=1
+  each_test "$KERNELS/gpu_ops" kernel_ 100 || status=1
+  each_test "$NATIVE/gpu_tests" cuda_decoder 60 || status=1
   return $status
 }
 
@@ -108,8 +122,9 @@ phase_sanitize() {
 
 phase_model() {
   local status=0
-  env -u CAPSTAN_SOAK_SECONDS "$NATIVE/gpu_tests" cuda_engine || status=1
-  "$NATIVE/gpu_tests" cuda_golden || status=1
+  unset CAPSTAN_SOAK_SECONDS
+  each_test "$NATIVE/gpu_tests" cuda_engine 90 || status=1
+  each_test "$NATIVE/gpu_tests" cuda_golden 90 || status=1
   return $status
 }
 
@@ -124,7 +139,7 @@ phase_bench() {
     nvidia-smi --query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu --format=csv,noheader,nounits -l 1 > "$BUILD/clocks.csv" &
     clocks=$!
   fi
-  "$KERNELS/gpu_kernels" "${TINY[@]}" > "$BUILD/kernels.jsonl" || status=1
+  timeout --kill-after=5 120 "$KERNELS/gpu_kernels" "${TINY[@]}" > "$BUILD/kernels.jsonl" || status=1
   if python3 -c 'import torch' 2>/dev/null; then
     timeout 120 python3 benchmarks/gpu/torch_figures.py "${TORCH[@]}" > "$BUILD/torch.jsonl" || echo 'PyTorch did not come to its end'
   else
@@ -175,6 +190,8 @@ run_phase() {
   tail -n "$([ $name = passed ] && echo 3 || echo 25)" "$BUILD/logs/$phase.log"
   report add "$FILE" --commit "$COMMIT" --phase "$phase" --status "$name" --seconds $((SECONDS - begun)) --log "$BUILD/logs/$phase.log" \
     --lines $([ "$phase" = bench ] && echo "$BUILD"/{kernels,torch,steps,clocks}.jsonl) $([ "$phase" = serve ] && echo "$BUILD/serve.jsonl")
+  # Now, as the call may end before the last phase does.
+  if [ -n "${OUT:-}" ]; then tar -C "$BUILD" -czf "$RESULTS/gpu-logs.tar.gz" logs $(cd "$BUILD" && ls sanitize-*.log configure.log build.log ./*.jsonl clocks.csv 2>/dev/null) 2>/dev/null; fi
   [ $name = passed ] || [ $name = skipped ]
 }
 
@@ -205,7 +222,6 @@ for phase in "$@"; do
   run_phase "$phase" || FAILED=1
   [ "$phase" = build ] && [ $FAILED = 1 ] && break
 done
-if [ -n "${OUT:-}" ]; then tar -C "$BUILD" -czf "$RESULTS/gpu-logs.tar.gz" logs $(cd "$BUILD" && ls sanitize-*.log build.log clocks.csv 2>/dev/null) 2>/dev/null; fi
 echo
 report table "$FILE"
 echo "$FILE"

@@ -17,10 +17,14 @@ void end_as_hung(int) {
 
 }  // namespace
 
-// Runs all tests, or those whose names contain the first argument. Exits 1 when one fails or hangs, or none matches.
+// Runs all tests, or those whose names contain the first argument; --list prints the names. Exits 1 when one fails or hangs, or none matches.
 int main(int argc, char** argv) {
   using namespace capstan::testing;
   const char* filter = argc > 1 ? argv[1] : "";
+  if (std::strcmp(filter, "--list") == 0) {
+    for (const Test& test : tests()) std::printf("%s\n", test.name);
+    return 0;
+  }
   std::signal(SIGALRM, end_as_hung);
   int num_passed = 0, num_failed = 0;
   for (const Test& test : tests()) {

@@ -8,7 +8,7 @@ ROOT=$PWD
 OUT=$ROOT/build/mutations
 CXX=${CXX:-g++}
 FLAGS=(-std=gnu++20 -O1 -ffp-contract=off -w -Wno-psabi)
-PLAIN=(test/native/main.cpp test/native/cuda_host/cuda_host.cpp test/native/cuda_host/async.cpp native/backend/backend.cpp native/backend/panel_reader.cpp native/backend/cpu/sample.cpp native/backend/cpu/kernels_portable.cpp)
+PLAIN=(test/native/main.cpp test/native/cuda_host/cuda_host.cpp test/native/cuda_host/async.cpp test/native/cuda_host/device_memory.cpp test/native/cuda_host/runtime.cpp native/backend/backend.cpp native/backend/panel_reader.cpp native/backend/cpu/sample.cpp native/backend/cpu/kernels_portable.cpp)
 
 # name | file | what becomes what, as sed says it | tests that must fail
 MUTATIONS=(

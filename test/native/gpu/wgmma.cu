@@ -151,6 +151,8 @@ void check_gemm_wgmma(FloatType type, const WgmmaCase& shape, GemmOutput output,
     }
     return sum;
   };
+  // Of large products only some, of every token and every row: what they should be takes the host long.
+  const int64_t step = std::max<int64_t>(1, shape.rows * cols * shape.tokens >> 26);
   double size;
   for (int token = 0; token < padded_tokens; ++token) {
     if (is_gated) {
@@ -159,6 +161,7 @@ void check_gemm_wgmma(FloatType type, const WgmmaCase& shape, GemmOutput output,
         const int64_t row = feature / 8 * 16 + feature % 8;
         const double gate = activated(args.activation, dot(row, token, size)), up = dot(row + 8, token, size);
         is_written[static_cast<size_t>(gated_split.place(feature))] = true;
+        if ((token + feature) % step != 0) continue;
         const float value = value_of(type, got_gated[static_cast<size_t>(token * gated_split.padded() + gated_split.place(feature))]);
         expect_close(value, gate * up, rounding_of(type) * (std::abs(gate * up) + 0.01), what + ", gated");
       }
@@ -172,6 +175,8 @@ void check_gemm_wgmma(FloatType type, const WgmmaCase& shape, GemmOutput output,
         EXPECT(output == GemmOutput::kResidual ? value == old : is_unwritten(value));
         continue;
       }
+      EXPECT(std::isfinite(value));
+      if ((token + row) % step != 0) continue;
       const double wanted = dot(row, token, size) + (output == GemmOutput::kResidual ? old : 0);
       expect_close(value, wanted, 1e-5 * size, what);
     }
