@@ -20,7 +20,7 @@ namespace capstan::cuda {
 namespace {
 
 constexpr int kBlockSize = 64;  // preferred, and what others are multiples of: tiles of keys lie in one block
-constexpr int kSkinnyTokens = 64;  // at most, that launch_gemm multiplies where there is wgmma
+constexpr int kSkinnyTokens = 64;  // at most, that launch_gemm multiplies where there is wgmma, and whose parts of sums are kept
 constexpr int kTokenPad = 64;   // activations are read in tiles of up to this many tokens
 constexpr int64_t kUnforeseenBytes = int64_t{512} << 20;  // of the device's memory, at most: what the driver takes for code, graphs and launches
 
@@ -33,9 +33,8 @@ class CudaBackend final : public Backend {
     if (dtype_ == DType::kF32) throw Error(ErrorCode::kInvalidArgument, "dtype: expected bf16 or f16 on CUDA, got f32");
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
     ranks_ = std::make_unique<Ranks>(std::move(comm), device_, options.links);
-    multiprocessors_ = attribute_of(device_, cudaDevAttrMultiProcessorCount);
-    max_shared_bytes_ = static_cast<size_t>(attribute_of(device_, cudaDevAttrMaxSharedMemoryPerBlockOptin));
-    begins_early_ = world_size() == 1 && can_gemv_begin_early();  // between ranks' kernels there are events
+    room_ = {attribute_of(device_, cudaDevAttrMultiProcessorCount), static_cast<size_t>(attribute_of(device_, cudaDevAttrMaxSharedMemoryPerBlockOptin))};
+    begins_early_ = world_size() == 1 && can_begin_early();  // between ranks' kernels there are events
     info_.name = "cuda";
     has_wgmma_ = !options.is_deterministic && can_gemm_by_wgmma() && can_attend_by_wgmma();
     info_.isa = has_wgmma_ ? "wgmma" : "mma";
@@ -105,6 +104,8 @@ class CudaBackend final : public Backend {
   Acts make_acts(int64_t rows, const DepthSplit& split, const char* purpose);
   int world_size() const { return ranks_->size(); }
   bool in_rows(int num_tokens) const { return has_wgmma_ && num_tokens > kSkinnyTokens; }
+  // With many tokens it would gain nothing.
+  bool begins_early(int num_tokens) const { return begins_early_ && num_tokens <= kSkinnyTokens; }
   FloatType type() const { return dtype_ == DType::kBf16 ? FloatType::kBf16 : FloatType::kF16; }
   static const CudaMatrix& of(const Matrix& matrix) { return static_cast<const CudaMatrix&>(matrix); }
   static const float* of(const std::unique_ptr<Vector>& vector) { return vector == nullptr ? nullptr : static_cast<const CudaVector&>(*vector).device(); }
@@ -118,11 +119,13 @@ class CudaBackend final : public Backend {
 
   NormArgs norm_of(const float* weight, const int32_t* rows, int num_rows) const;
   GemmArgs product_of(const Matrix& weights, const Acts& acts, int num_tokens) const;
-  void project(const GemmArgs& product, const NormArgs* norm = nullptr, const QkvArgs* heads = nullptr);
+  bool is_gemv(const GemvArgs& args) const { return args.product.num_tokens <= kGemvTokens && gemv_shared_bytes(args) <= room_.shared_bytes; }
+  void project(GemmArgs product, const NormArgs* norm = nullptr, const QkvArgs* heads = nullptr);
   void row_parallel_residual(const Matrix& weights, const Acts& acts);
   void add_all_partials();
   void add_and_norm_all(const NormArgs& norm);
   void share_acts(const NormArgs& norm);
+  AddPartialsArgs sum_of_parts() const;
   AddPartialsArgs sum_of(std::span<void* const> all, int begin, int end) const;
   AddPartialsArgs sum_by_nccl() const;
   // The tokens that a rank adds in two shots: whole tiles, so that their activations lie together.
@@ -138,10 +141,9 @@ class CudaBackend final : public Backend {
   const DType dtype_;
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<Ranks> ranks_;
-  int multiprocessors_ = 0;
-  bool has_wgmma_ = false;       // and uses it
-  size_t max_shared_bytes_ = 0;  // of a block
-  bool begins_early_ = false;    // kernels, before the one in front has ended
+  DeviceRoom room_;
+  bool has_wgmma_ = false;     // and uses it
+  bool begins_early_ = false;  // kernels, before the one in front has ended
   BackendInfo info_;
   DeviceModel model_;
   DeviceLimits limits_;
@@ -157,6 +159,7 @@ class CudaBackend final : public Backend {
   DeviceBuffer scratch_;    // of attention
   DeviceBuffer rows_done_;  // (heads of q, k and v) zeros between products
   DeviceBuffer tile_flags_;  // of row-parallel products, zeros between them; where they are by wgmma
+  DeviceBuffer parts_;      // (kMaxParts, kSkinnyTokens, hidden_size or qkv_stride) of a product
   Acts norm_acts_, attention_acts_, mlp_acts_;
   Staging rows_staging_{"the rows of a step"};
   std::unique_ptr<DeviceSampler> sampler_;
@@ -165,10 +168,11 @@ class CudaBackend final : public Backend {
   DeviceStep step_;
   bool asks_first_rank_ = false;  // for ids that the step before has drawn
   SumWay sum_way_ = SumWay::kOneShot;
-  // What the partials are, which nobody adds up before somebody needs the sum: the norm behind them then does it.
+  // What the partials are, of the ranks or of one rank's last product, which nobody adds up before somebody needs the sum: the norm behind them then does it.
   struct {
     const float* bias;
     bool replaces;  // the hidden states
+    int parts = 0;  // of the product
   } pending_{};
   int num_logit_rows_ = 0;
 
@@ -221,6 +225,7 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
     tile_flags_ = DeviceBuffer(static_cast<size_t>(num_tile_flags(model.hidden_size, rows)) * sizeof(int32_t), "the tiles of a product");
     check(cudaMemsetAsync(tile_flags_.as<void>(), 0, tile_flags_.bytes(), stream_), "the tiles of a product");
   }
+  parts_ = floats(kMaxParts * std::min<int64_t>(rows, kSkinnyTokens) * std::max(model.hidden_size, qkv_stride_), "the parts of a product");
   arrays_ = std::make_unique<StepArrays>(model, limits);
   check(cudaStreamSynchronize(stream_), "the preparation");
 }
@@ -260,7 +265,7 @@ void CudaBackend::begin_step(const StepInput& step) {
       mode_ = StepMode::kEager;
       // Attention by wgmma is for caches in 16 bits, which it copies as they are, and for outputs in rows, as products by wgmma take them; others stay with launch_attention.
       const bool is_wgmma_wanted = in_rows(static_cast<int>(step.input_ids.size())) && !layout_.is_fp8;
-      step_ = arrays_->send(step, is_wgmma_wanted ? multiprocessors_ : 0, stream_);
+      step_ = arrays_->send(step, is_wgmma_wanted ? room_.multiprocessors : 0, stream_);
     } else {
       plan_ = arrays_->plan(step);
       step_ = arrays_->place(step, plan_);
@@ -330,6 +335,7 @@ NormArgs CudaBackend::norm_of(const float* weight, const int32_t* rows, int num_
   args.split = norm_acts_.split;
   args.in_rows = in_rows(num_rows);
   args.acts = norm_acts_.at(args.in_rows);
+  args.begins_early = begins_early(num_rows);
   return args;
 }
 
@@ -338,6 +344,7 @@ GemmArgs CudaBackend::product_of(const Matrix& weights, const Acts& acts, int nu
   args.type = type();
   args.weights = of(weights).device;
   args.num_tokens = num_tokens;
+  args.begins_early = begins_early(num_tokens);
   if (in_rows(num_tokens))
     args.act_maps = &acts.maps;
   else
@@ -346,32 +353,40 @@ GemmArgs CudaBackend::product_of(const Matrix& weights, const Acts& acts, int nu
 }
 
 // A product, with the norm before it and what follows for q, k and v: in one kernel where the tokens are few, which gives the same bits; by wgmma where they are many, which does not.
-// The ranks' partials are added up first: in one kernel with the norm, unless the norm is the product's.
-void CudaBackend::project(const GemmArgs& product, const NormArgs* norm, const QkvArgs* heads) {
+// Partials are added up first: in one kernel with the norm, unless the norm is the product's. Between, q, k and v stay in parts until their heads are made.
+void CudaBackend::project(GemmArgs product, const NormArgs* norm, const QkvArgs* heads) {
   GemvArgs fused;
   fused.product = product;
   if (heads != nullptr) fused.has_heads = true, fused.heads = *heads;
-  const bool is_gemv = product.num_tokens <= kGemvTokens && gemv_shared_bytes(fused) <= max_shared_bytes_;
-  if (norm != nullptr && world_size() > 1) {
-    if (is_gemv) {
+  if (norm != nullptr && (world_size() > 1 || pending_.parts > 0)) {
+    if (is_gemv(fused) && world_size() > 1) {
       add_all_partials();
     } else {
       add_and_norm_all(*norm);
       norm = nullptr;
     }
   }
-  if (is_gemv) {
+  if (is_gemv(fused)) {
     if (norm != nullptr) fused.is_normed = true, fused.norm = *norm;
     fused.rows_done = rows_done_.as<int32_t>();
-    fused.max_blocks = 2 * multiprocessors_;
-    fused.begins_early = begins_early_;
+    fused.max_blocks = 2 * room_.multiprocessors;
     return launch_gemv(fused, stream_);
   }
   if (norm != nullptr) launch_norm(*norm, stream_);
+  QkvArgs of_parts;
+  if (heads != nullptr && product.num_tokens <= kSkinnyTokens) {
+    of_parts = *heads;
+    of_parts.qkv = parts_.as<float>();
+    of_parts.parts = product.weights.split.parts;
+    of_parts.bias = product.weights.bias;
+    product.output = GemmOutput::kParts;
+    product.out = parts_.as<float>();
+    heads = &of_parts;
+  }
   if (product.act_maps != nullptr)
-    launch_gemm_wgmma(product, multiprocessors_, stream_);
+    launch_gemm_wgmma(product, room_.multiprocessors, stream_);
   else
-    launch_gemm(product, stream_);
+    launch_gemm(product, room_, stream_);
   if (heads != nullptr) launch_qkv(*heads, stream_);
 }
 
@@ -398,6 +413,7 @@ void CudaBackend::norm_qkv(int layer, const LayerWeights& weights) {
     heads.layout = layout_;
     heads.cache = cache_of(layer);
     heads.q = q_.as<uint16_t>();
+    heads.begins_early = begins_early(step_.num_tokens);
     project(product, &norm, &heads);
   });
 }
@@ -443,6 +459,22 @@ void CudaBackend::row_parallel_residual(const Matrix& weights, const Acts& acts)
     product.out_stride = model_.hidden_size;
     product.tile_flags = tile_flags_.as<int32_t>();
     const float* bias = product.weights.bias;
+    GemvArgs alone;
+    alone.product = product;
+    if (product.num_tokens <= kSkinnyTokens && !is_gemv(alone)) {
+      product.output = GemmOutput::kParts;
+      product.out = parts_.as<float>();
+      launch_gemm(product, room_, stream_);
+      pending_ = {bias, false, product.weights.split.parts};
+      if (world_size() > 1) {
+        AddPartialsArgs sum = sum_of_parts();
+        sum.hidden = partial();
+        sum.bias = nullptr;
+        sum.replaces = true;
+        launch_add_partials(sum, stream_);
+      }
+      return;
+    }
     if (world_size() == 1) {
       product.output = GemmOutput::kResidual;
       product.out = hidden_.as<float>();
@@ -453,6 +485,17 @@ void CudaBackend::row_parallel_residual(const Matrix& weights, const Acts& acts)
     project(product);
     pending_ = {bias, false};
   });
+}
+
+AddPartialsArgs CudaBackend::sum_of_parts() const {
+  AddPartialsArgs args;
+  args.hidden = hidden_.as<float>();
+  args.world_size = pending_.parts;
+  args.bias = pending_.bias;
+  args.num_tokens = step_.num_tokens;
+  args.hidden_size = model_.hidden_size;
+  for (int part = 0; part < pending_.parts; ++part) args.partials[part] = parts_.as<float>() + part * step_.num_tokens * model_.hidden_size;
+  return args;
 }
 
 // Of tokens [begin, end), from what ranks show: where their hidden states begin.
@@ -488,6 +531,13 @@ void CudaBackend::add_all_partials() {
 void CudaBackend::add_and_norm_all(const NormArgs& norm) {
   AddNormArgs args;
   args.norm = norm;
+  if (world_size() == 1) {
+    args.sum = sum_of_parts();
+    args.owners[0] = args.sum.hidden;
+    args.tokens_per_owner = step_.num_tokens;
+    if (norm.rows == nullptr) pending_ = {};
+    return launch_add_norm(args, stream_);
+  }
   if (sum_way_ == SumWay::kNccl && norm.rows == nullptr) {
     args.sum = sum_by_nccl();
     return launch_add_norm(args, stream_);

@@ -200,6 +200,39 @@ __device__ __forceinline__ void await_flag(int32_t* flag) {
   }
   __syncwarp();
 }
+// An address as descriptors and copies name it.
+__device__ __forceinline__ uint32_t shared_address(const void* place) {
+#if defined(__CUDACC__)
+  return static_cast<uint32_t>(__cvta_generic_to_shared(place));
+#else
+  return cuda_host::shared_address(place);
+#endif
+}
+
+// 16 bytes of the thread that asks, which come by and by.
+__device__ __forceinline__ void copy_later(void* to, const void* from) {
+#if defined(__CUDACC__)
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+#else
+  cuda_host::copy_later(to, from);
+#endif
+}
+__device__ __forceinline__ void commit_copies() {
+#if defined(__CUDACC__)
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#else
+  cuda_host::commit_copies();
+#endif
+}
+// Until no more than the last kPending groups of the thread are under way.
+template <int kPending>
+__device__ __forceinline__ void wait_for_copies() {
+#if defined(__CUDACC__)
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+#else
+  cuda_host::wait_for_copies(kPending);
+#endif
+}
 
 // ---- kernels that begin before the one in front of them has ended (compute capability 9.0; launch_early) ---------------------------------------
 

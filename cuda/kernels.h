@@ -20,6 +20,9 @@ struct DeviceMatrix {
   DepthSplit split;
 };
 
+// Whether kernels can begin while the one in front still ends (`begins_early`), on the current device.
+bool can_begin_early();
+
 // The id of a row that is there to fill a batch up.
 constexpr int32_t kNoToken = -2147483647 - 1;
 
@@ -48,6 +51,7 @@ struct NormArgs {
   DepthSplit split;
   uint16_t* acts = nullptr;
   bool in_rows = false;
+  bool begins_early = false;
 };
 void launch_norm(const NormArgs& args, cudaStream_t stream);
 
@@ -55,6 +59,7 @@ void launch_norm(const NormArgs& args, cudaStream_t stream);
 enum class GemmOutput : uint8_t {
   kStore,     // out[token][row] =
   kResidual,  // out[token][row] +=
+  kParts,     // out[part][token][row] =, without bias: launch_gemm alone
   kGated,     // gated[token][row / 2] = activation(gate) * up, as operands; rows are 8 gates, 8 ups, …
 };
 struct ActMaps;
@@ -71,8 +76,13 @@ struct GemmArgs {
   DepthSplit gated_split;
   Activation activation = Activation::kSilu;
   int32_t* tile_flags = nullptr;    // num_tile_flags zeros, and zeros again afterwards, where launch_gemm_wgmma may cut a long K
+  bool begins_early = false;
 };
-void launch_gemm(const GemmArgs& args, cudaStream_t stream);
+struct DeviceRoom {
+  int multiprocessors = 0;
+  size_t shared_bytes = 0;  // of a block, at most
+};
+void launch_gemm(const GemmArgs& args, const DeviceRoom& room, cudaStream_t stream);
 
 // The same for many tokens on compute capability 9.0, of activations that lie in rows, as `gated` then does too. One map of them for each width of a tile; the
 // launcher chooses the width where none is given. Another order of sums than launch_gemm's, and another with flags than without.
@@ -110,7 +120,9 @@ void launch_add_norm(const AddNormArgs& args, cudaStream_t stream);
 // q, k, v of each token: QK norm, rotation; q (num_tokens, num_heads, k_dim) stays, k and v go to the cache. slot < 0: nothing is written there.
 struct QkvArgs {
   FloatType type = FloatType::kBf16;
-  const float* qkv = nullptr;  // (num_tokens, qkv_stride)
+  const float* qkv = nullptr;  // (num_tokens, qkv_stride), or the parts of a product
+  int parts = 1;
+  const float* bias = nullptr;  // of the product, if it is in parts
   int64_t qkv_stride = 0;
   int num_tokens = 0;
   int num_heads = 0;
@@ -124,6 +136,7 @@ struct QkvArgs {
   KvLayout layout;
   void* cache = nullptr;  // of the layer, 16-bit numbers or e4m3
   uint16_t* q = nullptr;
+  bool begins_early = false;
 };
 void launch_qkv(const QkvArgs& args, cudaStream_t stream);
 
@@ -137,10 +150,8 @@ struct GemvArgs {
   QkvArgs heads;
   int32_t* rows_done = nullptr;  // (heads of q, k and v) zeros, and zeros again afterwards
   int max_blocks = 0;
-  bool begins_early = false;     // while the kernel in front still ends
 };
 void launch_gemv(const GemvArgs& args, cudaStream_t stream);
-bool can_gemv_begin_early();     // on the current device
 size_t gemv_shared_bytes(const GemvArgs& args);  // of a block; a device may not have as many
 
 // Rows of attention: (token, query head of the group) pairs of one sequence, 16 to a tile, 128 for launch_attention_wgmma.

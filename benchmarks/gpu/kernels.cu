@@ -122,12 +122,13 @@ struct Layer {
   const char* name;
   int64_t rows, cols;
   GemmOutput output;
+  bool is_in_parts;  // with few tokens
 };
 
 // Copies of the weights, together larger than any cache.
 constexpr int64_t kRotated = int64_t{400} << 20;
 
-int max_blocks() { return 2 * attribute_of(0, cudaDevAttrMultiProcessorCount); }
+DeviceRoom room() { return {attribute_of(0, cudaDevAttrMultiProcessorCount), static_cast<size_t>(attribute_of(0, cudaDevAttrMaxSharedMemoryPerBlockOptin))}; }
 
 // `is_fused`: as decodes do it, with the norm where the layer has one before it.
 // gemv: few tokens, fused with the norm. wgmma: many, on compute capability 9.0.
@@ -141,7 +142,7 @@ void measure_gemm(Timer& timer, const Layer& layer, int tokens, Way way) {
   const int64_t elements = round_up(rows, kTileRows) * split.padded();
   const int64_t copies = is_tiny ? 1 : std::max<int64_t>(1, kRotated / (elements * 2));
   const DeviceBuffer weights = random_bf16(elements * copies, 0.02f), acts = random_bf16(round_up(tokens, 64) * split.padded(), 1.0f);
-  const DeviceBuffer out = random_floats(tokens * rows);
+  const DeviceBuffer out = random_floats(split.parts * tokens * rows);
   const DepthSplit gated_split = split_depth(rows / 2, rows / 2, row_parallel_parts(rows / 2));
   const DeviceBuffer gated = random_bf16(round_up(tokens, 64) * gated_split.padded(), 1.0f);
   const bool is_normed = layer.output != GemmOutput::kResidual;
@@ -163,8 +164,11 @@ void measure_gemm(Timer& timer, const Layer& layer, int tokens, Way way) {
     args.gated = gated.as<uint16_t>();
     args.gated_split = gated_split;
     args.act_maps = &maps;
-    if (way == Way::kGemm) return launch_gemm(args, stream);
-    if (way == Way::kWgmma) return launch_gemm_wgmma(args, max_blocks() / 2, stream);
+    if (way == Way::kGemm) {
+      if (layer.is_in_parts && tokens <= 64) args.output = GemmOutput::kParts;
+      return launch_gemm(args, room(), stream);
+    }
+    if (way == Way::kWgmma) return launch_gemm_wgmma(args, room().multiprocessors, stream);
     fused.is_normed = is_normed;
     fused.norm.hidden = hidden.as<float>();
     fused.norm.num_rows = tokens;
@@ -172,7 +176,7 @@ void measure_gemm(Timer& timer, const Layer& layer, int tokens, Way way) {
     fused.norm.weight = norm.as<float>();
     fused.norm.eps = 1e-6f;
     fused.norm.split = split;
-    fused.max_blocks = max_blocks();
+    fused.max_blocks = 2 * room().multiprocessors;
     launch_gemv(fused, stream);
   });
   print(std::string(way == Way::kGemm ? "gemm " : way == Way::kGemv ? "gemv " : "wgmma ") + layer.name + " x" + std::to_string(tokens), seconds, static_cast<double>(rows * cols * 2), 2.0 * static_cast<double>(rows * cols) * tokens);
@@ -245,8 +249,8 @@ void run() {
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
   Timer timer;
   measure_limits(timer);
-  const Layer layers[] = {{"qkv", 2048, 1536, GemmOutput::kStore}, {"output", 1536, 1536, GemmOutput::kResidual}, {"gate_up", 17920, 1536, GemmOutput::kGated},
-                          {"down", 1536, 8960, GemmOutput::kResidual}, {"head", 151936, 1536, GemmOutput::kStore}};
+  const Layer layers[] = {{"qkv", 2048, 1536, GemmOutput::kStore, true}, {"output", 1536, 1536, GemmOutput::kResidual, true}, {"gate_up", 17920, 1536, GemmOutput::kGated, false},
+                          {"down", 1536, 8960, GemmOutput::kResidual, true}, {"head", 151936, 1536, GemmOutput::kStore, false}};
   const std::vector<int> tokens = is_tiny ? std::vector<int>{1, 9} : std::vector<int>{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
   for (const Layer& layer : layers)
     for (const int count : tokens)

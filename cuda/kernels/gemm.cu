@@ -1,5 +1,7 @@
-// Products with weights as the side of 16 rows. A warp streams one part of K of 16 features; the parts of a feature meet in shared memory, where a tree
-// adds them. The number of tokens changes no bit: each token is a column of its own.
+// Products with weights as the side of 16 rows. A warp streams tiles of 16 features through its registers, several K tiles ahead, over the parts of K one after
+// the other, which it adds in a tree of its own. Or it has one part, and whoever needs the sum adds them (GemmOutput::kParts): matrices of few rows are then spread
+// over the device. The warps of a block share the activations, which come through shared memory in chunks. The number of tokens changes no bit: each token is a
+// column of its own. The first weights are under way before the kernel in front has ended.
 #include "cuda/kernels/epilogue.h"
 #include "cuda/launch.h"
 #include "native/base/check.h"
@@ -7,98 +9,254 @@
 namespace capstan::cuda {
 namespace {
 
-constexpr int kWarps = 8;
-// Floats between tokens in shared memory: 16 features, and no two lanes of a warp in one bank.
-constexpr int kTokenStride = 20;
+constexpr int kMostWarps = 12;  // three to a quarter of a multiprocessor, of 168 registers
+constexpr int kStages = 3;      // of activations
+constexpr int kLevels = 3;      // of the tree of kMaxParts parts
 
-// Left to itself (0) ptxas spills where it would have more blocks than these.
+// K tiles of weights, of two loads a lane, that a warp has under way, and K tiles of activations in a chunk.
 template <int N>
-constexpr int kMinBlocks = N == 4 ? 2 : 0;
+constexpr int kAhead = N == 8 ? 6 : 8;
 
-// Block (x, y): 8 / parts tiles of features from x on, and the tokens of N tiles from y on.
-template <class T, int N>
-__global__ void __launch_bounds__(kWarps* kWarpSize, kMinBlocks<N>) gemm_kernel(GemmArgs args) {
-  const DepthSplit split = args.weights.split;
-  const int tiles_per_block = kWarps / split.parts;
-  const int part = warp_id() % split.parts;
-  const int64_t num_tiles = (args.weights.rows + kTileRows - 1) / kTileRows;
-  const int64_t first_tile = static_cast<int64_t>(blockIdx.x) * tiles_per_block;
-  const int64_t tile = first_tile + warp_id() / split.parts;
-  const int first_token = static_cast<int>(blockIdx.y) * N * kTileTokens;
-  const int lane = lane_id();
+// The chunks of a block's parts of K one after the other, as often as the block has tiles.
+template <int N>
+struct ActChunks {
+  static constexpr int kTokenWords = kAhead<N> * kWarpSize, kStageWords = N * kTokenWords;  // of 16 bytes
+  const uint4* from;
+  int64_t token_tile;     // words from one tile of tokens to the next
+  int num_parts, steps;   // of a part
+  int64_t num_left;
+  int part = 0, step = 0, slot = 0;
 
-  float sums[N][4] = {};
-  if (tile < num_tiles) {
-    const int64_t padded = split.padded();
-    const auto* weights = reinterpret_cast<const uint4*>(args.weights.data + weight_index(tile * kTileRows, part * split.padded_part, padded)) + lane;
-    const auto* acts = reinterpret_cast<const uint4*>(args.acts + operand_index(first_token, part * split.padded_part, padded)) + lane;
-    const int64_t token_tile = padded / kTileDepth * kWarpSize;  // 16-byte words from one tile of tokens to the next
-    const int steps = static_cast<int>(split.padded_part / kTileDepth);
-#pragma unroll 4
-    for (int step = 0; step < steps; ++step) {
-      const uint4 low = load_streaming(weights + step * 2 * kWarpSize);
-      const uint4 high = load_streaming(weights + (step * 2 + 1) * kWarpSize);
-      const uint32_t a_low[4] = {low.x, low.y, low.z, low.w};
-      const uint32_t a_high[4] = {high.x, high.y, high.z, high.w};
+  __device__ __forceinline__ void copy_next() {
+    if (num_left > 0) {
+      --num_left;
+      auto* const to = reinterpret_cast<uint4*>(shared_memory()) + slot * kStageWords;
+      const uint4* const at = from + (part * steps + step) * kWarpSize;
+      const int words = (steps - step < kAhead<N> ? steps - step : kAhead<N>) * kWarpSize;
+      for (int i = static_cast<int>(threadIdx.x); i < words; i += static_cast<int>(blockDim.x))
 #pragma unroll
-      for (int n = 0; n < N; ++n) {
-        const uint4 b = acts[n * token_tile + step * kWarpSize];
-        const uint32_t b_low[2] = {b.x, b.y};
-        const uint32_t b_high[2] = {b.z, b.w};
-        mma_m16n8k16<T>(sums[n], a_low, b_low);
-        mma_m16n8k16<T>(sums[n], a_high, b_high);
-      }
+        for (int n = 0; n < N; ++n) copy_later(to + n * kTokenWords + i, at + n * token_tile + i);
+      step += kAhead<N>;
+      if (step >= steps) step = 0, part = part + 1 == num_parts ? 0 : part + 1;
+      slot = slot + 1 == kStages ? 0 : slot + 1;
     }
+    commit_copies();
   }
+};
 
-  auto* shared = reinterpret_cast<float*>(shared_memory());  // (warp, token, kTokenStride)
-  constexpr int kWarpFloats = N * kTileTokens * kTokenStride;
-  const int g = lane / 4, t = lane % 4;
+__device__ __forceinline__ void load_step(const uint4* from, int step, uint4 (&to)[2]) {
 #pragma unroll
-  for (int n = 0; n < N; ++n)
-#pragma unroll
-    for (int r = 0; r < 4; ++r)
-      shared[warp_id() * kWarpFloats + (n * kTileTokens + 2 * t + r % 2) * kTokenStride + g + r / 2 * 8] = sums[n][r];
-  __syncthreads();
-
-  const int rows_out = outputs_of_tile(args);
-  const int count = tiles_per_block * N * kTileTokens * rows_out;
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += kWarps * kWarpSize) {
-    const int row_in_tile = i % rows_out;
-    const int token_in_block = i / rows_out % (N * kTileTokens);
-    const int tile_in_block = i / rows_out / (N * kTileTokens);
-    const float* at = shared + tile_in_block * split.parts * kWarpFloats + token_in_block * kTokenStride + row_in_tile;
-    finish_output<T>(args, first_tile + tile_in_block, row_in_tile, first_token + token_in_block, at, kWarpFloats, kTileRows / 2);
-  }
+  for (int half = 0; half < 2; ++half) to[half] = load_streaming(from + (step * 2 + half) * kWarpSize);
 }
 
 template <class T, int N>
-void launch_with(const GemmArgs& args, cudaStream_t stream) {
-  const int64_t num_tiles = (args.weights.rows + kTileRows - 1) / kTileRows;
-  const int tiles_per_block = kWarps / args.weights.split.parts;
-  const dim3 grid(static_cast<unsigned>((num_tiles + tiles_per_block - 1) / tiles_per_block), static_cast<unsigned>((args.num_tokens + N * kTileTokens - 1) / (N * kTileTokens)));
-  launch(gemm_kernel<T, N>, grid, dim3(kWarps * kWarpSize), sizeof(float) * kWarps * N * kTileTokens * kTokenStride, stream, args);
+__device__ __forceinline__ void multiply(float (&sums)[N][4], const uint4 (&weights)[2], const uint4* acts) {
+  const uint32_t a_low[4] = {weights[0].x, weights[0].y, weights[0].z, weights[0].w};
+  const uint32_t a_high[4] = {weights[1].x, weights[1].y, weights[1].z, weights[1].w};
+  uint4 b[N];
+#pragma unroll
+  for (int n = 0; n < N; ++n) b[n] = acts[n * ActChunks<N>::kTokenWords];
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+    const uint32_t b_low[2] = {b[n].x, b[n].y}, b_high[2] = {b[n].z, b[n].w};
+    mma_m16n8k16<T>(sums[n], a_low, b_low);
+    mma_m16n8k16<T>(sums[n], a_high, b_high);
+  }
+}
+// What a thread keeps in shared memory: its sums of N tiles, `kLevels` times.
+template <int N>
+struct Kept {
+  float4* mine;
+  __device__ __forceinline__ Kept() : mine(reinterpret_cast<float4*>(shared_memory()) + kStages * ActChunks<N>::kStageWords + threadIdx.x) {}
+  __device__ __forceinline__ float4& at(int level, int n) const { return mine[(level * N + n) * static_cast<int>(blockDim.x)]; }
+  __device__ __forceinline__ void keep(int level, const float (&sums)[N][4]) const {
+#pragma unroll
+    for (int n = 0; n < N; ++n) at(level, n) = float4{sums[n][0], sums[n][1], sums[n][2], sums[n][3]};
+  }
+  // The parts come in order. On level l waits the sum of 2^l of them for as many that follow; behind the last part `sums` is the sum of all.
+  __device__ __forceinline__ void add_part(float (&sums)[N][4], int part) const {
+    int level = 0;
+    for (; (part >> level & 1) != 0; ++level)
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+        const float4 left = at(level, n);
+        sums[n][0] = left.x + sums[n][0], sums[n][1] = left.y + sums[n][1], sums[n][2] = left.z + sums[n][2], sums[n][3] = left.w + sums[n][3];
+      }
+    if (level < kLevels) keep(level, sums);
+  }
+};
+
+// The lane's outputs: rows g and g + 8 of the tile; tokens first_token + 8 n + {0, 1}.
+template <class T, int N>
+__device__ __forceinline__ void store_gated(const GemmArgs& args, int64_t tile, int first_token, const Kept<N>& kept) {
+  const int g = lane_id() / 4;
+  const int64_t row = tile * kTileRows + g, feature = tile * (kTileRows / 2) + g;
+  if (row >= args.weights.rows || feature >= args.gated_split.parts * args.gated_split.part_cols) return;
+  const float* bias = args.weights.bias;
+  const float gate_bias = bias == nullptr ? 0.0f : bias[row], up_bias = bias == nullptr ? 0.0f : bias[row + kTileRows / 2];
+  const int64_t place = args.gated_split.place(feature), padded = args.gated_split.padded();
+#pragma unroll 2
+  for (int n = 0; n < N; ++n) {
+    const float4 sums = kept.at(0, n);
+    float gates[2] = {sums.x, sums.y}, ups[2] = {sums.z, sums.w};
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      const int token = first_token + n * kTileTokens + c;
+      if (bias != nullptr) gates[c] += gate_bias, ups[c] += up_bias;
+      const uint16_t bits = to_bits<T>(activate(args.activation, gates[c]) * ups[c]);
+      if (token < args.num_tokens) args.gated[operand_index(token, place, padded)] = bits;
+    }
+  }
+}
+
+template <int N>
+__device__ __forceinline__ void store_rows(const GemmArgs& args, int64_t tile, int first_token, const Kept<N>& kept) {
+  const int64_t row = tile * kTileRows + lane_id() / 4, stride = args.out_stride;
+  const float* bias = args.output == GemmOutput::kParts ? nullptr : args.weights.bias;
+  const bool is_residual = args.output == GemmOutput::kResidual;
+  const bool has[2] = {row < args.weights.rows, row + 8 < args.weights.rows};
+  const float added[2] = {bias != nullptr && has[0] ? bias[row] : 0.0f, bias != nullptr && has[1] ? bias[row + 8] : 0.0f};
+  float* const out = args.out + (blockIdx.z * int64_t{args.num_tokens} + first_token) * stride + row;
+#pragma unroll 4
+  for (int n = 0; n < N; ++n) {
+    const float4 sums = kept.at(0, n);
+    const float values[2][2] = {{sums.x, sums.y}, {sums.z, sums.w}};
+    float before[2][2];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int half = i / 2, c = i % 2, token = n * kTileTokens + c;
+      before[half][c] = is_residual && has[half] && first_token + token < args.num_tokens ? out[token * stride + half * 8] : 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int half = i / 2, c = i % 2, token = n * kTileTokens + c;
+      float value = values[half][c];
+      if (bias != nullptr) value += added[half];
+      if (is_residual) value = before[half][c] + value;
+      if (has[half] && first_token + token < args.num_tokens) out[token * stride + half * 8] = value;
+    }
+  }
+}
+
+// Block (x, y, z): as many tiles of features as it has warps, of every gridDim.x-th group from x on, and the tokens of N tiles from y on; part z, or all.
+template <class T, int N>
+__global__ void __launch_bounds__(kMostWarps* kWarpSize) gemm_kernel(GemmArgs args) {
+  const DepthSplit split = args.weights.split;
+  const int steps = static_cast<int>(split.padded_part / kTileDepth), num_parts = args.output == GemmOutput::kParts ? 1 : split.parts;
+  const int64_t first_k = blockIdx.z * split.padded_part, padded = split.padded();
+  const int tiles_per_block = static_cast<int>(blockDim.x) / kWarpSize;
+  const int64_t num_tiles = (args.weights.rows + kTileRows - 1) / kTileRows, stride = int64_t{gridDim.x} * tiles_per_block;
+  const int first_token = static_cast<int>(blockIdx.y) * N * kTileTokens;
+  int64_t tile = int64_t{blockIdx.x} * tiles_per_block + warp_id();
+  const auto weights_of = [&](int64_t of_tile) {
+    return of_tile < num_tiles ? reinterpret_cast<const uint4*>(args.weights.data + weight_index(of_tile * kTileRows, first_k, padded)) + lane_id() : nullptr;
+  };
+
+  const uint4* weights = weights_of(tile);
+  uint4 ahead[kAhead<N>][2];
+#pragma unroll
+  for (int i = 0; i < kAhead<N>; ++i)
+    if (weights != nullptr && i < steps) load_step(weights, i, ahead[i]);
+  let_next_begin();
+  wait_for_previous();
+
+  const int64_t num_turns = (num_tiles - int64_t{blockIdx.x} * tiles_per_block + stride - 1) / stride;
+  ActChunks<N> chunks;
+  chunks.from = reinterpret_cast<const uint4*>(args.acts + operand_index(first_token, first_k, padded));
+  chunks.token_tile = padded / kTileDepth * kWarpSize;
+  chunks.num_parts = num_parts;
+  chunks.steps = steps;
+  chunks.num_left = num_turns * num_parts * ((steps + kAhead<N> - 1) / kAhead<N>);
+#pragma unroll
+  for (int i = 0; i < kStages - 1; ++i) chunks.copy_next();
+
+  const Kept<N> kept;
+  int slot = 0;
+  for (int64_t turn = 0; turn < num_turns; ++turn, tile += stride) {
+    float sums[N][4];
+    for (int part = 0; part < num_parts; ++part) {
+      const uint4* following = part + 1 == num_parts ? weights_of(tile + stride) : weights == nullptr ? nullptr : weights + steps * 2 * kWarpSize;
+#pragma unroll
+      for (int n = 0; n < N; ++n) sums[n][0] = sums[n][1] = sums[n][2] = sums[n][3] = 0;
+      for (int step = 0; step < steps; step += kAhead<N>) {
+        wait_for_copies<kStages - 2>();
+        __syncthreads();
+        chunks.copy_next();  // to where all warps have read
+        const uint4* acts = reinterpret_cast<const uint4*>(shared_memory()) + slot * ActChunks<N>::kStageWords + lane_id();
+        slot = slot + 1 == kStages ? 0 : slot + 1;
+        if (weights == nullptr) continue;
+#pragma unroll
+        for (int i = 0; i < kAhead<N>; ++i) {
+          if (step + i >= steps) break;
+          multiply<T, N>(sums, ahead[i], acts + i * kWarpSize);
+          // What was used makes room: for later in this part, or for the beginning of what follows.
+          if (step + kAhead<N> + i < steps) load_step(weights, step + kAhead<N> + i, ahead[i]);
+          else if (following != nullptr) load_step(following, i, ahead[i]);
+        }
+      }
+      kept.add_part(sums, part);
+      weights = following;
+    }
+    if (tile >= num_tiles) continue;
+    kept.keep(0, sums);
+    if (args.output == GemmOutput::kGated) store_gated<T>(args, tile, first_token + 2 * (lane_id() % 4), kept);
+    else store_rows(args, tile, first_token + 2 * (lane_id() % 4), kept);
+  }
+  wait_for_copies<0>();
+}
+
+template <int N>
+constexpr size_t stage_bytes() { return sizeof(uint4) * kStages * ActChunks<N>::kStageWords; }
+template <int N>
+constexpr size_t warp_bytes() { return sizeof(float4) * kLevels * N * kWarpSize; }
+template <int N>
+int most_warps(const DeviceRoom& room) {
+  if (room.shared_bytes < stage_bytes<N>() + warp_bytes<N>()) return 0;
+  const size_t warps = (room.shared_bytes - stage_bytes<N>()) / warp_bytes<N>();
+  return warps < kMostWarps ? static_cast<int>(warps) : kMostWarps;
+}
+
+// Warps of a block, so that rounds of groups over so many blocks take least; of equals the most, which share activations.
+int choose_warps(int64_t num_tiles, int64_t num_blocks, int most) {
+  int best = 0;
+  int64_t least = 0;
+  for (int warps = 1; warps <= most; ++warps) {
+    const int64_t groups = (num_tiles + warps - 1) / warps, time = (groups + num_blocks - 1) / num_blocks * warps;
+    if (best == 0 || time <= least) best = warps, least = time;
+  }
+  return best;
+}
+
+template <class T, int N>
+void launch_with(const GemmArgs& args, const DeviceRoom& room, cudaStream_t stream) {
+  const int token_blocks = (args.num_tokens + N * kTileTokens - 1) / (N * kTileTokens), parts = args.output == GemmOutput::kParts ? args.weights.split.parts : 1;
+  const int64_t num_tiles = (args.weights.rows + kTileRows - 1) / kTileRows, share = room.multiprocessors / (token_blocks * parts), num_blocks = share > 0 ? share : 1;
+  const int warps = choose_warps(num_tiles, num_blocks, most_warps<N>(room));
+  const int64_t groups = (num_tiles + warps - 1) / warps;
+  const dim3 grid(static_cast<unsigned>(groups < num_blocks ? groups : num_blocks), static_cast<unsigned>(token_blocks), static_cast<unsigned>(parts));
+  launch_early(args.begins_early, gemm_kernel<T, N>, grid, dim3(static_cast<unsigned>(warps * kWarpSize)), stage_bytes<N>() + static_cast<size_t>(warps) * warp_bytes<N>(), stream, args);
 }
 
 template <class T>
-void launch_for(const GemmArgs& args, cudaStream_t stream) {
-  if (args.num_tokens <= 8) return launch_with<T, 1>(args, stream);
-  if (args.num_tokens <= 16) return launch_with<T, 2>(args, stream);
-  if (args.num_tokens <= 32) return launch_with<T, 4>(args, stream);
-  launch_with<T, 8>(args, stream);
+void launch_for(const GemmArgs& args, const DeviceRoom& room, cudaStream_t stream) {
+  constexpr int kFewWarps = 4;  // of as many tokens as there are; with fewer it is better to have fewer tokens
+  if (args.num_tokens <= 8) return launch_with<T, 1>(args, room, stream);
+  if (args.num_tokens <= 16) return launch_with<T, 2>(args, room, stream);
+  if (args.num_tokens <= 32 || most_warps<8>(room) < kFewWarps) return launch_with<T, 4>(args, room, stream);
+  launch_with<T, 8>(args, room, stream);
 }
 
 }  // namespace
 
-void launch_gemm(const GemmArgs& args, cudaStream_t stream) {
+void launch_gemm(const GemmArgs& args, const DeviceRoom& room, cudaStream_t stream) {
   const int parts = args.weights.split.parts;
   CAPSTAN_CHECK(args.num_tokens > 0 && args.weights.rows > 0 && parts >= 1 && parts <= kMaxParts && (parts & (parts - 1)) == 0);
-  CAPSTAN_CHECK(args.weights.split.padded_part % kTileDepth == 0);
+  CAPSTAN_CHECK(args.weights.split.padded_part % kTileDepth == 0 && room.multiprocessors > 0 && most_warps<4>(room) > 0);
   CAPSTAN_CHECK(args.output == GemmOutput::kGated ? args.gated != nullptr : args.out != nullptr);
   if (args.type == FloatType::kBf16)
-    launch_for<Bf16>(args, stream);
+    launch_for<Bf16>(args, room, stream);
   else
-    launch_for<F16>(args, stream);
+    launch_for<F16>(args, room, stream);
 }
 
 }  // namespace capstan::cuda

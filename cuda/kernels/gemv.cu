@@ -188,12 +188,12 @@ void launch_for(const GemvArgs& args, cudaStream_t stream) {
   const int64_t num_groups = ((args.product.weights.rows + kTileRows - 1) / kTileRows + tiles_per_block - 1) / tiles_per_block;
   const dim3 grid(static_cast<unsigned>(num_groups < args.max_blocks ? num_groups : args.max_blocks));
   const auto kernel = args.has_heads ? gemv_kernel<T, true, true> : args.is_normed ? gemv_kernel<T, true, false> : gemv_kernel<T, false, false>;
-  launch_early(args.begins_early, kernel, grid, dim3(kThreads), places_of(args).bytes, stream, args);
+  launch_early(args.product.begins_early, kernel, grid, dim3(kThreads), places_of(args).bytes, stream, args);
 }
 
 }  // namespace
 
-bool can_gemv_begin_early() { return code_version(gemv_kernel<Bf16, true, true>) >= 90; }
+bool can_begin_early() { return code_version(gemv_kernel<Bf16, true, true>) >= 90; }
 
 size_t gemv_shared_bytes(const GemvArgs& args) { return places_of(args).bytes; }
 
@@ -202,7 +202,7 @@ void launch_gemv(const GemvArgs& args, cudaStream_t stream) {
   const int parts = product.weights.split.parts;
   CAPSTAN_CHECK(product.num_tokens > 0 && product.num_tokens <= kGemvTokens && product.weights.rows > 0 && parts >= 1 && parts <= kMaxParts && (parts & (parts - 1)) == 0);
   CAPSTAN_CHECK(product.weights.split.padded_part % kTileDepth == 0 && args.max_blocks > 0);
-  CAPSTAN_CHECK(product.output == GemmOutput::kGated ? product.gated != nullptr : product.out != nullptr);
+  CAPSTAN_CHECK(product.output == GemmOutput::kGated ? product.gated != nullptr : product.out != nullptr && product.output != GemmOutput::kParts);
   if (args.is_normed) {
     const DepthSplit &of_norm = args.norm.split, &of_weights = product.weights.split;
     CAPSTAN_CHECK(args.norm.num_rows == product.num_tokens && args.norm.hidden_size == of_norm.parts * of_norm.part_cols);
@@ -212,7 +212,7 @@ void launch_gemv(const GemvArgs& args, cudaStream_t stream) {
   }
   if (args.has_heads) {
     const QkvArgs& heads = args.heads;
-    CAPSTAN_CHECK(args.is_normed && product.output == GemmOutput::kStore && heads.qkv == product.out && heads.qkv_stride == product.out_stride && heads.num_tokens == product.num_tokens);
+    CAPSTAN_CHECK(args.is_normed && product.output == GemmOutput::kStore && heads.qkv == product.out && heads.parts == 1 && heads.bias == nullptr && heads.qkv_stride == product.out_stride && heads.num_tokens == product.num_tokens);
     CAPSTAN_CHECK(product.weights.rows == int64_t{heads.num_heads + 2 * heads.layout.num_kv_heads} * heads.layout.head_dim && args.rows_done != nullptr);
     CAPSTAN_CHECK(heads.layout.block_size % 32 == 0 && heads.rotary_dim % 2 == 0 && heads.rotary_dim <= heads.layout.head_dim);
   }

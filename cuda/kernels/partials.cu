@@ -27,6 +27,8 @@ __global__ void __launch_bounds__(kThreads) add_partials_kernel(AddPartialsArgs 
 // A block per row, whose sums stay in shared memory; a thread reads there what it wrote itself.
 template <class T>
 __global__ void __launch_bounds__(kThreads) add_norm_kernel(AddNormArgs args) {
+  let_next_begin();
+  wait_for_previous();
   const NormArgs& norm = args.norm;
   const int64_t size = norm.hidden_size, row = blockIdx.x;
   const int64_t token = norm.rows == nullptr ? row : norm.rows[row];
@@ -63,8 +65,8 @@ void launch_add_norm(const AddNormArgs& args, cudaStream_t stream) {
   const NormArgs& norm = args.norm;
   CAPSTAN_CHECK(norm.num_rows > 0 && norm.hidden_size == args.sum.hidden_size && norm.split.parts * norm.split.part_cols == norm.hidden_size);
   CAPSTAN_CHECK(norm.rows == nullptr ? norm.num_rows == args.sum.num_tokens && norm.hidden == args.sum.hidden : args.tokens_per_owner > 0);
-  launch(norm.type == FloatType::kBf16 ? add_norm_kernel<Bf16> : add_norm_kernel<F16>, dim3(static_cast<unsigned>(norm.num_rows)), dim3(kThreads),
-         (kNormWarps + static_cast<size_t>(norm.hidden_size)) * sizeof(float), stream, args);
+  launch_early(norm.begins_early, norm.type == FloatType::kBf16 ? add_norm_kernel<Bf16> : add_norm_kernel<F16>, dim3(static_cast<unsigned>(norm.num_rows)), dim3(kThreads),
+               (kNormWarps + static_cast<size_t>(norm.hidden_size)) * sizeof(float), stream, args);
 }
 
 }  // namespace capstan::cuda

@@ -1,4 +1,5 @@
 // What is done to one token at a time: the embedding, norms, and the rows of q, k and v.
+#include "cuda/kernels/epilogue.h"
 #include "cuda/kernels/rows.h"
 #include "cuda/launch.h"
 #include "native/base/check.h"
@@ -11,6 +12,7 @@ constexpr int kWarps = kNormWarps;
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) embed_kernel(EmbedArgs args) {
+  let_next_begin();
   const int64_t token = blockIdx.x;
   const int32_t given = args.ids[token];
   const int32_t id = given >= 0 || given == kNoToken ? given : args.drawn_ids[-1 - given];
@@ -24,6 +26,8 @@ __global__ void __launch_bounds__(kThreads) embed_kernel(EmbedArgs args) {
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) norm_kernel(NormArgs args) {
+  let_next_begin();
+  wait_for_previous();
   const int64_t row = blockIdx.x;
   const float* from = args.hidden + (args.rows == nullptr ? row : args.rows[row]) * args.hidden_size;
   float* squares = reinterpret_cast<float*>(shared_memory());
@@ -38,6 +42,8 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(NormArgs args) {
 // One warp per (token, head), heads of q, then k, then v. `shared` holds head_dim floats a warp.
 template <class T>
 __global__ void __launch_bounds__(kThreads) qkv_kernel(QkvArgs args) {
+  let_next_begin();
+  wait_for_previous();
   const int num_kv_heads = args.layout.num_kv_heads, head_dim = args.layout.head_dim;
   const int num_all = args.num_heads + 2 * num_kv_heads;
   const int64_t item = static_cast<int64_t>(blockIdx.x) * kWarps + warp_id();
@@ -46,7 +52,11 @@ __global__ void __launch_bounds__(kThreads) qkv_kernel(QkvArgs args) {
   const int head = static_cast<int>(item % num_all);
   const float* from = args.qkv + token * args.qkv_stride + int64_t{head} * head_dim;
   float* row = reinterpret_cast<float*>(shared_memory()) + warp_id() * head_dim;
-  for (int d = lane_id(); d < head_dim; d += kWarpSize) row[d] = from[d];
+#pragma unroll 4
+  for (int d = lane_id(); d < head_dim; d += kWarpSize) {
+    row[d] = tree_sum(from + d, args.num_tokens * args.qkv_stride, args.parts);
+    if (args.bias != nullptr) row[d] += args.bias[int64_t{head} * head_dim + d];
+  }
   __syncwarp();
   finish_head<T>(args, token, head, row);
 }
@@ -60,14 +70,15 @@ void launch_embed(const EmbedArgs& args, cudaStream_t stream) {
 
 void launch_norm(const NormArgs& args, cudaStream_t stream) {
   CAPSTAN_CHECK(args.num_rows > 0 && args.split.parts * args.split.part_cols == args.hidden_size);
-  launch(args.type == FloatType::kBf16 ? norm_kernel<Bf16> : norm_kernel<F16>, dim3(static_cast<unsigned>(args.num_rows)), dim3(kThreads), kWarps * sizeof(float), stream, args);
+  launch_early(args.begins_early, args.type == FloatType::kBf16 ? norm_kernel<Bf16> : norm_kernel<F16>, dim3(static_cast<unsigned>(args.num_rows)), dim3(kThreads), kWarps * sizeof(float), stream, args);
 }
 
 void launch_qkv(const QkvArgs& args, cudaStream_t stream) {
-  CAPSTAN_CHECK(args.num_tokens > 0 && args.layout.block_size % 32 == 0 && args.rotary_dim % 2 == 0 && args.rotary_dim <= args.layout.head_dim);
+  CAPSTAN_CHECK(args.num_tokens > 0 && args.parts >= 1 && args.parts <= kMaxParts && (args.parts & (args.parts - 1)) == 0);
+  CAPSTAN_CHECK(args.layout.block_size % 32 == 0 && args.rotary_dim % 2 == 0 && args.rotary_dim <= args.layout.head_dim);
   const int64_t items = int64_t{args.num_tokens} * (args.num_heads + 2 * args.layout.num_kv_heads);
-  launch(args.type == FloatType::kBf16 ? qkv_kernel<Bf16> : qkv_kernel<F16>, dim3(static_cast<unsigned>((items + kWarps - 1) / kWarps)), dim3(kThreads),
-         sizeof(float) * kWarps * static_cast<size_t>(args.layout.head_dim), stream, args);
+  launch_early(args.begins_early, args.type == FloatType::kBf16 ? qkv_kernel<Bf16> : qkv_kernel<F16>, dim3(static_cast<unsigned>((items + kWarps - 1) / kWarps)), dim3(kThreads),
+               sizeof(float) * kWarps * static_cast<size_t>(args.layout.head_dim), stream, args);
 }
 
 }  // namespace capstan::cuda

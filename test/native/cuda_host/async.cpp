@@ -1,5 +1,6 @@
 // Twins of what compute capability 9.0 does by and by. Everything happens as late as the manual allows, so that whoever does not wait sees poison.
 #include <algorithm>
+#include <array>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -52,10 +53,10 @@ struct Products {
   bool is_fenced = false;
 };
 
-// A thread's own copies, 16 bytes each.
+// A thread's own copies, 16 bytes each, as they were when it asked.
 struct OwnCopy {
   void* to;
-  const void* from;
+  std::array<unsigned char, 16> bytes;
 };
 struct OwnCopies {
   std::vector<std::vector<OwnCopy>> groups;  // committed, the oldest first
@@ -216,7 +217,8 @@ void copy_later(void* to, const void* from) {
   if (address + 16 > place.shared_bytes) complain("a copy ends outside of the shared memory");
   std::memset(to, 0xff, 16);
   async().is_hidden[address / 16] = true;
-  async().copies[running_thread()].open.push_back({to, from});
+  OwnCopy& copy = async().copies[running_thread()].open.emplace_back(OwnCopy{to, {}});
+  std::memcpy(copy.bytes.data(), from, 16);
 }
 
 void commit_copies() {
@@ -228,7 +230,7 @@ void wait_for_copies(int pending) {
   OwnCopies& mine = async().copies[running_thread()];
   while (mine.groups.size() > static_cast<size_t>(pending)) {
     for (const OwnCopy& copy : mine.groups.front()) {
-      std::memcpy(copy.to, copy.from, 16);
+      std::memcpy(copy.to, copy.bytes.data(), 16);
       mine.landed.push_back(shared_address(copy.to) / 16);
     }
     mine.groups.erase(mine.groups.begin());

@@ -53,6 +53,8 @@ class OnDevice {
   size_t size_;
 };
 
+inline DeviceRoom device_room() { return {attribute_of(0, cudaDevAttrMultiProcessorCount), static_cast<size_t>(attribute_of(0, cudaDevAttrMaxSharedMemoryPerBlockOptin))}; }
+
 // Whether the device has the instructions of cuda/hopper.h, and the code for it uses them.
 inline bool has_wgmma() {
 #if defined(__CUDACC__)

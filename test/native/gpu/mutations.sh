@@ -13,6 +13,17 @@ PLAIN=(test/native/main.cpp test/native/cuda_host/cuda_host.cpp test/native/cuda
 # name | file | what becomes what, as sed says it | tests that must fail
 MUTATIONS=(
   'a dropped barrier|cuda/kernels/gemm.cu|0,/  __syncthreads();/s///|kernel_gemm'
+  'a chunk of activations that is not waited for|cuda/kernels/gemm.cu|s/wait_for_copies<kStages - 2>();/wait_for_copies<kStages - 1>();/|kernel_gemm'
+  'a chunk copied to where others still read|cuda/kernels/gemm.cu|s/kStages ? 0 : slot + 1;$/kStages - 1 ? 0 : slot + 1;/|kernel_gemm'
+  'parts of a product added in a row|cuda/kernels/gemm.cu|s/for (; (part >> level \& 1) != 0; ++level)/for (; level == 0 \&\& part > 0; level += 3)/|kernel_gemm'
+  'the part of another block|cuda/kernels/gemm.cu|s/const int64_t first_k = blockIdx.z \* split.padded_part/const int64_t first_k = 0/|kernel_gemm'
+  'the first weights of the part before|cuda/kernels/gemm.cu|s/load_step(following, i, ahead/load_step(weights, i, ahead/|kernel_gemm'
+  'heads that forget the bias of a product in parts|cuda/kernels/rows.cu|s/if (args.bias != nullptr) row/if (false) row/|kernel_qkv'
+  'a product that does not wait for the kernel in front|cuda/kernels/gemm.cu|s/^  wait_for_previous();//|kernel_gemm'
+  'activations on their way before the kernel in front has ended|cuda/kernels/gemm.cu|s/^  wait_for_previous();//;s/^  const Kept<N> kept;/  wait_for_previous();\n  const Kept<N> kept;/|kernel_gemm'
+  'a norm that does not wait for the kernel in front|cuda/kernels/rows.cu|/ norm_kernel(/,/^}/s/  wait_for_previous();//|kernel_gemm'
+  'heads that do not wait for the kernel in front|cuda/kernels/rows.cu|/ qkv_kernel(/,/^}/s/  wait_for_previous();//|kernel_gemm'
+  'a sum that does not wait for the kernel in front|cuda/kernels/partials.cu|s/^  wait_for_previous();//|kernel_gemm'
   'a dropped barrier of norms|cuda/kernels/rows.cu|0,/  __syncthreads();/s///|kernel_norm'
   'a wrong swizzle of operands|cuda/layout.h|s#c / 16 \* 4 + c % 16 / 8 \* 2#c / 16 * 2 + c % 16 / 8 * 4#|kernel_gemm'
   'a wrong swizzle of weights|cuda/layout.h|s#c / 8 \* 4 + r / 8 \* 2#c / 8 * 2 + r / 8 * 4#|kernel_gemm'

@@ -173,7 +173,7 @@ void check_gemm(FloatType type, const GemmCase& shape, GemmOutput output, bool h
   GemvArgs gemv;
   gemv.product = args;
   gemv.max_blocks = 3;
-  is_gemv ? launch_gemv(gemv, stream()) : launch_gemm(args, stream());
+  is_gemv ? launch_gemv(gemv, stream()) : launch_gemm(args, device_room(), stream());
   const std::vector<float> got = out.read();
   const std::vector<uint16_t> got_gated = gated.read();
 
@@ -221,7 +221,7 @@ struct GemvCase {
 // The three launchers one after the other, and their one.
 void launch_apart(const GemvArgs& args) {
   if (args.is_normed) launch_norm(args.norm, stream());
-  launch_gemm(args.product, stream());
+  launch_gemm(args.product, device_room(), stream());
   if (args.has_heads) launch_qkv(args.heads, stream());
 }
 
@@ -285,7 +285,7 @@ void check_gemv(FloatType type, const GemvCase& shape, int tokens, int max_block
     args.heads.q = q.get();
     args.rows_done = rows_done.get();
     args.max_blocks = max_blocks;
-    args.begins_early = can_gemv_begin_early();
+    args.product.begins_early = can_begin_early();
     // What is read is written right in front.
     const OnDevice<float> hidden_now(hidden.size());
     const OnDevice<uint16_t> acts_now(given.size());
