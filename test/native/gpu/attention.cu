@@ -160,7 +160,7 @@ std::vector<uint16_t> Attention::run(int num_chunks, bool is_many) const {
   AttentionArgs given = args(device_tiles, tiles.size(), acts);
   given.num_chunks = num_chunks;
   given.is_many = is_many;
-  given.begins_early = can_gemv_begin_early();
+  given.begins_early = can_begin_early();
   const OnDevice<float> scratch(static_cast<size_t>(attention_scratch_floats(int64_t{given.num_tiles} * layout_.num_kv_heads * num_chunks, layout_)));
   given.scratch = scratch.get();
   launch_attention(given, stream());
