@@ -135,6 +135,8 @@ class CudaBackend final : public Backend {
   // (max_num_tokens, hidden_size) what this rank alone has of the sum of all.
   float* partial() const { return hidden_.as<float>() + partial_offset(); }
   int64_t partial_offset() const { return limits_.max_num_tokens * model_.hidden_size; }
+  // Rows begin at multiples of 16 bytes, so that all are read and summed in one order.
+  int64_t logits_stride() const { return round_up(model_.vocab_size, 4); }
   void* cache_of(int layer) const { return kv_.as<char>() + layer * layer_bytes(); }
 
   const int device_, num_sharing_;
@@ -155,7 +157,7 @@ class CudaBackend final : public Backend {
   DeviceBuffer qkv_;        // (max_num_tokens, qkv_stride)
   DeviceBuffer q_;          // (max_num_tokens, num_heads, k_dim)
   DeviceBuffer rope_;       // (max_model_len, 2, rotary_dim / 2)
-  DeviceBuffer logits_;     // (max_num_seqs, vocab_size); rank 0's holds all columns
+  DeviceBuffer logits_;     // (max_num_seqs, logits_stride); rank 0's holds all columns
   DeviceBuffer scratch_;    // of attention
   DeviceBuffer rows_done_;  // (heads of q, k and v) zeros between products
   DeviceBuffer tile_flags_;  // of row-parallel products, zeros between them; where they are by wgmma
@@ -210,8 +212,8 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
   hidden_ = floats(rows * model.hidden_size * (world_size() > 1 ? 2 : 1), "the hidden states");
   qkv_ = floats(rows * qkv_stride_, "queries, keys and values");
   q_ = DeviceBuffer(static_cast<size_t>(rows * model.num_heads * layout_.k_dim) * 2, "the queries");
-  logits_ = floats(seqs * model.vocab_size, "the logits");
-  if (ranks_->is_first()) sampler_ = std::make_unique<DeviceSampler>(model.vocab_size, model.num_token_ids, limits.max_num_seqs, limits.max_num_tokens + limits.max_num_seqs);
+  logits_ = floats(seqs * logits_stride(), "the logits");
+  if (ranks_->is_first()) sampler_ = std::make_unique<DeviceSampler>(model.vocab_size, logits_stride(), model.num_token_ids, limits.max_num_seqs, limits.max_num_tokens + limits.max_num_seqs);
   norm_acts_ = make_acts(std::max(rows, seqs), split_depth(model.hidden_size, model.hidden_size, row_parallel_parts(model.hidden_size)), "the activations");
   // The parts of a row-parallel layer are those of the whole model.
   attention_acts_ = make_acts(rows, split_depth(q_size, q_size * world_size(), row_parallel_parts(q_size * world_size())), "the activations of attention");
@@ -591,7 +593,7 @@ void CudaBackend::head_rows(const Vector& norm_weight, const Matrix& head, const
   float* logits = static_cast<float*>(ranks_->meet(logits_.as<void>(), stream_)[0]);
   GemmArgs product = product_of(head, norm_acts_, num_rows);
   product.out = logits + model_.vocab_begin;
-  product.out_stride = model_.vocab_size;
+  product.out_stride = logits_stride();
   project(product, world_size() > 1 ? nullptr : &norm);
   ranks_->part(stream_);
 }

@@ -225,8 +225,8 @@ struct SampleOutput {
 };
 
 struct SampleArgs {
-  const float* logits = nullptr;  // (…, vocab_size)
-  int64_t vocab_size = 0;
+  const float* logits = nullptr;  // (…, logits_stride), of each row vocab_size
+  int64_t vocab_size = 0, logits_stride = 0;
   int64_t num_token_ids = 0;
   const SampleItem* items = nullptr;  // (num_items)
   int num_items = 0;

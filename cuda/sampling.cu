@@ -7,8 +7,9 @@
 
 namespace capstan::cuda {
 
-DeviceSampler::DeviceSampler(int64_t vocab_size, int64_t num_token_ids, int max_rows, int max_results)
+DeviceSampler::DeviceSampler(int64_t vocab_size, int64_t logits_stride, int64_t num_token_ids, int max_rows, int max_results)
     : vocab_size_(vocab_size),
+      logits_stride_(logits_stride),
       num_token_ids_(num_token_ids),
       max_results_(max_results),
       scores_(static_cast<size_t>(max_rows * sample_scratch_floats(vocab_size)) * sizeof(float), "the scores"),
@@ -60,6 +61,7 @@ void DeviceSampler::draw(const float* logits, const SampleItem* items, int num_i
   SampleArgs args;
   args.logits = logits;
   args.vocab_size = vocab_size_;
+  args.logits_stride = logits_stride_;
   args.num_token_ids = num_token_ids_;
   args.items = items;
   args.num_items = num_items;
@@ -81,7 +83,7 @@ void DeviceSampler::fetch(const float* logits, std::span<const SampleRow> rows, 
     call.num_logprobs.push_back(rows[i].num_logprobs);
     if (rows[i].num_logprobs <= kMaxTopLogprobs) continue;
     PinnedBuffer& row = call.logits.emplace_back(static_cast<int>(i), PinnedBuffer(static_cast<size_t>(vocab_size_) * sizeof(float), "a row of logits")).second;
-    check(cudaMemcpyAsync(row.as<void>(), logits + rows[i].logits_row * vocab_size_, row.bytes(), cudaMemcpyDeviceToHost, stream), "reading logits");
+    check(cudaMemcpyAsync(row.as<void>(), logits + rows[i].logits_row * logits_stride_, row.bytes(), cudaMemcpyDeviceToHost, stream), "reading logits");
   }
   slot.done.record(stream);
   step.calls.push_back(std::move(call));

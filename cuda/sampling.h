@@ -12,12 +12,12 @@ namespace capstan::cuda {
 
 class DeviceSampler {
  public:
-  // `max_rows` in a call, `max_results` in a step.
-  DeviceSampler(int64_t vocab_size, int64_t num_token_ids, int max_rows, int max_results);
+  // `max_rows` in a call, `max_results` in a step. `logits_stride`: from a row to the next; a multiple of 4, where rows are to be summed in one order wherever they lie.
+  DeviceSampler(int64_t vocab_size, int64_t logits_stride, int64_t num_token_ids, int max_rows, int max_results);
 
   // Calls of `sample` that follow belong to this step.
   void begin_step() { ++num_begun_; }
-  // Enqueues; `results` are filled by `collect`, `rows` are not needed any longer. `logits` (…, vocab_size) on the device.
+  // Enqueues; `results` are filled by `collect`, `rows` are not needed any longer. `logits` (…, logits_stride) on the device.
   void sample(const float* logits, std::span<const SampleRow> rows, std::span<SampleResult> results, cudaStream_t stream);
   // The same in three, the second of which a graph can hold: the rows as the kernel reads them go to `items`, their lists to the device; …
   void place(std::span<const SampleRow> rows, std::span<SampleItem> items, cudaStream_t stream);
@@ -55,7 +55,7 @@ class DeviceSampler {
   void fill(const Call& call, const SampleOutput* outputs) const;
   void read_top_logprobs(const float* logits, int num_logprobs, SampleResult& result) const;
 
-  int64_t vocab_size_, num_token_ids_;
+  int64_t vocab_size_, logits_stride_, num_token_ids_;
   int max_results_;
   DeviceBuffer scores_;     // (max_rows, sample_scratch_floats) scratch
   DeviceBuffer outputs_;    // (max_rows)

@@ -237,7 +237,7 @@ void measure_attention(Timer& timer, int num_seqs, int context, int count, Way w
 void measure_sampling(Timer& timer, int rows, const char* name, const SampleRow& like) {
   const int64_t vocab_size = is_tiny ? 1000 : 151936;
   const DeviceBuffer logits = random_floats(rows * vocab_size);
-  DeviceSampler sampler(vocab_size, vocab_size, rows, rows);
+  DeviceSampler sampler(vocab_size, vocab_size, vocab_size, rows, rows);
   std::vector<SampleRow> items(static_cast<size_t>(rows), like);
   for (int row = 0; row < rows; ++row) items[static_cast<size_t>(row)].logits_row = row;
   std::vector<SampleResult> results(items.size());

@@ -235,7 +235,7 @@ __global__ void __launch_bounds__(kThreads, 1) sample_kernel(SampleArgs args) {
   if (threadIdx.x == 0) shared.args = args, shared.is_broken = 0;
   __syncthreads();
   if (shared.item.logits_row < 0) return;
-  if (threadIdx.x == 0) shared.logits = args.logits + shared.item.logits_row * args.vocab_size;
+  if (threadIdx.x == 0) shared.logits = args.logits + shared.item.logits_row * args.logits_stride;
   __syncthreads();
 
   int32_t token_id = shared.item.wants_sample != 0 ? choose() : shared.item.target_id;
@@ -255,7 +255,8 @@ __global__ void __launch_bounds__(kThreads, 1) sample_kernel(SampleArgs args) {
 }  // namespace
 
 void launch_sample(const SampleArgs& args, cudaStream_t stream) {
-  CAPSTAN_CHECK(args.num_items > 0 && args.drawn_ids != nullptr && args.num_token_ids > 0 && args.num_token_ids <= args.vocab_size && args.vocab_size <= kMaxVocab);
+  CAPSTAN_CHECK(args.num_items > 0 && args.drawn_ids != nullptr && args.num_token_ids > 0 && args.num_token_ids <= args.vocab_size && args.vocab_size <= args.logits_stride);
+  CAPSTAN_CHECK(args.vocab_size <= kMaxVocab);
   launch(sample_kernel, dim3(static_cast<unsigned>(args.num_items)), dim3(kThreads), sizeof(SampleShared), stream, args);
 }
 

@@ -30,6 +30,7 @@ namespace {
 
 std::atomic<uint64_t> current_seed{1};
 std::atomic<int> skipped_barrier{-1};
+std::atomic<size_t> threads_that_skip{0};
 
 // ---- fibers ----------------------------------------------------------------------------------------------------------------------------
 
@@ -295,12 +296,12 @@ void Block::entry() {
 
 void set_seed(uint64_t value) { current_seed = value * 2 + 1; }
 uint64_t seed() { return current_seed; }
-void skip_barrier(int n) { skipped_barrier = n; }
+void skip_barrier(int n, size_t num_threads) { skipped_barrier = n, threads_that_skip = num_threads; }
 
 void sync_threads(const char* where) {
   Block& block = *current_block;
   Fiber& fiber = block.fibers[block.running];
-  if (fiber.num_barriers++ == skipped_barrier) return;
+  if (fiber.num_barriers++ == skipped_barrier && block.fibers.size() == threads_that_skip) return;
   fiber.where = where;
   fiber.state = State::kAtBarrier;
   ++block.num_at_barrier;

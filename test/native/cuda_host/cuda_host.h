@@ -42,8 +42,8 @@ namespace capstan::cuda_host {
 
 // Seed of the order in which warps and blocks of threads go on.
 void set_seed(uint64_t seed);
-// Makes a __syncthreads do nothing: the n-th of each thread (0 based; -1: none). For mutation tests.
-void skip_barrier(int n);
+// Makes a __syncthreads do nothing: the n-th of each thread (0 based; -1: none), in blocks of so many threads. For mutation tests.
+void skip_barrier(int n, size_t num_threads = 0);
 // Bytes that cudaMemGetInfo and cudaMalloc have.
 void set_device_memory(size_t bytes);
 size_t device_memory_in_use();
