@@ -91,7 +91,7 @@ CAPSTAN_BOTH constexpr int cut_begin(int cut, int cuts, int num_steps) {
   const int stages = (num_steps + kStageSteps - 1) / kStageSteps, begin = stages * cut / cuts * kStageSteps;
   return begin < num_steps ? begin : num_steps;
 }
-CAPSTAN_BOTH constexpr int64_t num_tile_flags(int64_t rows, int64_t tokens) {
+constexpr int64_t num_tile_flags(int64_t rows, int64_t tokens) {
   return (rows + kBlockFeatures - 1) / kBlockFeatures * ((tokens + kTokenWidths[0] - 1) / kTokenWidths[0]) * (kBlockFeatures / kTileRows);
 }
 

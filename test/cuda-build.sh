@@ -46,6 +46,10 @@ awk 'NR == FNR { allowed[$1 " " $2] = $3; next }
      END { exit bad }' "$TABLE" "$OUT/report.txt"
 echo "$(wc -l < "$OUT/report.txt") kernels: no spills, registers as in $TABLE"
 
+# What runs on a device alone must compile, too.
+printf '%s\n' test/native/gpu/*.cu benchmarks/gpu/kernels.cu |
+  xargs -P "$(nproc)" -I FILE nvcc -std=c++20 -arch=sm_90a --ptx -I. -o /dev/null FILE > "$OUT/tests.log" 2>&1 || { grep -A3 error "$OUT/tests.log" || tail -20 "$OUT/tests.log"; exit 1; }
+
 # One object of the default targets shows the list of the whole library.
 FAT=build/cuda-targets
 env -u CAPSTAN_CUDA_ARCHS cmake -S cuda -B "$FAT" -DCMAKE_BUILD_TYPE=Release > "$OUT/configure-targets.log"
