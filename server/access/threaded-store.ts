@@ -50,8 +50,8 @@ export async function openThreadedStore<S extends { close(): Promise<void> }, D>
   });
 }
 
-/** What says that the database cannot be asked now, and may be later: of Node, of PostgreSQL and of SQLite. */
-const AWAY_CODES = /^(E[A-Z_]+|08\w{3}|53300|57014|57P0\d|SQLITE_BUSY\w*)$/;
+/** What says that the database cannot be asked now, and may be later: of Node (not its own ERR_…, which are faults), of PostgreSQL and of SQLite. */
+const AWAY_CODES = /^(E(?!RR_)[A-Z_]+|08\w{3}|53300|57014|57P0\d|SQLITE_BUSY\w*)$/;
 const AWAY_MESSAGES = /Connection terminated|timeout exceeded when trying to connect|Query read timeout|database is locked/;
 
 export function reviveAccessError({ name, code, message }: CrossedError): Error {

@@ -8,6 +8,7 @@ import type { DatabaseLocation } from '../../../server/access/location';
 import type { ServiceStore, ServiceStoreOptions } from '../../../server/service/store';
 import { openServingServiceStore } from '../../../server/service/threaded-store';
 import { BACKENDS, bearer, overBackends, REGISTER, ROOT } from '../access/support';
+import { reviveAccessError } from '../../../server/access/threaded-store';
 
 const THREAD = path.join(ROOT, 'server', 'service', 'store-thread.ts');
 const createThread = (data: ServiceStoreOptions) => new Worker(`require(${JSON.stringify(REGISTER)}); require(${JSON.stringify(THREAD)});`, { eval: true, workerData: data });
@@ -97,4 +98,9 @@ test('a database that somebody else holds is told apart from a fault', async () 
   holder.close();
   await held.close();
   await file.dispose();
+});
+
+test('a fault of ours is none of the database', () => {
+  expect(reviveAccessError({ name: 'Error', code: 'ECONNREFUSED', message: 'x' })).toMatchObject({ code: 'database_error' });
+  expect(reviveAccessError({ name: 'TypeError', code: 'ERR_INVALID_ARG_TYPE', message: 'x' })).not.toHaveProperty('code');
 });
