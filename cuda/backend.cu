@@ -95,7 +95,7 @@ class CudaBackend final : public Backend {
   };
   template <class Work>
   auto guarded(const Work& work) -> decltype(work()) {
-    if (is_device_lost()) throw Error(ErrorCode::kDeviceLost, "CUDA: the device was lost earlier; it cannot be used again in this process");
+    refuse_lost_device();
     check(cudaSetDevice(device_), "choosing the device");
     return work();
   }
@@ -638,7 +638,7 @@ void CudaBackend::sample(std::span<const SampleRow> rows, std::span<SampleResult
 }  // namespace
 
 std::unique_ptr<Backend> make_cuda_backend(const CudaBackendOptions& options, std::unique_ptr<Comm> comm) {
-  if (is_device_lost()) throw Error(ErrorCode::kDeviceLost, "CUDA: the device was lost earlier; it cannot be used again in this process");
+  refuse_lost_device();
   // NOTE: what a backend is made of belongs to the device that is current when it is made.
   check(cudaSetDevice(options.device), "choosing the device");
   return std::make_unique<CudaBackend>(options, std::move(comm));

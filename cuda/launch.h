@@ -11,17 +11,42 @@
 
 namespace capstan::cuda {
 
-// Set by the first error that is not about memory; CUDA is then refused in this process, and nothing of it is called again.
-inline std::atomic<bool>& is_device_lost() {
-  static std::atomic<bool> is_lost{false};
-  return is_lost;
+// The first error that is not about memory; CUDA is then refused in this process, and nothing of it is called again.
+struct DeviceLoss {
+  std::atomic<bool> has_happened{false};
+  std::mutex mutex;
+  std::string reason;
+};
+inline DeviceLoss& device_loss() {
+  static DeviceLoss& loss = *new DeviceLoss;  // for threads that outlive what is static
+  return loss;
+}
+
+inline std::atomic<bool>& is_device_lost() { return device_loss().has_happened; }
+
+[[noreturn]] inline void lose_device(const std::string& reason) {
+  {
+    DeviceLoss& loss = device_loss();
+    const std::lock_guard lock(loss.mutex);
+    if (!loss.has_happened) loss.reason = reason;
+    loss.has_happened = true;
+  }
+  throw Error(ErrorCode::kDeviceLost, reason);
+}
+
+// Whoever learns of the loss before its cause is told names the cause all the same.
+inline void refuse_lost_device() {
+  if (!is_device_lost()) return;
+  DeviceLoss& loss = device_loss();
+  const std::lock_guard lock(loss.mutex);
+  throw Error(ErrorCode::kDeviceLost, "CUDA: the device was lost earlier and cannot be used again in this process; it was lost by: " + loss.reason);
 }
 
 inline void check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
-  const bool is_memory = error == cudaErrorMemoryAllocation;
-  if (!is_memory) is_device_lost() = true;
-  throw Error(is_memory ? ErrorCode::kOutOfMemory : ErrorCode::kDeviceLost, std::string("CUDA: ") + what + ": " + cudaGetErrorString(error));
+  const std::string reason = std::string("CUDA: ") + what + ": " + cudaGetErrorString(error);
+  if (error == cudaErrorMemoryAllocation) throw Error(ErrorCode::kOutOfMemory, reason);
+  lose_device(reason);
 }
 
 // Set while this thread's stream and those of others record one graph, which the driver lets only one thread touch at a time.

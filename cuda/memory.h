@@ -68,8 +68,7 @@ inline void wait_for(cudaEvent_t event, std::chrono::milliseconds deadline) {
       std::this_thread::sleep_for(std::chrono::microseconds(20));
       continue;
     }
-    is_device_lost() = true;
-    throw Error(ErrorCode::kDeviceLost, "CUDA: the device has not finished a step within " + std::to_string(deadline.count() / 1000) + " s");
+    lose_device("CUDA: the device has not finished a step within " + std::to_string(deadline.count() / 1000) + " s");
   }
 }
 

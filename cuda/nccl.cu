@@ -82,8 +82,7 @@ Nccl::~Nccl() {
 void Nccl::add_up(int rank, float* data, int64_t count, cudaStream_t stream) const {
   const int result = api_.all_reduce(data, data, static_cast<size_t>(count), kFloat32, kSum, comms_[static_cast<size_t>(rank)], stream);
   if (result == kSuccess) return;
-  is_device_lost() = true;
-  throw Error(ErrorCode::kDeviceLost, std::string("NCCL: adding up over ranks: ") + api_.get_error_string(result));
+  lose_device(std::string("NCCL: adding up over ranks: ") + api_.get_error_string(result));
 }
 
 }  // namespace capstan::cuda

@@ -289,6 +289,14 @@ TEST(cuda_lost_device_is_not_called_again) {
   EXPECT_ERROR("device_lost", fixture.run(cuda_options(DType::kBf16), {random_ids(1, 9, shape.vocab_size)}));
   cuda_host::repair_device();
   EXPECT_ERROR("device_lost", fixture.run(cuda_options(DType::kBf16), {random_ids(1, 9, shape.vocab_size)}));
+  // A rank that begins its step after another has lost the device may be the first to say so: it names the cause.
+  std::string said;
+  try {
+    refuse_lost_device();
+  } catch (const Error& error) {
+    said = error.what();
+  }
+  EXPECT(said.find("an illegal memory access was encountered") != std::string::npos);
   is_device_lost() = false;
 }
 
