@@ -107,35 +107,47 @@ link() { # program, folder of changed objects
   done
   "$CXX" -pthread -o "$1" "${objects[@]}"
 }
-link "$OUT/plain/tests" "$OUT/plain" && "$OUT/plain/tests" kernel_ > "$OUT/plain/log" 2>&1 || { tail "$OUT/plain/log"; echo 'the tests fail without a fault'; exit 1; }
+link "$OUT/plain/tests" "$OUT/plain" && "$OUT/plain/tests" --jobs "$(nproc)" kernel_ > "$OUT/plain/log" 2>&1 || { tail "$OUT/plain/log"; echo 'the tests fail without a fault'; exit 1; }
 
-failed=0
-for mutation in "${MUTATIONS[@]}"; do
+try_mutation() { # the mutation's number; says what came of it, and fails unless it was noticed
+  local mutation=${MUTATIONS[$1]} tree=$OUT/mutant-$1 name file filter change rest changed
   name=${mutation%%|*} rest=${mutation#*|}
   file=${rest%%|*} filter=${rest##*|}
   change=${rest#*|} change=${change%|*}
-  if [ $# -gt 0 ] && [[ " $* " != *" $name "* ]]; then continue; fi
-  tree=$OUT/mutant
-  rm -rf "$tree"
   mkdir -p "$tree/objects"
   cp -r --parents cuda test/native/gpu "$tree"
   sed -i "$change" "$tree/$file"
   if cmp -s "$file" "$tree/$file"; then
     echo "NOT FOUND  $name: $file no longer holds what is to be changed"
-    failed=1
-    continue
+    return 1
   fi
   case $file in *.h) changed=("${SOURCES[@]}") ;; *) changed=("$file") ;; esac
   build "$tree/objects" "$tree" "${changed[@]}"
   if ! link "$tree/tests" "$tree/objects" 2> "$tree/log"; then
     tail -5 "$tree/log"
     echo "NOT BUILT  $name"
-    failed=1
-  elif (timeout 300 "$tree/tests" "$filter") > "$tree/log" 2>&1; then
+    return 1
+  elif (timeout 300 "$tree/tests" --first-failure "$filter") > "$tree/log" 2>&1; then
     echo "UNNOTICED  $name"
-    failed=1
-  else
-    echo "noticed    $name"
+    return 1
   fi
+  echo "noticed    $name"
+  rm -rf "$tree"
+}
+
+rm -rf "$OUT"/mutant-*
+failed=0 running=0
+for number in "${!MUTATIONS[@]}"; do
+  if [ $# -gt 0 ] && [[ " $* " != *" ${MUTATIONS[$number]%%|*} "* ]]; then continue; fi
+  if [ $running = "$(nproc)" ]; then
+    wait -n || failed=1
+    running=$((running - 1))
+  fi
+  try_mutation "$number" &
+  running=$((running + 1))
+done
+while [ $running -gt 0 ]; do
+  wait -n || failed=1
+  running=$((running - 1))
 done
 exit $failed
