@@ -29,7 +29,7 @@ export interface EngineOptions {
   blockSize?: number;
   /** Size of the KV cache; default: room for `maxNumSeqs` full sequences, at most a quarter of the free memory; on CUDA see `gpuMemoryUtilization`. */
   kvCacheBytes?: number;
-  /** Share of a GPU's memory that the engine may use, weights included: what is left of it becomes the KV cache, unless `kvCacheBytes` says otherwise; default 0.9. */
+  /** Share of a GPU's memory that the engine may use, weights included: what is left of it becomes the KV cache, of 32 Mi tokens at most, unless `kvCacheBytes` says otherwise; default 0.9. */
   gpuMemoryUtilization?: number;
   /** Context length; default: the trained length, lowered to fit the KV cache. */
   maxModelLen?: number;

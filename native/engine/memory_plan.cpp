@@ -10,6 +10,8 @@ namespace {
 // Block ids, slots and products with the block size stay within 31 bits.
 constexpr int64_t kMaxSlots = int64_t{1} << 30;
 constexpr int kDefaultShareOfMemory = 4;  // a quarter
+// Unless more is asked for: the host keeps books on blocks, some 200 MB on this many slots, and a small model on a large device would have a billion of them.
+constexpr int64_t kBudgetSlots = int64_t{1} << 25;
 
 std::string mebibytes(int64_t bytes) { return std::to_string((std::max<int64_t>(bytes, 0) + (1 << 20) - 1) >> 20) + " MiB"; }
 
@@ -23,7 +25,8 @@ MemoryPlan plan_memory(const MemoryRequest& request) {
 
   int64_t bytes = request.kv_cache_bytes;
   if (!is_size_given && request.is_budget) {
-    bytes = request.available_bytes;
+    const int64_t most_blocks = std::max(blocks_for(plan.max_model_len), kBudgetSlots / request.block_size);
+    bytes = std::min(request.available_bytes, most_blocks * request.block_bytes);
   } else if (!is_size_given) {
     const int64_t wanted_blocks = std::min(blocks_for(plan.max_model_len) * request.max_num_seqs, kMaxSlots / request.block_size);
     bytes = std::min(wanted_blocks * request.block_bytes, request.available_bytes / kDefaultShareOfMemory);
