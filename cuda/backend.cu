@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <map>
+#include <sstream>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -24,6 +27,22 @@ constexpr int kSkinnyTokens = 64;  // at most, that launch_gemm multiplies where
 constexpr int kTokenPad = 64;   // activations are read in tiles of up to this many tokens
 constexpr int64_t kUnforeseenBytes = int64_t{512} << 20;  // of the device's memory, at most: what the driver takes for code, graphs and launches
 
+// Parts of the backend to do without, so that a fault on a device can be told to be of one of them: CAPSTAN_CUDA_WITHOUT is a list of these, with commas.
+struct Parts {
+  bool graphs = true, early = true, wgmma = true;
+};
+Parts parts_wanted() {
+  Parts parts;
+  const char* without = std::getenv("CAPSTAN_CUDA_WITHOUT");
+  std::istringstream names(without == nullptr ? "" : without);
+  for (std::string name; std::getline(names, name, ',');) {
+    bool* const part = name == "graphs" ? &parts.graphs : name == "early" ? &parts.early : name == "wgmma" ? &parts.wgmma : nullptr;
+    if (part == nullptr) throw Error(ErrorCode::kInvalidArgument, "CAPSTAN_CUDA_WITHOUT: expected some of graphs, early and wgmma, with commas between them, got " + name);
+    *part = false;
+  }
+  return parts;
+}
+
 // One token of each sequence.
 bool is_decode(const StepInput& step) { return step.input_ids.size() == step.context_lens.size(); }
 
@@ -31,12 +50,14 @@ class CudaBackend final : public Backend {
  public:
   CudaBackend(const CudaBackendOptions& options, std::unique_ptr<Comm> comm) : device_(options.device), num_sharing_(options.num_sharing), dtype_(options.weight_dtype) {
     if (dtype_ == DType::kF32) throw Error(ErrorCode::kInvalidArgument, "dtype: expected bf16 or f16 on CUDA, got f32");
+    const Parts wanted = parts_wanted();
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
     ranks_ = std::make_unique<Ranks>(std::move(comm), device_, options.links);
     room_ = {attribute_of(device_, cudaDevAttrMultiProcessorCount), static_cast<size_t>(attribute_of(device_, cudaDevAttrMaxSharedMemoryPerBlockOptin))};
-    begins_early_ = world_size() == 1 && can_begin_early();  // between ranks' kernels there are events
+    has_graphs_ = wanted.graphs;
+    begins_early_ = wanted.early && world_size() == 1 && can_begin_early();  // between ranks' kernels there are events
     info_.name = "cuda";
-    has_wgmma_ = !options.is_deterministic && can_gemm_by_wgmma() && can_attend_by_wgmma();
+    has_wgmma_ = wanted.wgmma && !options.is_deterministic && can_gemm_by_wgmma() && can_attend_by_wgmma();
     info_.isa = has_wgmma_ ? "wgmma" : "mma";
     info_.depth = 2;
     info_.preferred_block_size = info_.block_size_multiple = kBlockSize;
@@ -46,6 +67,7 @@ class CudaBackend final : public Backend {
   ~CudaBackend() override {
     if (is_device_lost()) return;
     cudaSetDevice(device_);
+    if (mode_ == StepMode::kRecording && ranks_->is_first()) drop_recording(stream_);  // of all ranks; a step whose logits nobody wanted was the last, or an op failed
     cudaStreamSynchronize(stream_);
     graphs_.clear();
     cudaStreamDestroy(stream_);
@@ -145,6 +167,7 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Ranks> ranks_;
   DeviceRoom room_;
   bool has_wgmma_ = false;     // and uses it
+  bool has_graphs_ = true;     // of decodes
   bool begins_early_ = false;  // kernels, before the one in front has ended
   BackendInfo info_;
   DeviceModel model_;
@@ -213,7 +236,7 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
   qkv_ = floats(rows * qkv_stride_, "queries, keys and values");
   q_ = DeviceBuffer(static_cast<size_t>(rows * model.num_heads * layout_.k_dim) * 2, "the queries");
   logits_ = floats(seqs * logits_stride(), "the logits");
-  if (ranks_->is_first()) sampler_ = std::make_unique<DeviceSampler>(model.vocab_size, logits_stride(), model.num_token_ids, limits.max_num_seqs, limits.max_num_tokens + limits.max_num_seqs);
+  if (ranks_->is_first()) sampler_ = std::make_unique<DeviceSampler>(model.vocab_size, logits_stride(), model.num_token_ids, limits.max_num_seqs, limits.max_num_tokens + limits.max_num_seqs, stream_);
   norm_acts_ = make_acts(std::max(rows, seqs), split_depth(model.hidden_size, model.hidden_size, row_parallel_parts(model.hidden_size)), "the activations");
   // The parts of a row-parallel layer are those of the whole model.
   attention_acts_ = make_acts(rows, split_depth(q_size, q_size * world_size(), row_parallel_parts(q_size * world_size())), "the activations of attention");
@@ -263,7 +286,7 @@ void CudaBackend::begin_step(const StepInput& step) {
     if (sampler_ != nullptr) sampler_->begin_step();
     // A graph serves steps of both kinds.
     asks_first_rank_ = world_size() > 1 && (is_decode(step) || std::ranges::any_of(step.input_ids, [](int32_t id) { return id < 0; }));
-    if (!is_decode(step)) {
+    if (!is_decode(step) || !has_graphs_) {
       mode_ = StepMode::kEager;
       // Attention by wgmma is for caches in 16 bits, which it copies as they are, and for outputs in rows, as products by wgmma take them; others stay with launch_attention.
       const bool is_wgmma_wanted = in_rows(static_cast<int>(step.input_ids.size())) && !layout_.is_fp8;

@@ -37,4 +37,10 @@ inline Graph end_recording(cudaStream_t stream) {
   return Graph(exec);
 }
 
+// Whoever waits for the stream could not while it records.
+inline void drop_recording(cudaStream_t stream) {
+  cudaGraph_t graph = nullptr;
+  if (cudaStreamEndCapture(stream, &graph) == cudaSuccess) cudaGraphDestroy(graph);
+}
+
 }  // namespace capstan::cuda

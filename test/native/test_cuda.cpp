@@ -2,12 +2,14 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include <thread>
 
 #include "cuda/layout.h"
 #include "cuda/memory.h"
 #include "cuda/ranks.h"
 #include "native/backend/cuda_library.h"
 #include "native/backend/registry.h"
+#include "native/engine/memory_plan.h"
 #include "test/native/cuda_host/cuda_host.h"
 #include "test/native/gpu/device.h"
 #include "test/native/testing.h"
@@ -174,6 +176,50 @@ TEST(cuda_alone_has_a_cache_of_8_bits) {
   on_cpu.is_kv_dtype_given = true;
   on_cpu.kv_cache_dtype = DType::kFp8E4m3;
   EXPECT_ERROR("invalid_argument", Session(std::move(on_cpu)));
+}
+
+TEST(cuda_does_without_what_it_is_told) {
+  const TinyModel model(TinyShape{}, DType::kBf16);
+  const Prompts prompts = {random_ids(1, 3, 300), random_ids(2, 80, 300)};
+  const auto wanted = solo_answers(small_on_cuda(model), 6, prompts);
+  const size_t before = cuda_host::num_graphs();
+  setenv("CAPSTAN_CUDA_WITHOUT", "graphs,early", 1);
+  expect_same(solo_answers(small_on_cuda(model), 6, prompts), wanted, "without graphs");
+  EXPECT_EQ(cuda_host::num_graphs(), before);
+  setenv("CAPSTAN_CUDA_WITHOUT", "wgmma", 1);
+  EXPECT(Session(small_on_cuda(model)).info().isa == "mma");
+  setenv("CAPSTAN_CUDA_WITHOUT", "graph", 1);
+  EXPECT_ERROR("invalid_argument", Session(small_on_cuda(model)));
+  unsetenv("CAPSTAN_CUDA_WITHOUT");
+}
+
+// A small model on a large device: the host would keep books on millions of blocks.
+TEST(cuda_memory_for_a_small_model_has_an_end) {
+  MemoryRequest request;
+  request.block_bytes = 64 << 10, request.block_size = 64, request.available_bytes = int64_t{120} << 30, request.is_budget = true;
+  request.trained_length = 2048, request.max_num_seqs = 256;
+  EXPECT_EQ(plan_memory(request).num_blocks, 1 << 19);
+  request.block_bytes = 2 << 20;
+  EXPECT_EQ(plan_memory(request).num_blocks, 60 << 10);
+  request.block_bytes = 64 << 10, request.kv_cache_bytes = int64_t{100} << 30;
+  EXPECT_EQ(plan_memory(request).num_blocks, 100 << 14);
+  request.kv_cache_bytes = 0, request.max_model_len = 40 << 20;
+  EXPECT_EQ(plan_memory(request).num_blocks, 40 << 14);
+}
+
+// The last step has wanted no logits, and is the first with so many keys that has: its graph is still being recorded.
+TEST(cuda_closes_in_the_middle_of_a_prompt) {
+  const size_t before = cuda_host::num_streams();
+  const TinyModel model(TinyShape{}, DType::kBf16);
+  LoadRequest request = small_on_cuda(model);
+  request.max_num_batched_tokens = request.max_num_seqs = 1;
+  {
+    Session session(request);
+    session.submit(random_ids(1, 318, 300), 2);
+    while (session.engine().stats().num_steps < 260) std::this_thread::yield();
+    session.engine().close();
+  }
+  EXPECT_EQ(cuda_host::num_streams(), before);
 }
 
 TEST(cuda_decodes_of_like_size_share_a_graph) {

@@ -57,6 +57,7 @@ void repair_device();
 // Nothing that was enqueued comes to its end any more, as with a kernel that hangs.
 void hang_device();
 size_t num_graphs();
+size_t num_streams();
 
 struct ThreadPlace {
   dim3 thread, block, block_dim, grid_dim;

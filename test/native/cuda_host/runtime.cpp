@@ -225,6 +225,10 @@ void repair_device() {
 }
 void hang_device() { is_hung = true; }
 size_t num_graphs() { return graph_count; }
+size_t num_streams() {
+  const std::lock_guard lock(runtime_mutex);
+  return streams.size();
+}
 std::set<int> forget_devices_used() { return std::exchange(devices_used, {}); }
 
 }  // namespace capstan::cuda_host
@@ -346,6 +350,8 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* out, unsigned) {
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   const std::lock_guard lock(runtime_mutex);
+  // The driver takes both; but then nobody waits for the work.
+  if (stream->recording != nullptr || !stream->work.empty()) return cudaErrorStreamCaptureUnsupported;
   std::erase(streams, stream);
   delete stream;
   return cudaSuccess;
