@@ -145,7 +145,7 @@ __device__ __forceinline__ void wgmma_wait() {
   cuda_host::wgmma_wait(kPending);
 #endif
 }
-// The compiler takes acc for written here and not earlier.
+// The compiler takes acc for written here, neither earlier nor later: behind a wait, and in front of a fence that what was written is to be behind.
 template <int kCount>
 __device__ __forceinline__ void settle([[maybe_unused]] float (&acc)[kCount]) {
 #if defined(__CUDACC__)

@@ -7,7 +7,7 @@
 
 namespace capstan::cuda {
 
-DeviceSampler::DeviceSampler(int64_t vocab_size, int64_t logits_stride, int64_t num_token_ids, int max_rows, int max_results)
+DeviceSampler::DeviceSampler(int64_t vocab_size, int64_t logits_stride, int64_t num_token_ids, int max_rows, int max_results, cudaStream_t stream)
     : vocab_size_(vocab_size),
       logits_stride_(logits_stride),
       num_token_ids_(num_token_ids),
@@ -16,6 +16,7 @@ DeviceSampler::DeviceSampler(int64_t vocab_size, int64_t logits_stride, int64_t 
       outputs_(static_cast<size_t>(max_rows) * sizeof(SampleOutput), "the samples"),
       drawn_ids_(static_cast<size_t>(max_results) * sizeof(int32_t), "the ids drawn"),
       staging_("what sampling needs") {
+  check(cudaMemsetAsync(outputs_.as<void>(), 0, outputs_.bytes(), stream), "the samples");  // read whole, whatever was asked for
   for (Slot& slot : slots_) slot.outputs = PinnedBuffer(static_cast<size_t>(max_results) * sizeof(SampleOutput), "the samples");
 }
 

@@ -13,7 +13,7 @@ namespace capstan::cuda {
 class DeviceSampler {
  public:
   // `max_rows` in a call, `max_results` in a step. `logits_stride`: from a row to the next; a multiple of 4, where rows are to be summed in one order wherever they lie.
-  DeviceSampler(int64_t vocab_size, int64_t logits_stride, int64_t num_token_ids, int max_rows, int max_results);
+  DeviceSampler(int64_t vocab_size, int64_t logits_stride, int64_t num_token_ids, int max_rows, int max_results, cudaStream_t stream);
 
   // Calls of `sample` that follow belong to this step.
   void begin_step() { ++num_begun_; }

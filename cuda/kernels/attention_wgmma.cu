@@ -233,6 +233,7 @@ __device__ __forceinline__ void consume(const Ring<D>& ring, const AttentionArgs
   const auto clear_scores = [&] {
 #pragma unroll
     for (int i = 0; i < kTileKeys / 2; ++i) scores[i] = 0;
+    settle(scores);
   };
   const auto pack_weights = [&] {
 #pragma unroll

@@ -113,6 +113,8 @@ __device__ __forceinline__ void consume(const Ring<kTokens>& ring, const Job& jo
 #pragma unroll
       for (int step = 0; step < kStageSteps; ++step) wgmma_m64k16<T, kTokens>(acc, a[step], next_depth(acts, step));
       wgmma_commit();
+      // NOTE: versions of ptxas before 13.3 may write the operands of the next product before this wait (triton-lang/triton#9433). In the machine code of these
+      // kernels by 12.8, 13.0 and 13.1 none was found to; wgmma_wait<0>() shows whether a fault on a device is that.
       wgmma_wait<1>();
       if (before >= 0 && lane == 0) mbarrier_arrive(ring.empty(before));
       before = place.slot;

@@ -18,7 +18,7 @@ void check_rows(const std::vector<float>& logits, int64_t vocab_size, int64_t nu
   std::vector<SampleResult> got(rows.size());
   {
     const OnDevice<float> device_logits(logits);
-    DeviceSampler sampler(vocab_size, vocab_size, num_token_ids, static_cast<int>(rows.size()), static_cast<int>(rows.size()));
+    DeviceSampler sampler(vocab_size, vocab_size, num_token_ids, static_cast<int>(rows.size()), static_cast<int>(rows.size()), stream());
     sampler.begin_step();
     sampler.sample(device_logits.get(), rows, got, stream());
     sampler.collect();
