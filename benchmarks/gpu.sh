@@ -4,7 +4,8 @@
 #
 #     benchmarks/gpu.sh [PHASE…]
 #
-#   records   here, before a machine is borrowed (needs Node): what the golden models are, for programs without JavaScript, and the commit → build/gpu
+#   records   here, before a machine is borrowed (needs Node): what the golden models are, for programs without JavaScript, and what the tree is → build/gpu-records
+#   pack      the same, and all programs built for compute capability 9.0 (needs nvcc, no card), which then are not built there
 #   build     capstan_cuda.so and the kernels' tests with nvcc, the engine's tests with g++ → build/gpu
 #   ops       every kernel against double precision, and a small decoder through all of them
 #   sanitize  compute-sanitizer over small shapes: memcheck, racecheck, initcheck, synccheck
@@ -13,29 +14,41 @@
 #   bench     kernels and steps beside this run's ceilings, PyTorch and transformers
 #   serve     the product itself over HTTP (needs Node and dist/): the embedded model, and random weights of the Qwen2.5-1.5B shape where PyTorch is
 #
-# Without a phase: build ops model bench soak sanitize, leaving out what has passed for this commit before, and what would begin beyond GPU_SECONDS (540) of this
-# call; call again for the rest. Results: one JSON file per commit in GPU_RESULTS (default $OUT where that is set, else benchmarks/results/gpu), merged with what
-# benchmarks/results/gpu holds of the commit.
+# Without a phase: build, then of ops bench model sanitize soak what was not run for this tree before, then what failed, until GPU_SECONDS (540) of this call are over.
+# Results: one JSON file per tree in GPU_RESULTS (default $OUT where that is set, else benchmarks/results/gpu), merged with what benchmarks/results/gpu and, on a machine
+# that is still warm, the call before have of it. Between two calls copy the JSON of the first into benchmarks/results/gpu.
 #
 # GPU_DEVICE=host runs the kernels on the CPU (test/native/cuda_host) with tiny shapes, to see that the script works; its results are not kept.
 #
-# A borrowed machine starts bare, with the working tree and what is carried along. Before: `npm run gpu -- records`, and carry build/gpu. For `serve` on a machine
-# without Node also carry dist and .gpu-node, made here (about 50 MB) by
+# A borrowed machine starts bare, with the working tree and what is carried along. Before: commit, `npm run gpu -- pack`, and carry build/gpu-records in every call. For
+# `serve` on a machine without Node also carry dist and .gpu-node, made here (about 50 MB) by
 #
 #     mkdir -p .gpu-node && xz -T0 -c "$(command -v node)" > .gpu-node/node.xz && cp package.json package-lock.json .gpu-node/ && npm ci --omit=dev --ignore-scripts --prefix .gpu-node
 #
-# and the addon in build/Release/capstan.node, which that machine can also build where node-gyp finds Node's headers; .gpu-node is to be named in .git/info/exclude.
+# and the addon in build/Release/capstan.node, which takes the library that `pack` has built beside it; .gpu-node is to be named in .git/info/exclude.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 DEVICE=${GPU_DEVICE:-cuda}
 SECONDS_LEFT_FOR=${GPU_SECONDS:-540}
 BUILD=build/gpu
+# Carried alone, never $BUILD: what is carried takes the place of what is there, the build of the call before included.
+RECORDS=build/gpu-records
 RESULTS=${GPU_RESULTS:-${OUT:-benchmarks/results/gpu}}
 [ "$DEVICE" = host ] && RESULTS=${GPU_RESULTS:-$BUILD/host}
-mkdir -p "$BUILD" "$RESULTS"
-COMMIT=$(git rev-parse HEAD 2>/dev/null || cat "$BUILD/commit" 2>/dev/null || echo unknown)
-FILE=$RESULTS/gpu-${COMMIT:0:12}.json
+mkdir -p "$BUILD" "$RECORDS" "$RESULTS"
+# What the tree is: its commit, and more where it differs from that. On a borrowed machine, which need not have the history, what was written down before.
+tree_key() {
+  local commit
+  commit=$(git rev-parse --verify -q HEAD) || return 1
+  git diff --quiet HEAD || commit=${commit:0:12}-$(git diff HEAD | sha1sum | cut -c1-8)
+  echo "$commit"
+}
+if command -v node > /dev/null; then COMMIT=$(tree_key); else COMMIT=$(cat "$RECORDS/commit" 2>/dev/null || tree_key); fi
+COMMIT=${COMMIT:-unknown}
+FILE=$RESULTS/gpu-${COMMIT:0:21}.json
+for folder in /usr/local/cuda/bin /opt/torch/.venv/bin; do case :$PATH: in *":$folder:"*) ;; *) [ -d "$folder" ] && PATH=$PATH:$folder ;; esac; done
+export PATH
 report() { python3 benchmarks/gpu/report.py "$@"; }
 jobs() { nproc; }
 
@@ -51,6 +64,12 @@ else
   KERNELS=$BUILD/cmake TINY=() SHAPE=qwen2.5-1.5b TORCH=(--device cuda)
 fi
 
+# Programs built elsewhere for this very tree, where they run here: `pack`.
+if [ "$DEVICE" != host ] && [ "$(cat "$RECORDS/bin/commit" 2>/dev/null)" = "$COMMIT" ] && "$RECORDS/bin/gpu_ops" --list > /dev/null 2>&1 && "$RECORDS/bin/gpu_tests" --list > /dev/null 2>&1; then
+  KERNELS=$RECORDS/bin NATIVE=$RECORDS/bin
+  export CAPSTAN_CUDA_LIBRARY=$PWD/$RECORDS/bin/capstan_cuda.so
+fi
+
 # nvcc's name of the card present: 9.0 needs the architecture's own instructions.
 card_arch() {
   local capability
@@ -63,8 +82,22 @@ card_arch() {
 }
 
 phase_records() {
-  git rev-parse HEAD > "$BUILD/commit"
-  node -r ./test/oracle/register-ts.cjs test/oracle/records.ts "$BUILD/golden.txt"
+  tree_key > "$RECORDS/commit"
+  node -r ./test/oracle/register-ts.cjs test/oracle/records.ts "$RECORDS/golden.txt"
+}
+
+# For a machine like this one but with a card of compute capability 9.0.
+phase_pack() {
+  phase_records || return 1
+  mkdir -p "$RECORDS/bin"
+  rm -f "$RECORDS/bin/commit"
+  CAPSTAN_CUDA_ARCHS=90a cmake -S test/native/gpu -B "$BUILD/pack" -DCMAKE_BUILD_TYPE=Release -DCAPSTAN_STRICT=OFF > "$BUILD/configure.log" || return 1
+  cmake --build "$BUILD/pack" --parallel "$(jobs)" > "$BUILD/pack.log" 2>&1 || { grep error "$BUILD/pack.log"; return 1; }
+  make -C test/native -j"$(jobs)" -s gpu || return 1
+  cp "$BUILD"/pack/{gpu_ops,gpu_kernels} "$BUILD/pack/cuda/capstan_cuda.so" build/test-native/release/{gpu_tests,gpu_steps} "$RECORDS/bin/"
+  strip --strip-unneeded "$RECORDS"/bin/*
+  cp "$RECORDS/commit" "$RECORDS/bin/commit"
+  du -sh "$RECORDS"
 }
 
 phase_build() {
@@ -72,33 +105,51 @@ phase_build() {
     make -C test/native -j"$(jobs)" -s gpu cuda_host
     return
   fi
-  local arch
+  local arch status=0
   arch=$(card_arch) || return 1
+  if [ "$KERNELS" = "$RECORDS/bin" ]; then
+    [ "$arch" = 90a ] && { echo 'built elsewhere'; return 0; }
+    echo "what was built elsewhere is for compute capability 9.0, not $arch"
+    return 1
+  fi
+  # Of another folder, carried along.
+  grep -qx "CMAKE_HOME_DIRECTORY:INTERNAL=$PWD/test/native/gpu" "$BUILD/cmake/CMakeCache.txt" 2>/dev/null || rm -rf "$BUILD/cmake"
   CAPSTAN_CUDA_ARCHS=$arch cmake -S test/native/gpu -B "$BUILD/cmake" -DCMAKE_BUILD_TYPE=Release -DCAPSTAN_STRICT=OFF > "$BUILD/configure.log" || { tail -20 "$BUILD/configure.log"; return 1; }
   # The engine's tests need no nvcc: both at once.
-  make -C test/native -j"$(jobs)" -s WERROR= gpu & local make_job=$!
-  cmake --build "$BUILD/cmake" --parallel "$(jobs)" > "$BUILD/build.log" 2>&1 || { grep -E 'error' "$BUILD/build.log" | head -20; tail -5 "$BUILD/build.log"; wait "$make_job"; return 1; }
-  wait "$make_job"
-}
-
-# Each test of a program, by a part of its name, in a process of its own: an error of CUDA ends all that the process would do after it, and a kernel may never end.
-each_test() {
-  local program=$1 part=$2 seconds=$3 test code status=0
-  for test in $("$program" --list | grep "$part"); do
-    timeout --kill-after=5 "$seconds" "$program" "$test" | grep -vE '^[0-9]+ passed'
-    code=${PIPESTATUS[0]}
-    [ "$code" = 0 ] && continue
-    status=1
-    # Those that end by themselves say so themselves.
-    [ "$code" = 1 ] || printf '  ended with status %s (124, 137: after %s s)\nFAILED %s\n' "$code" "$seconds" "$test"
-  done
+  make -C test/native -j"$(jobs)" -k -s WERROR= gpu & local make_job=$!
+  # What cannot be built takes nothing with it that can.
+  cmake --build "$BUILD/cmake" --parallel "$(jobs)" -- -k > "$BUILD/build.log" 2>&1 || { grep -E 'error' "$BUILD/build.log" | head -20; tail -5 "$BUILD/build.log"; status=1; }
+  wait "$make_job" || status=1
   return $status
 }
 
+# Seconds that a step of the phase may take: what it is given, or what is left of the phase. An emulated device takes what it takes.
+within() {
+  [ "$DEVICE" = host ] && { echo 600; return; }
+  local left=$((${GPU_PHASE_ENDS:-$(($(date +%s) + 3600))} - $(date +%s) - 8))
+  echo $((left < $1 ? (left > 1 ? left : 1) : $1))
+}
+
+# The tests of a program by a part of their names, each in a process of its own, so many at a time: an error of CUDA ends all that a process would do after it, and a
+# kernel may never end. Those that failed run again, on small shapes, under compute-sanitizer, which says where.
+each_test() {
+  local program=$1 part=$2 seconds=$3 processes=$4 test
+  "$program" --jobs "$processes" --seconds "$(within "$seconds")" "$part" | tee "$BUILD/tests.log"
+  [ "${PIPESTATUS[0]}" = 0 ] && return 0
+  [ "$DEVICE" = host ] || ! command -v compute-sanitizer > /dev/null && return 1
+  for test in $(sed -n 's/^FAILED //p' "$BUILD/tests.log" | head -4); do
+    env -u CAPSTAN_TEST_FULL timeout --kill-after=5 "$(within 40)" compute-sanitizer --tool memcheck --print-limit 20 "$program" "$test" > "$BUILD/sanitize-$test.log" 2>&1
+    echo "  $test under memcheck:"
+    grep -E '^=========' "$BUILD/sanitize-$test.log" | head -25
+  done
+  return 1
+}
+
+# Most of the time of the kernels' tests is the host's, which finds out what they should come to.
 phase_ops() {
   local status=0
-  each_test "$KERNELS/gpu_ops" kernel_ 100 || status=1
-  each_test "$NATIVE/gpu_tests" cuda_decoder 60 || status=1
+  each_test "$KERNELS/gpu_ops" kernel_ 150 "$(jobs)" || status=1
+  each_test "$NATIVE/gpu_tests" cuda_decoder 90 "$(jobs)" || status=1
   return $status
 }
 
@@ -107,24 +158,32 @@ phase_sanitize() {
     echo 'there is no compute-sanitizer'
     return 3
   fi
-  local tool status=0
+  local tool status=0 pid pids=()
+  sanitized() { # name of the log, program, tests, tool
+    env -u CAPSTAN_TEST_FULL timeout --kill-after=5 "$(within 230)" compute-sanitizer --tool "$4" --print-limit 20 --error-exitcode 9 "$2" "$3" > "$BUILD/sanitize-$1.log" 2>&1
+  }
+  # All at once: they take turns on the device, and most of their time is the host's.
   for tool in memcheck racecheck initcheck synccheck; do
-    echo "== $tool"
-    env -u CAPSTAN_TEST_FULL timeout 80 compute-sanitizer --tool "$tool" --error-exitcode 9 "$KERNELS/gpu_ops" kernel_ > "$BUILD/sanitize-$tool.log" 2>&1 || status=1
-    grep -q 'Device not supported' "$BUILD/sanitize-$tool.log" && { echo 'compute-sanitizer cannot use the device of this machine'; return 3; }
-    tail -25 "$BUILD/sanitize-$tool.log"
+    sanitized "$tool" "$KERNELS/gpu_ops" kernel_ "$tool" & pids+=($!)
   done
-  echo '== memcheck, the engine'
-  env -u CAPSTAN_TEST_FULL timeout 80 compute-sanitizer --tool memcheck --error-exitcode 9 "$NATIVE/gpu_tests" cuda_engine_company > "$BUILD/sanitize-engine.log" 2>&1 || status=1
-  tail -10 "$BUILD/sanitize-engine.log"
+  sanitized engine "$NATIVE/gpu_tests" cuda_engine_company memcheck & pids+=($!)
+  for pid in "${pids[@]}"; do wait "$pid" || status=1; done
+  grep -lq 'Device not supported' "$BUILD"/sanitize-{memcheck,racecheck,initcheck,synccheck}.log && { echo 'compute-sanitizer cannot use the device of this machine'; return 3; }
+  for tool in memcheck racecheck initcheck synccheck engine; do
+    echo "== $tool"
+    # The first errors say most; the last test that ended says how far it came.
+    grep -E '^=========' "$BUILD/sanitize-$tool.log" | head -20
+    grep -E '^(ok    |FAILED)|SUMMARY' "$BUILD/sanitize-$tool.log" | tail -4
+  done
   return $status
 }
 
 phase_model() {
   local status=0
   unset CAPSTAN_SOAK_SECONDS
-  each_test "$NATIVE/gpu_tests" cuda_engine 90 || status=1
-  each_test "$NATIVE/gpu_tests" cuda_golden 90 || status=1
+  [ -n "${CAPSTAN_GOLDEN_RECORDS:-}" ] || { echo '  there are no golden records'; status=1; }
+  each_test "$NATIVE/gpu_tests" cuda_engine 150 4 || status=1
+  each_test "$NATIVE/gpu_tests" cuda_golden 150 1 || status=1
   return $status
 }
 
@@ -133,26 +192,26 @@ phase_soak() {
 }
 
 phase_bench() {
-  local clocks=0 status=0 read peak
+  local status=0 group read peak
   rm -f "$BUILD"/{kernels,torch,steps,clocks}.jsonl
-  if [ "$DEVICE" != host ]; then
-    nvidia-smi --query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu --format=csv,noheader,nounits -l 1 > "$BUILD/clocks.csv" &
-    clocks=$!
-  fi
-  timeout --kill-after=5 120 "$KERNELS/gpu_kernels" "${TINY[@]}" > "$BUILD/kernels.jsonl" || status=1
+  # In groups, each in a process of its own: what one breaks or hangs in, the others are measured without.
+  for group in limits gemv gemm attention sample wgmma wgmma_attention; do
+    read=$(sed -nE 's/.*"name": ?"read".*"gb_per_s": ?([0-9.]+).*/\1/p' "$BUILD/kernels.jsonl" 2>/dev/null)
+    timeout --kill-after=5 "$(within 45)" "$KERNELS/gpu_kernels" "${TINY[@]}" "read=${read:-4300}" "$group" >> "$BUILD/kernels.jsonl" || { echo "  $group: ended with status $?"; status=1; }
+  done
+  steps() { timeout --kill-after=5 "$(within 110)" "$NATIVE/gpu_steps" --shape "$SHAPE" --read-gb-per-s "${read:-4300}" "$@" >> "$BUILD/steps.jsonl"; }
+  # Keys and values come from a prefill, where that works.
+  steps --only decode || steps --only decode --fill-seconds 0 || { echo "  decodes: ended with status $?"; status=1; }
   if python3 -c 'import torch' 2>/dev/null; then
-    timeout 120 python3 benchmarks/gpu/torch_figures.py "${TORCH[@]}" > "$BUILD/torch.jsonl" || echo 'PyTorch did not come to its end'
+    PYTHONUNBUFFERED=1 timeout --kill-after=5 "$(within 110)" python3 benchmarks/gpu/torch_figures.py "${TORCH[@]}" > "$BUILD/torch.jsonl" || echo 'PyTorch did not come to its end'
   else
     echo 'there is no PyTorch: nothing to compare with'
   fi
-  read=$(sed -nE 's/.*"name": ?"read".*"gb_per_s": ?([0-9.]+).*/\1/p' "$BUILD/kernels.jsonl")
   peak=$(sed -nE 's/.*"name": ?"peak".*"tflop_per_s": ?([0-9.]+).*/\1/p' "$BUILD/torch.jsonl" 2>/dev/null)
-  timeout 240 "$NATIVE/gpu_steps" --shape "$SHAPE" --read-gb-per-s "${read:-4300}" --tflop-per-s "${peak:-790}" > "$BUILD/steps.jsonl" || status=1
-  if [ "$clocks" != 0 ]; then
-    kill "$clocks"
+  steps --only prefill --tflop-per-s "${peak:-790}" || { echo "  prefills: ended with status $?"; status=1; }
+  tail -n +$((${GPU_CLOCKS_FROM:-0} + 1)) "$BUILD/clocks.csv" 2>/dev/null |
     awk -F', *' '$1 > 0 { n++; sm += $1; mem += $2; watts += $3; if ($1 > top) top = $1; if ($4 > hot) hot = $4 }
-         END { if (n) printf "{\"name\":\"clocks\",\"sm_mhz\":%.0f,\"sm_mhz_most\":%d,\"memory_mhz\":%.0f,\"watts\":%.0f,\"celsius_most\":%d}\n", sm / n, top, mem / n, watts / n, hot }' "$BUILD/clocks.csv" > "$BUILD/clocks.jsonl"
-  fi
+         END { if (n) printf "{\"name\":\"clocks\",\"sm_mhz\":%.0f,\"sm_mhz_most\":%d,\"memory_mhz\":%.0f,\"watts\":%.0f,\"celsius_most\":%d}\n", sm / n, top, mem / n, watts / n, hot }' > "$BUILD/clocks.jsonl"
   return $status
 }
 
@@ -173,18 +232,20 @@ phase_serve() {
 # Seconds that a phase may take; it does not begin where fewer are left of this call.
 seconds_of() {
   case $1 in
-    build) echo 300 ;; ops | model) echo 200 ;; sanitize) echo 400 ;; bench) echo 330 ;; soak) echo $((${GPU_SOAK_SECONDS:-60} + 30)) ;; *) echo 200 ;;
+    build) echo 240 ;; ops | model) echo 200 ;; sanitize) echo 240 ;; bench) echo 330 ;; soak) echo $((${GPU_SOAK_SECONDS:-60} + 30)) ;; *) echo 200 ;;
   esac
 }
 
 run_phase() {
   local phase=$1 begun=$SECONDS limit status name
   limit=$(seconds_of "$phase")
-  [ $IS_GIVEN = 1 ] || limit=$((limit < SECONDS_LEFT_FOR + 30 - SECONDS ? limit : SECONDS_LEFT_FOR + 30 - SECONDS))
+  limit=$((limit < SECONDS_LEFT_FOR + 30 - SECONDS ? limit : SECONDS_LEFT_FOR + 30 - SECONDS))
+  [ "$DEVICE" = host ] && limit=1800
   mkdir -p "$BUILD/logs"
   printf '==== %s\n' "$phase"
   # A shell of its own, which a time limit can end: what it has found until then is kept.
-  timeout --kill-after=10 "$limit" benchmarks/gpu.sh "=$phase" > "$BUILD/logs/$phase.log" 2>&1
+  GPU_PHASE_ENDS=$(($(date +%s) + limit)) GPU_CLOCKS_FROM=$(cat "$BUILD/clocks.csv" 2>/dev/null | wc -l) \
+    timeout --kill-after=10 "$limit" benchmarks/gpu.sh "=$phase" > "$BUILD/logs/$phase.log" 2>&1
   status=$?
   case $status in 0) name=passed ;; 3) name=skipped ;; 124 | 137) name='timed out' ;; *) name=failed ;; esac
   tail -n "$([ $name = passed ] && echo 3 || echo 25)" "$BUILD/logs/$phase.log"
@@ -195,32 +256,37 @@ run_phase() {
   [ $name = passed ] || [ $name = skipped ]
 }
 
-if [ "${1:-}" = records ]; then
-  phase_records
-  exit
-fi
 case ${1:-} in
+  records | pack) "phase_$1"; exit ;;
   =*) "phase_${1#=}"; exit ;;
 esac
 
-if command -v node > /dev/null && [ -d node_modules ] && [ "$(cat "$BUILD/commit" 2>/dev/null)" != "$COMMIT" ]; then phase_records; fi
-[ -s "$BUILD/golden.txt" ] && export CAPSTAN_GOLDEN_RECORDS=$PWD/$BUILD/golden.txt
+if command -v node > /dev/null && [ -d node_modules ] && [ "$(cat "$RECORDS/commit" 2>/dev/null)" != "$COMMIT" ]; then phase_records; fi
+[ -s "$RECORDS/golden.txt" ] && export CAPSTAN_GOLDEN_RECORDS=$PWD/$RECORDS/golden.txt
 report machine "$FILE" --commit "$COMMIT"
-report merge "$FILE" benchmarks/results/gpu/gpu-"${COMMIT:0:12}".json
+report merge "$FILE" benchmarks/results/gpu/gpu-"${COMMIT:0:21}".json "$BUILD/results-${COMMIT:0:21}.json"
+# Says how fast the card runs all along, and keeps its driver awake between processes.
+if [ "$DEVICE" != host ]; then
+  nvidia-smi --query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu --format=csv,noheader,nounits -l 1 > "$BUILD/clocks.csv" 2>/dev/null &
+  trap "kill $!" EXIT
+fi
 IS_GIVEN=$(($# > 0))
-[ $# -gt 0 ] || set -- build ops model bench soak sanitize
+ALL=(build ops bench model sanitize soak)
+if [ $# = 0 ]; then
+  # What was not run yet, then what failed.
+  set -- build
+  for status in '' 'failed|timed out|skipped'; do
+    for phase in "${ALL[@]:1}"; do [[ $(report status "$FILE" --commit "$COMMIT" --phase "$phase") =~ ^($status)$ ]] && set -- "$@" "$phase"; done
+  done
+fi
 FAILED=0
 for phase in "$@"; do
-  # What was built elsewhere is not here.
-  if [ $IS_GIVEN = 0 ] && report has "$FILE" --commit "$COMMIT" --phase "$phase" && { [ "$phase" != build ] || [ -x "$KERNELS/gpu_ops" ]; }; then
-    continue
-  fi
-  if [ $IS_GIVEN = 0 ] && [ $((SECONDS + $(seconds_of "$phase") * 2 / 3)) -gt "$SECONDS_LEFT_FOR" ]; then
+  if [ $IS_GIVEN = 0 ] && [ $((SECONDS + 45)) -gt "$SECONDS_LEFT_FOR" ]; then
     echo "==== $phase: left for the next call"
     continue
   fi
   run_phase "$phase" || FAILED=1
-  [ "$phase" = build ] && [ $FAILED = 1 ] && break
+  cp "$FILE" "$BUILD/results-${COMMIT:0:21}.json"
 done
 echo
 report table "$FILE"

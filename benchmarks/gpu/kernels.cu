@@ -1,10 +1,12 @@
 // Each kernel at the shapes of Qwen2.5-1.5B beside what the device can do, measured in the same run: bandwidth of copies and of reads, and the share of it. JSON
 // lines on standard output, one per figure; benchmarks/gpu/report.py puts torch's beside them.
 //
-//     gpu_kernels [tiny]      tiny: small shapes, to see that it runs
+//     gpu_kernels [tiny] [read=GB_PER_S] [GROUP]      tiny: small shapes, to see that it runs; GROUP: limits, gemm, wgmma, gemv, attention, wgmma_attention or sample
+//                                                     (all without one); read: the bandwidth of reads, as the group of limits has measured it
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -12,6 +14,7 @@
 
 #include "cuda/attention_layout.h"
 #include "cuda/attention_plan.h"
+#include "cuda/graph.h"
 #include "cuda/kernels.h"
 #include "cuda/launch.h"
 #include "cuda/memory.h"
@@ -32,26 +35,40 @@ class Timer {
     check(cudaEventCreateWithFlags(&begin_, 0), "an event");
     check(cudaEventCreateWithFlags(&end_, 0), "an event");
   }
-  // Median seconds of one `run(i)`, of which several follow each other; i counts on, so that data can differ from run to run.
-  double measure(const std::function<void(int)>& run) {
+  // Median seconds of one `run(i)`, of which several follow each other as one graph: the host takes longer to launch a small kernel than the device to run it. i counts
+  // on, so that data can differ from run to run. Not `is_recorded`: what waits for the device itself.
+  double measure(const std::function<void(int)>& run, bool is_recorded = true) {
     int i = 0;
-    const double once = time(run, i, 2);
+    run(i++);  // loads the kernel
+    check(cudaStreamSynchronize(stream), "a measurement");
+    const double once = time([&] { run(i++), run(i++); }) / 2;
     const int count = is_tiny ? 1 : static_cast<int>(std::clamp(0.01 / std::max(once, 1e-6), 3.0, 200.0));
+    const auto all = [&] {
+      for (int n = 0; n < count; ++n) run(i++);
+    };
+    Graph graph;
+    if (is_recorded) {
+      begin_recording(stream);
+      all();
+      graph = end_recording(stream);
+      graph.launch(stream);
+    }
     std::vector<double> times;
-    for (int repeat = 0; repeat < (is_tiny ? 1 : 7); ++repeat) times.push_back(time(run, i, count));
+    for (int repeat = 0; repeat < (is_tiny ? 1 : 7); ++repeat)
+      times.push_back(time([&] { is_recorded ? graph.launch(stream) : all(); }) / count);
     std::sort(times.begin(), times.end());
     return times[times.size() / 2];
   }
 
  private:
-  double time(const std::function<void(int)>& run, int& i, int count) {
+  double time(const std::function<void()>& run) {
     check(cudaEventRecord(begin_, stream), "an event");
-    for (int n = 0; n < count; ++n) run(i++);
+    run();
     check(cudaEventRecord(end_, stream), "an event");
     check(cudaEventSynchronize(end_), "a measurement");
     float milliseconds = 0;
     check(cudaEventElapsedTime(&milliseconds, begin_, end_), "a measurement");
-    return milliseconds * 1e-3 / count;
+    return milliseconds * 1e-3;
   }
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
@@ -189,7 +206,7 @@ void measure_attention(Timer& timer, int num_seqs, int context, int count, Way w
   const KvLayout layout = make_kv_layout(64, kv_heads, head_dim);
   const int blocks = (context + 63) / 64;
   const int64_t layer_elements = int64_t{num_seqs} * blocks * layout.block_elements();
-  const int64_t copies = is_tiny ? 1 : std::max<int64_t>(1, std::min<int64_t>(28, kRotated / (layer_elements * 2)));
+  const int64_t copies = is_tiny ? 1 : std::max<int64_t>(1, kRotated / (layer_elements * 2));
   const DeviceBuffer cache = random_bf16(layer_elements * copies, 0.5f);
   std::vector<int32_t> tables, cu_seqlens{0}, context_lens;
   std::vector<AttentionTile> tiles;
@@ -237,52 +254,62 @@ void measure_attention(Timer& timer, int num_seqs, int context, int count, Way w
 void measure_sampling(Timer& timer, int rows, const char* name, const SampleRow& like) {
   const int64_t vocab_size = is_tiny ? 1000 : 151936;
   const DeviceBuffer logits = random_floats(rows * vocab_size);
-  DeviceSampler sampler(vocab_size, vocab_size, vocab_size, rows, rows);
+  DeviceSampler sampler(vocab_size, vocab_size, vocab_size, rows, rows, stream);
   std::vector<SampleRow> items(static_cast<size_t>(rows), like);
   for (int row = 0; row < rows; ++row) items[static_cast<size_t>(row)].logits_row = row;
   std::vector<SampleResult> results(items.size());
-  print(std::string("sample ") + name + " x" + std::to_string(rows), timer.measure([&](int) { sampler.begin_step(), sampler.sample(logits.as<float>(), items, results, stream), sampler.collect(); }), static_cast<double>(rows * vocab_size * 4), 0);
+  print(std::string("sample ") + name + " x" + std::to_string(rows), timer.measure([&](int) { sampler.begin_step(), sampler.sample(logits.as<float>(), items, results, stream), sampler.collect(); }, false), static_cast<double>(rows * vocab_size * 4), 0);
 }
 
-void run() {
+// A group each: what one of them breaks, the others' processes do not see.
+void run(const std::string& group) {
   check(cudaSetDevice(0), "choosing the device");
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
   Timer timer;
-  measure_limits(timer);
+  const auto is_asked = [&](const char* name) { return group.empty() || group == name; };
+  if (is_asked("limits")) measure_limits(timer);
   const Layer layers[] = {{"qkv", 2048, 1536, GemmOutput::kStore, true}, {"output", 1536, 1536, GemmOutput::kResidual, true}, {"gate_up", 17920, 1536, GemmOutput::kGated, false},
                           {"down", 1536, 8960, GemmOutput::kResidual, true}, {"head", 151936, 1536, GemmOutput::kStore, false}};
   const std::vector<int> tokens = is_tiny ? std::vector<int>{1, 9} : std::vector<int>{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
   for (const Layer& layer : layers)
-    for (const int count : tokens)
-      if (layer.rows < 100000 || count <= 256) {
-        measure_gemm(timer, layer, count, Way::kGemm);
-        if (has_wgmma() && count > 32) measure_gemm(timer, layer, count, Way::kWgmma);
-      }
-  for (const Layer& layer : layers)
-    for (const int count : is_tiny ? std::vector<int>{1} : std::vector<int>{1, 2, 4}) measure_gemm(timer, layer, count, Way::kGemv);
+    for (const int count : tokens) {
+      if (layer.rows >= 100000 && count > 256) continue;
+      if (is_asked("gemm")) measure_gemm(timer, layer, count, Way::kGemm);
+      if (is_asked("wgmma") && count > 32 && has_wgmma()) measure_gemm(timer, layer, count, Way::kWgmma);
+    }
+  if (is_asked("gemv"))
+    for (const Layer& layer : layers)
+      for (const int count : is_tiny ? std::vector<int>{1} : std::vector<int>{1, 2, 4}) measure_gemm(timer, layer, count, Way::kGemv);
   using Batch = std::pair<int, int>;
-  for (const auto& [num_seqs, context] : is_tiny ? std::vector<Batch>{{2, 70}} : std::vector<Batch>{{1, 1024}, {8, 1024}, {64, 1024}, {256, 1024}, {1, 8192}, {8, 8192}, {64, 8192}})
-    measure_attention(timer, num_seqs, context, 1);
+  if (is_asked("attention"))
+    for (const auto& [num_seqs, context] : is_tiny ? std::vector<Batch>{{2, 70}} : std::vector<Batch>{{1, 1024}, {8, 1024}, {64, 1024}, {256, 1024}, {1, 8192}, {8, 8192}, {64, 8192}})
+      measure_attention(timer, num_seqs, context, 1);
   for (const int length : is_tiny ? std::vector<int>{70} : std::vector<int>{1024, 8192}) {
-    measure_attention(timer, 1, length, length);
-    if (has_wgmma()) measure_attention(timer, 1, length, length, Way::kWgmma);
+    if (is_asked("attention")) measure_attention(timer, 1, length, length);
+    if (is_asked("wgmma_attention") && has_wgmma()) measure_attention(timer, 1, length, length, Way::kWgmma);
   }
   SampleRow greedy, drawn;
   greedy.temperature = 0;
   drawn.temperature = 0.8f, drawn.top_p = 0.9f, drawn.top_k = 40;
-  for (const int rows : is_tiny ? std::vector<int>{2} : std::vector<int>{1, 64, 256}) {
-    measure_sampling(timer, rows, "greedy", greedy);
-    measure_sampling(timer, rows, "top_p", drawn);
-  }
+  if (is_asked("sample"))
+    for (const int rows : is_tiny ? std::vector<int>{2} : std::vector<int>{1, 64, 256}) {
+      measure_sampling(timer, rows, "greedy", greedy);
+      measure_sampling(timer, rows, "top_p", drawn);
+    }
 }
 
 }  // namespace
 }  // namespace capstan::benchmarks
 
 int main(int argc, char** argv) {
-  capstan::benchmarks::is_tiny = argc > 1 && std::strcmp(argv[1], "tiny") == 0;
+  std::string group;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "tiny") == 0) capstan::benchmarks::is_tiny = true;
+    else if (std::strncmp(argv[i], "read=", 5) == 0) capstan::benchmarks::read_bandwidth = std::atof(argv[i] + 5) * 1e9;
+    else group = argv[i];
+  }
   try {
-    capstan::benchmarks::run();
+    capstan::benchmarks::run(group);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -4,7 +4,7 @@
     report.py machine FILE --commit C          what the card is
     report.py add FILE --commit C --phase P --status S --seconds N [--log FILE] [--lines FILE…]
     report.py merge FILE OTHER…                puts what others found of the same commit beside it: the newest of each phase
-    report.py has FILE --commit C --phase P    exit status 0 if the phase has passed for this commit
+    report.py status FILE --commit C --phase P how the phase has ended for this commit, or nothing
     report.py figure FILE PHASE NAME FIELD     one figure
     report.py table FILE
 """
@@ -13,7 +13,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import time
 
 PHASES = ['build', 'ops', 'sanitize', 'model', 'soak', 'bench', 'serve']
@@ -66,6 +65,14 @@ def tests_of(log):
     return passed, failed
 
 
+def parse(line):
+    """A figure, or None: a program that was ended leaves half a line, one that divides by nothing no JSON."""
+    try:
+        return json.loads(line) if line.startswith('{') else None
+    except ValueError:
+        return None
+
+
 def add(args):
     results = of_commit(read(args.file), args.commit)
     phase = {'status': args.status, 'seconds': round(args.seconds, 1), 'finished': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}
@@ -81,7 +88,7 @@ def add(args):
             continue
         key = os.path.splitext(os.path.basename(file))[0]
         with open(file, encoding='utf-8') as stream:
-            phase[key] = [json.loads(line) for line in stream if line.startswith('{')]
+            phase[key] = [parsed for parsed in map(parse, stream) if parsed is not None]
     results['phases'][args.phase] = phase
     write(args.file, results)
 
@@ -109,17 +116,6 @@ def figures(phase, key):
 def table(results):
     machine = results.get('machine', {})
     print(f"{machine.get('name', '?')}, driver {machine.get('driver_version', '?')}, SM clock {machine.get('clocks.sm', '?')}, commit {results.get('commit', '?')[:12]}")
-    for name in PHASES:
-        phase = results.get('phases', {}).get(name)
-        if phase is None:
-            print(f'{name:<9} not run')
-            continue
-        counts = f"{len(phase.get('passed', []))} passed, {len(phase.get('failed', {}))} failed" if phase.get('passed') or phase.get('failed') else ''
-        print(f"{name:<9} {phase['status']:<8} {phase['seconds']:>7.1f} s  {counts}")
-        for test, why in phase.get('failed', {}).items():
-            print(f'    FAILED {test}: {why[0][:150] if why else ""}')
-        if phase['status'] == 'failed' and not phase.get('failed'):
-            print('    ' + ' | '.join(phase.get('log_end', '').strip().splitlines()[-2:])[:200])
     bench = results.get('phases', {}).get('bench', {})
     kernels, torch, steps = figures(bench, 'kernels'), figures(bench, 'torch'), figures(bench, 'steps')
     if kernels:
@@ -138,9 +134,24 @@ def table(results):
         print(f"{name:<20}{line['us']:>10.0f}{line['steady_us']:>11.0f}{line['limit_us']:>10.0f}{100 * line['steady_share']:>6.0f}%{line['tokens_per_s']:>10.0f}{beside}")
 
 
+    # Last, as whoever runs this far away sees the end of what is said.
+    print()
+    for name in PHASES:
+        phase = results.get('phases', {}).get(name)
+        if phase is None:
+            print(f'{name:<9} not run')
+            continue
+        counts = f"{len(phase.get('passed', []))} passed, {len(phase.get('failed', {}))} failed" if phase.get('passed') or phase.get('failed') else ''
+        print(f"{name:<9} {phase['status']:<8} {phase['seconds']:>7.1f} s  {counts}")
+        for test, why in phase.get('failed', {}).items():
+            print(f'    FAILED {test}: {why[0][:150] if why else ""}')
+        if phase['status'] == 'failed' and not phase.get('failed'):
+            print('    ' + ' | '.join(phase.get('log_end', '').strip().splitlines()[-2:])[:200])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('action', choices=['machine', 'add', 'merge', 'has', 'figure', 'table'])
+    parser.add_argument('action', choices=['machine', 'add', 'merge', 'status', 'figure', 'table'])
     parser.add_argument('file')
     parser.add_argument('others', nargs='*')
     parser.add_argument('--commit', default='unknown')
@@ -158,9 +169,8 @@ def main():
         add(args)
     elif args.action == 'merge':
         merge(args.file, args.others)
-    elif args.action == 'has':
-        results = of_commit(read(args.file), args.commit)
-        sys.exit(0 if results['phases'].get(args.phase, {}).get('status') == 'passed' else 1)
+    elif args.action == 'status':
+        print(of_commit(read(args.file), args.commit)['phases'].get(args.phase, {}).get('status', ''))
     elif args.action == 'figure':
         key, name, field = args.others
         line = figures(read(args.file).get('phases', {}).get('bench', {}), key).get(name)

@@ -1,7 +1,7 @@
 // Whole steps through the device contract with random weights of the Qwen2.5-1.5B shape: decoding at several batch sizes and contexts, and prefill, beside the
 // fewest bytes and operations that such a step takes. JSON lines on standard output.
 //
-//     gpu_steps [--device cuda] [--read-gb-per-s 4300] [--tflop-per-s 790] [--shape qwen2.5-1.5b|tiny] [--fill-seconds 40] [--steps 30]
+//     gpu_steps [--device cuda] [--read-gb-per-s 4300] [--tflop-per-s 790] [--shape qwen2.5-1.5b|tiny] [--fill-seconds 40] [--steps 30] [--only decode|prefill]
 //
 // The two ceilings are those of the same run (gpu_kernels, torch); without them shares are of the H200's as once measured.
 #include <sys/mman.h>
@@ -25,7 +25,7 @@ namespace capstan::benchmarks {
 namespace {
 
 struct Options {
-  std::string device = "cuda", shape = "qwen2.5-1.5b";
+  std::string device = "cuda", shape = "qwen2.5-1.5b", only;
   double read_bandwidth = 4300e9, peak = 790e12, fill_seconds = 40;
   int num_steps = 30;
   bool is_tiny() const { return shape == "tiny"; }
@@ -242,6 +242,7 @@ Options parse(int argc, char** argv) {
     const std::string name = argv[i], value = argv[i + 1];
     if (name == "--device") options.device = value;
     else if (name == "--shape") options.shape = value;
+    else if (name == "--only") options.only = value;
     else if (name == "--read-gb-per-s") options.read_bandwidth = std::atof(value.c_str()) * 1e9;
     else if (name == "--tflop-per-s") options.peak = std::atof(value.c_str()) * 1e12;
     else if (name == "--fill-seconds") options.fill_seconds = std::atof(value.c_str());
@@ -253,13 +254,13 @@ Options parse(int argc, char** argv) {
 
 void run(const Options& options) {
   Bench bench(options);
-  if (options.is_tiny()) {
-    bench.prefill(100);
-    return bench.decode(2, 70);
-  }
-  for (const int length : {1024, 8192}) bench.prefill(length);
-  for (const int num_seqs : {1, 8, 64, 256}) bench.decode(num_seqs, 1024);
-  for (const int num_seqs : {1, 8, 64, 256}) bench.decode(num_seqs, 8192);
+  const bool decodes = options.only != "prefill", prefills = options.only != "decode";
+  if (prefills)
+    for (const int length : options.is_tiny() ? std::vector<int>{100} : std::vector<int>{1024, 8192}) bench.prefill(length);
+  if (!decodes) return;
+  if (options.is_tiny()) return bench.decode(2, 70);
+  for (const int context : {1024, 8192})
+    for (const int num_seqs : {1, 8, 64, 256}) bench.decode(num_seqs, context);
 }
 
 }  // namespace

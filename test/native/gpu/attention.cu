@@ -191,9 +191,15 @@ std::vector<uint16_t> Attention::values_of(const std::vector<uint16_t>& acts, bo
 void Attention::expect_near_doubles(const std::vector<uint16_t>& got, const std::string& what) const {
   const int num_heads = shape_.num_heads, num_kv_heads = shape_.num_kv_heads, head_dim = shape_.head_dim, window = shape_.window;
   const std::string where = what + ", head_dim " + std::to_string(head_dim) + ", group " + std::to_string(shape_.group()) + ", window " + std::to_string(window);
+  // Of long prompts only some heads, of every token: what they should be takes the host long.
+  int64_t work = 0;
+  for (const auto& [context, count] : seqs_) work += int64_t{context} * count * num_heads * head_dim;
+  const int64_t step = std::max<int64_t>(1, work >> 26);
+  for (const uint16_t bits : got) EXPECT(!std::isnan(value_of(type_, bits)));
   for (size_t s = 0; s < seqs_.size(); ++s)
     for (int token = 0; token < seqs_[s].count; ++token)
       for (int head = 0; head < num_heads; ++head) {
+        if ((token + head) % step != 0) continue;
         const int position = seqs_[s].context - seqs_[s].count + token, kv_head = head / shape_.group();
         const int first = window > 0 ? std::max(0, position - window + 1) : 0;
         std::vector<double> weights;
@@ -211,7 +217,7 @@ void Attention::expect_near_doubles(const std::vector<uint16_t>& got, const std:
           for (int key = first; key <= position; ++key) wanted += weights[static_cast<size_t>(key - first)] / sum * values_[s][static_cast<size_t>((key * num_kv_heads + kv_head) * head_dim + d)];
           const uint16_t bits = got[static_cast<size_t>((int64_t{cu_seqlens_[s] + token} * num_heads + head) * head_dim + d)];
           // Weights are rounded to 16 bits each; their errors average out.
-          expect_close(value_of(type_, bits), wanted, rounding_of(type_) * (std::abs(wanted) + 1), where);
+          expect_close(value_of(type_, bits), wanted, rounding_of(type_) * (std::abs(wanted) + 1), where, token, int64_t{head} * 1000 + d);
         }
       }
 }

@@ -58,7 +58,9 @@ inline DeviceRoom device_room() { return {attribute_of(0, cudaDevAttrMultiProces
 // Whether the device has the instructions of cuda/hopper.h, and the code for it uses them.
 inline bool has_wgmma() {
 #if defined(__CUDACC__)
-  return can_gemm_by_wgmma() && can_attend_by_wgmma();
+  const bool has = can_gemm_by_wgmma() && can_attend_by_wgmma();
+  if (!has && attribute_of(0, cudaDevAttrComputeCapabilityMajor) == 9) fail(__FILE__, __LINE__, "the device is of 9.0, but its kernels cannot be used");
+  return has;
 #else
   return true;
 #endif
@@ -101,8 +103,10 @@ inline float fp8_value(uint8_t code) {
   return code >> 7 == 0 ? size : -size;
 }
 
-inline void expect_close(double got, double wanted, double tolerance, const std::string& what) {
-  if (!(std::abs(got - wanted) <= tolerance)) fail(__FILE__, __LINE__, what + ": " + show(got) + " instead of " + show(wanted));
+// `i` and `j` say where: which of them are wrong tells more than by how much.
+inline void expect_close(double got, double wanted, double tolerance, const std::string& what, int64_t i = -1, int64_t j = -1) {
+  if (!(std::abs(got - wanted) <= tolerance))
+    fail(__FILE__, __LINE__, what + (i < 0 ? "" : " [" + std::to_string(i) + (j < 0 ? "" : ", " + std::to_string(j)) + "]") + ": " + show(got) + " instead of " + show(wanted));
 }
 
 // weights (rows, cols) as they are packed.

@@ -63,7 +63,7 @@ TEST(kernel_mma_follows_the_manual) {
             const double product = static_cast<double>(a[static_cast<size_t>(row * 16 + k)]) * b[static_cast<size_t>(k * 8 + col)];
             wanted += product, size += std::abs(product);
           }
-          expect_close(got[static_cast<size_t>(lane * 4 + r)], wanted, 1e-6 * size, "mma");
+          expect_close(got[static_cast<size_t>(lane * 4 + r)], wanted, 1e-6 * size, "mma", row, col);
         }
     }
 }
@@ -195,7 +195,7 @@ void check_gemm(FloatType type, const GemmCase& shape, GemmOutput output, bool h
         double size;
         const double gate = activated(args.activation, dot(row, token, size)), up = dot(row + 8, token, size);
         const float value = value_of(type, got_gated[static_cast<size_t>(operand_index(token, gated_split.place(feature), gated_split.padded()))]);
-        expect_close(value, gate * up, rounding_of(type) * (std::abs(gate * up) + 0.01), what + ", gated");
+        expect_close(value, gate * up, rounding_of(type) * (std::abs(gate * up) + 0.01), what + ", gated", token, feature);
       }
       continue;
     }
@@ -207,7 +207,7 @@ void check_gemm(FloatType type, const GemmCase& shape, GemmOutput output, bool h
       }
       double size;
       const double wanted = dot(row, token, size) + (output == GemmOutput::kResidual ? old : 0);
-      expect_close(value, wanted, 1e-5 * size, what);
+      expect_close(value, wanted, 1e-5 * size, what, token, row);
     }
   }
 }

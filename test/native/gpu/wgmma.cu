@@ -78,7 +78,7 @@ void check_wgmma(FloatType type) {
         const double product = static_cast<double>(a[static_cast<size_t>(row * 64 + k)]) * b[static_cast<size_t>((kRow + column) * kColumns + kColumn + k)];
         wanted += product, size += std::abs(product);
       }
-      expect_close(got[place_of_c(row, column)], wanted, 1e-5 * size, "wgmma of " + std::to_string(N) + " columns");
+      expect_close(got[place_of_c(row, column)], wanted, 1e-5 * size, "wgmma of " + std::to_string(N) + " columns", row, column);
     }
 }
 
@@ -159,11 +159,11 @@ void check_gemm_wgmma(FloatType type, const WgmmaCase& shape, GemmOutput output,
       std::vector<bool> is_written(static_cast<size_t>(gated_split.padded()));
       for (int64_t feature = 0; feature < shape.rows / 2 && token < shape.tokens; ++feature) {
         const int64_t row = feature / 8 * 16 + feature % 8;
-        const double gate = activated(args.activation, dot(row, token, size)), up = dot(row + 8, token, size);
         is_written[static_cast<size_t>(gated_split.place(feature))] = true;
         if ((token + feature) % step != 0) continue;
+        const double gate = activated(args.activation, dot(row, token, size)), up = dot(row + 8, token, size);
         const float value = value_of(type, got_gated[static_cast<size_t>(token * gated_split.padded() + gated_split.place(feature))]);
-        expect_close(value, gate * up, rounding_of(type) * (std::abs(gate * up) + 0.01), what + ", gated");
+        expect_close(value, gate * up, rounding_of(type) * (std::abs(gate * up) + 0.01), what + ", gated", token, feature);
       }
       for (int64_t k = 0; k < gated_split.padded(); ++k)
         if (!is_written[static_cast<size_t>(k)]) EXPECT_EQ(got_gated[static_cast<size_t>(token * gated_split.padded() + k)], kUnwritten);
@@ -178,7 +178,7 @@ void check_gemm_wgmma(FloatType type, const WgmmaCase& shape, GemmOutput output,
       EXPECT(std::isfinite(value));
       if ((token + row) % step != 0) continue;
       const double wanted = dot(row, token, size) + (output == GemmOutput::kResidual ? old : 0);
-      expect_close(value, wanted, 1e-5 * size, what);
+      expect_close(value, wanted, 1e-5 * size, what, token, row);
     }
   }
 }
