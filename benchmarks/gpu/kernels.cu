@@ -36,26 +36,19 @@ class Timer {
     check(cudaEventCreateWithFlags(&end_, 0), "an event");
   }
   // Median seconds of one `run(i)`, of which several follow each other as one graph: the host takes longer to launch a small kernel than the device to run it. i counts
-  // on, so that data can differ from run to run. Not `is_recorded`: what waits for the device itself.
-  double measure(const std::function<void(int)>& run, bool is_recorded = true) {
+  // on, so that data can differ from run to run.
+  double measure(const std::function<void(int)>& run) {
     int i = 0;
     run(i++);  // loads the kernel
     check(cudaStreamSynchronize(stream), "a measurement");
     const double once = time([&] { run(i++), run(i++); }) / 2;
     const int count = is_tiny ? 1 : static_cast<int>(std::clamp(0.01 / std::max(once, 1e-6), 3.0, 200.0));
-    const auto all = [&] {
-      for (int n = 0; n < count; ++n) run(i++);
-    };
-    Graph graph;
-    if (is_recorded) {
-      begin_recording(stream);
-      all();
-      graph = end_recording(stream);
-      graph.launch(stream);
-    }
+    begin_recording(stream);
+    for (int n = 0; n < count; ++n) run(i++);
+    const Graph graph = end_recording(stream);
+    graph.launch(stream);
     std::vector<double> times;
-    for (int repeat = 0; repeat < (is_tiny ? 1 : 7); ++repeat)
-      times.push_back(time([&] { is_recorded ? graph.launch(stream) : all(); }) / count);
+    for (int repeat = 0; repeat < (is_tiny ? 1 : 7); ++repeat) times.push_back(time([&] { graph.launch(stream); }) / count);
     std::sort(times.begin(), times.end());
     return times[times.size() / 2];
   }
@@ -79,12 +72,22 @@ struct FillArgs {
   uint32_t bits;   // that stay
   uint32_t mask;   // of random bits
 };
+__device__ uint32_t scrambled(int64_t i) {
+  uint32_t x = static_cast<uint32_t>(i) * 0x9e3779b9u + 0x7f4a7c15u;
+  x = (x ^ x >> 16) * 0x85ebca6bu;
+  x = (x ^ x >> 13) * 0xc2b2ae35u;
+  return x ^ x >> 16;
+}
 __global__ void fill_kernel(FillArgs args) {
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < args.count; i += static_cast<int64_t>(gridDim.x) * blockDim.x) {
-    uint32_t x = static_cast<uint32_t>(i) * 0x9e3779b9u + 0x7f4a7c15u;
-    x = (x ^ x >> 16) * 0x85ebca6bu;
-    x = (x ^ x >> 13) * 0xc2b2ae35u;
-    args.to[i] = ((x ^ x >> 16) & args.mask) | args.bits;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < args.count; i += static_cast<int64_t>(gridDim.x) * blockDim.x)
+    args.to[i] = (scrambled(i) & args.mask) | args.bits;
+}
+// Near to normal, deviation 2, and one in 4,096 far above the others, as a model's logits are.
+__global__ void logits_kernel(float* to, int64_t count) {
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += static_cast<int64_t>(gridDim.x) * blockDim.x) {
+    const uint32_t x = scrambled(i);
+    const int bytes = static_cast<int>((x & 0xff) + (x >> 8 & 0xff) + (x >> 16 & 0xff) + (x >> 24));
+    to[i] = static_cast<float>(bytes - 510) / 74.0f + (scrambled(i + count) % 4096 == 0 ? 12.0f : 0.0f);
   }
 }
 // bf16 of both signs, about `size`.
@@ -99,6 +102,12 @@ DeviceBuffer random_bf16(int64_t count, float size) {
 DeviceBuffer random_floats(int64_t count) {
   DeviceBuffer buffer(static_cast<size_t>(count) * 4, "numbers");
   launch(fill_kernel, dim3(is_tiny ? 2 : 1024), dim3(256), 0, stream, FillArgs{buffer.as<uint32_t>(), count, 0x3f000000u, 0x80ffffffu});
+  return buffer;
+}
+
+DeviceBuffer random_logits(int64_t count) {
+  DeviceBuffer buffer(static_cast<size_t>(count) * 4, "numbers");
+  launch(logits_kernel, dim3(is_tiny ? 2 : 1024), dim3(256), 0, stream, buffer.as<float>(), count);
   return buffer;
 }
 
@@ -253,12 +262,15 @@ void measure_attention(Timer& timer, int num_seqs, int context, int count, Way w
 
 void measure_sampling(Timer& timer, int rows, const char* name, const SampleRow& like) {
   const int64_t vocab_size = is_tiny ? 1000 : 151936;
-  const DeviceBuffer logits = random_floats(rows * vocab_size);
+  const DeviceBuffer logits = random_logits(rows * vocab_size);
   DeviceSampler sampler(vocab_size, vocab_size, vocab_size, rows, rows, stream);
   std::vector<SampleRow> items(static_cast<size_t>(rows), like);
   for (int row = 0; row < rows; ++row) items[static_cast<size_t>(row)].logits_row = row;
-  std::vector<SampleResult> results(items.size());
-  print(std::string("sample ") + name + " x" + std::to_string(rows), timer.measure([&](int) { sampler.begin_step(), sampler.sample(logits.as<float>(), items, results, stream), sampler.collect(); }, false), static_cast<double>(rows * vocab_size * 4), 0);
+  std::vector<SampleItem> placed(items.size());
+  sampler.place(items, placed, stream);
+  const DeviceBuffer device_items(placed.size() * sizeof(SampleItem), "the rows");
+  check(cudaMemcpyAsync(device_items.as<void>(), placed.data(), device_items.bytes(), cudaMemcpyHostToDevice, stream), "the rows");
+  print(std::string("sample ") + name + " x" + std::to_string(rows), timer.measure([&](int) { sampler.draw(logits.as<float>(), device_items.as<SampleItem>(), rows, stream); }), static_cast<double>(rows * vocab_size * 4), 0);
 }
 
 // A group each: what one of them breaks, the others' processes do not see.
@@ -288,13 +300,17 @@ void run(const std::string& group) {
     if (is_asked("attention")) measure_attention(timer, 1, length, length);
     if (is_asked("wgmma_attention") && has_wgmma()) measure_attention(timer, 1, length, length, Way::kWgmma);
   }
-  SampleRow greedy, drawn;
-  greedy.temperature = 0;
-  drawn.temperature = 0.8f, drawn.top_p = 0.9f, drawn.top_k = 40;
+  SampleRow greedy, drawn, top_p, top_k, logprobs;
+  greedy.temperature = logprobs.temperature = 0;
+  drawn.temperature = top_p.temperature = top_k.temperature = 0.8f;
+  top_p.top_p = 0.9f, top_k.top_k = 40, logprobs.num_logprobs = 20;
   if (is_asked("sample"))
     for (const int rows : is_tiny ? std::vector<int>{2} : std::vector<int>{1, 64, 256}) {
       measure_sampling(timer, rows, "greedy", greedy);
-      measure_sampling(timer, rows, "top_p", drawn);
+      measure_sampling(timer, rows, "temperature", drawn);
+      measure_sampling(timer, rows, "top_p", top_p);
+      measure_sampling(timer, rows, "top_k", top_k);
+      measure_sampling(timer, rows, "20 logprobs", logprobs);
     }
 }
 

@@ -84,7 +84,7 @@ __device__ __noinline__ void make_scores(float* scores) {
     });
   }
   each(item.completion_counts, 2, [&](float& score, const int32_t* entry) {
-    score -= item.presence_penalty + item.frequency_penalty * static_cast<float>(entry[1]);
+    score -= item.presence_penalty + __fmul_rn(item.frequency_penalty, static_cast<float>(entry[1]));  // rounded before it is added, as on the CPU
   });
 }
 

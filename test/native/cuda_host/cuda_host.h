@@ -182,6 +182,7 @@ T atomicMax(T* address, T value) {
 }
 inline void __threadfence() {}
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+inline float __fmul_rn(float a, float b) { return a * b; }
 inline int __ffs(int bits) { return __builtin_ffs(bits); }
 
 // ---- the runtime ------------------------------------------------------------------------------------------------------------------------
