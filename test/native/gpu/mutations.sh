@@ -67,7 +67,7 @@ MUTATIONS=(
   'keys that products do not see yet|cuda/kernels/attention_wgmma.cu|s/^    show_to_products();//|kernel_attention_wgmma'
   'copies that nobody waits for|cuda/kernels/attention_wgmma.cu|s/    wait_for_copies<kCopiesAhead>();//|kernel_attention_wgmma'
   'a stage of keys that is not waited for|cuda/kernels/attention_wgmma.cu|s/    if (tile < last) await_stage();/    if (tile < last) awaited.advance(kAttentionStages);/|kernel_attention_wgmma'
-  'weights written while they are multiplied|cuda/kernels/attention_wgmma.cu|s/    settle(scores);$/    pack_weights();/|kernel_attention_wgmma'
+  'weights written while they are multiplied|cuda/kernels/attention_wgmma.cu|/wgmma_wait<1>();/{n;s/settle(scores);/pack_weights();/}|kernel_attention_wgmma'
   'keys in the order of the cache|cuda/attention_layout.h|s#const int row = key / 2 \* 8 + warp \* 2 + key % 2;#const int row = warp * 8 + key;#|kernel_attention_wgmma'
   'values with another swizzle|cuda/attention_layout.h|s#(dim \* kSwizzledRow + word \* 16)))};#(dim * kSwizzledRow + (word ^ 1) * 16)))};#|kernel_attention_wgmma'
   'a later key that many rows see|cuda/kernels/attention_wgmma.cu|s/if (key > position ||/if (key > position + 1 ||/|kernel_attention_wgmma'
@@ -86,7 +86,7 @@ MUTATIONS=(
 
 mkdir -p "$OUT/plain"
 compile() { # source object [include first]
-  "$CXX" "${FLAGS[@]}" ${3:+-I"$3"} -I"$ROOT" -I"$ROOT/test/native/cuda_host" -x c++ -c -o "$2" "$1"
+  "$CXX" "${FLAGS[@]}" ${3:+-I"$3"} -I"$ROOT" -I"$ROOT/test/native/cuda_host" -x c++ -MMD -MF "${2%.o}.d" -c -o "$2" "$1"
 }
 SOURCES=(cuda/*.cu cuda/kernels/*.cu test/native/gpu/*.cu)
 build() { # folder of objects, tree of sources, files to compile; others are taken from the unchanged build
@@ -110,7 +110,7 @@ link() { # program, folder of changed objects
 link "$OUT/plain/tests" "$OUT/plain" && "$OUT/plain/tests" --jobs "$(nproc)" kernel_ > "$OUT/plain/log" 2>&1 || { tail "$OUT/plain/log"; echo 'the tests fail without a fault'; exit 1; }
 
 try_mutation() { # the mutation's number; says what came of it, and fails unless it was noticed
-  local mutation=${MUTATIONS[$1]} tree=$OUT/mutant-$1 name file filter change rest changed
+  local mutation=${MUTATIONS[$1]} tree=$OUT/mutant-$1 name file filter change rest source changed
   name=${mutation%%|*} rest=${mutation#*|}
   file=${rest%%|*} filter=${rest##*|}
   change=${rest#*|} change=${change%|*}
@@ -121,9 +121,12 @@ try_mutation() { # the mutation's number; says what came of it, and fails unless
     echo "NOT FOUND  $name: $file no longer holds what is to be changed"
     return 1
   fi
-  case $file in *.h) changed=("${SOURCES[@]}") ;; *) changed=("$file") ;; esac
-  build "$tree/objects" "$tree" "${changed[@]}"
-  if ! link "$tree/tests" "$tree/objects" 2> "$tree/log"; then
+  changed=()
+  for source in "${SOURCES[@]}"; do
+    if grep -qF "$ROOT/$file" "$OUT/plain/${source//\//_}.d"; then changed+=("$source"); fi
+  done
+  build "$tree/objects" "$tree" "${changed[@]}" 2> "$tree/log"
+  if [ "$(find "$tree/objects" -name '*.o' | wc -l)" != ${#changed[@]} ] || ! link "$tree/tests" "$tree/objects" 2>> "$tree/log"; then
     tail -5 "$tree/log"
     echo "NOT BUILT  $name"
     return 1
