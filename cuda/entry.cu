@@ -3,6 +3,7 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <string>
 
 #include "cuda/backend.h"
 #include "cuda/launch.h"
@@ -14,11 +15,22 @@ namespace {
 
 void copy_text(const char* text, char* to, size_t size) { std::snprintf(to, size, "%s", text); }
 
+std::string version_name(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
+
+// Why there is no device. The runtime says the same of a driver that is too old and of none at all.
+std::string reason_of(cudaError_t error) {
+  if (error == cudaSuccess) return "there is no CUDA device";
+  int driver = 0, runtime = 0;
+  if (error != cudaErrorInsufficientDriver || cudaDriverGetVersion(&driver) != cudaSuccess || cudaRuntimeGetVersion(&runtime) != cudaSuccess) return cudaGetErrorString(error);
+  if (driver == 0) return "no NVIDIA driver is installed";
+  return "the NVIDIA driver is for CUDA " + version_name(driver) + ", expected " + version_name(runtime) + " or newer";
+}
+
 int num_devices(char* reason, size_t size) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaSuccess && count > 0) return count;
-  copy_text(error == cudaSuccess ? "there is no CUDA device" : cudaGetErrorString(error), reason, size);
+  copy_text(reason_of(error).c_str(), reason, size);
   return 0;
 }
 

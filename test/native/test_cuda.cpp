@@ -14,6 +14,8 @@
 #include "test/native/gpu/device.h"
 #include "test/native/testing.h"
 
+extern "C" const capstan::CudaApi* capstan_cuda_api();
+
 namespace capstan::testing {
 namespace {
 
@@ -312,6 +314,18 @@ TEST(cuda_hung_step_loses_the_device) {
   EXPECT_ERROR("device_lost", Session(small_on_cuda(model)));
   is_device_lost() = false;
   step_deadline() = std::chrono::milliseconds(60'000);
+}
+
+TEST(cuda_driver_that_does_not_do_is_told) {
+  const auto reason_with = [](int version) {
+    cuda_host::set_driver_version(version);
+    char reason[200] = "";
+    EXPECT_EQ(capstan_cuda_api()->num_devices(reason, sizeof reason), 0);
+    cuda_host::set_driver_version(13000);
+    return std::string(reason);
+  };
+  EXPECT_EQ(reason_with(0), "no NVIDIA driver is installed");
+  EXPECT_EQ(reason_with(12020), "the NVIDIA driver is for CUDA 12.2, expected 13.0 or newer");
 }
 
 TEST(cuda_library_says_why_it_is_not_used) {

@@ -56,6 +56,8 @@ void break_device(int error);
 void repair_device();
 // Nothing that was enqueued comes to its end any more, as with a kernel that hangs.
 void hang_device();
+// 13000 is 13.0, which the runtime is of; 0: there is no driver.
+void set_driver_version(int version);
 size_t num_graphs();
 size_t num_streams();
 
@@ -218,6 +220,8 @@ struct cudaFuncAttributes {
 enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed };
 
 const char* cudaGetErrorString(cudaError_t error);
+cudaError_t cudaDriverGetVersion(int* version);
+cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDevice(int* device);

@@ -85,6 +85,8 @@ auto& enabled_peers = *new std::set<std::pair<int, int>>;  // (device, peer that
 auto& devices_used = *new std::set<int>;
 size_t memory_size = size_t{1} << 30;  // of each device
 int capability = 8, code_version = 90;
+constexpr int kRuntimeVersion = 13000;
+int driver_version = kRuntimeVersion;
 int multiprocessors = 2;  // few, so that blocks that stay have more than one turn
 bool has_peers = true;
 cudaError_t sticky = cudaSuccess;
@@ -218,6 +220,7 @@ void set_peers(bool can_reach_each_other) {
 void set_multiprocessors(int count) { multiprocessors = count; }
 void set_compute_capability(int major) { capability = major; }
 void set_code_version(int version) { code_version = version; }
+void set_driver_version(int version) { driver_version = version; }
 void break_device(int error) { sticky = static_cast<cudaError_t>(error); }
 void repair_device() {
   sticky = cudaSuccess;
@@ -248,7 +251,16 @@ const char* cudaGetErrorString(cudaError_t error) {
     default: return "an error";
   }
 }
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = driver_version;
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = kRuntimeVersion;
+  return cudaSuccess;
+}
 cudaError_t cudaGetDeviceCount(int* count) {
+  if (driver_version < kRuntimeVersion) return cudaErrorInsufficientDriver;
   *count = device_count;
   return device_count > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
