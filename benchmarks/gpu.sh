@@ -21,7 +21,7 @@
 # GPU_DEVICE=host runs the kernels on the CPU (test/native/cuda_host) with tiny shapes, to see that the script works; its results are not kept.
 #
 # A borrowed machine starts bare, with the working tree and what is carried along. Before: commit, `npm run gpu -- pack`, and carry build/gpu-records in every call. For
-# `serve` on a machine without Node also carry dist and .gpu-node, made here (about 50 MB) by
+# `serve` on a machine without Node also carry dist and .gpu-node, made here (some 70 MB; where 64 MiB travel, pack both tighter and without other platforms' binaries) by
 #
 #     mkdir -p .gpu-node && xz -T0 -c "$(command -v node)" > .gpu-node/node.xz && cp package.json package-lock.json .gpu-node/ && npm ci --omit=dev --ignore-scripts --prefix .gpu-node
 #
