@@ -5,27 +5,23 @@
 #     benchmarks/gpu.sh [PHASE…]
 #
 #   records   here, before a machine is borrowed (needs Node): what the golden models are, for programs without JavaScript, and what the tree is → build/gpu-records
-#   pack      the same, and all programs built for compute capability 9.0 (needs nvcc, no card), which then are not built there
+#   pack      the same, all programs built for compute capability 9.0 (needs nvcc, no card), which then are not built there, and the product with Node
 #   build     capstan_cuda.so and the kernels' tests with nvcc, the engine's tests with g++ → build/gpu
 #   ops       every kernel against double precision, and a small decoder through all of them
 #   sanitize  compute-sanitizer over small shapes: memcheck, racecheck, initcheck, synccheck
 #   model     the whole engine: like the CPU, like transformers, and what must not change a bit
 #   soak      random requests and aborts for GPU_SOAK_SECONDS (60)
 #   bench     kernels and steps beside this run's ceilings, PyTorch and transformers
-#   serve     the product itself over HTTP (needs Node and dist/): the embedded model, and random weights of the Qwen2.5-1.5B shape where PyTorch is
+#   serve     the product itself over HTTP, as it is here or as packed: the embedded model, and random weights of the Qwen2.5-1.5B shape where PyTorch is
 #
-# Without a phase: build, then of ops bench model sanitize soak what was not run for this tree before, then what failed, until GPU_SECONDS (540) of this call are over.
+# Without a phase: build, then of ops bench model serve sanitize soak what was not run for this tree before, then what failed, until GPU_SECONDS (540) of this call are over.
 # Results: one JSON file per tree in GPU_RESULTS (default $OUT where that is set, else benchmarks/results/gpu), merged with what benchmarks/results/gpu and, on a machine
 # that is still warm, the call before have of it. Between two calls copy the JSON of the first into benchmarks/results/gpu.
 #
 # GPU_DEVICE=host runs the kernels on the CPU (test/native/cuda_host) with tiny shapes, to see that the script works; its results are not kept.
 #
-# A borrowed machine starts bare, with the working tree and what is carried along. Before: commit, `npm run gpu -- pack`, and carry build/gpu-records in every call. For
-# `serve` on a machine without Node also carry dist and .gpu-node, made here (some 70 MB; where 64 MiB travel, pack both tighter and without other platforms' binaries) by
-#
-#     mkdir -p .gpu-node && xz -T0 -c "$(command -v node)" > .gpu-node/node.xz && cp package.json package-lock.json .gpu-node/ && npm ci --omit=dev --ignore-scripts --prefix .gpu-node
-#
-# and the addon in build/Release/capstan.node, which takes the library that `pack` has built beside it; .gpu-node is to be named in .git/info/exclude.
+# A borrowed machine starts bare, with the working tree and what is carried along. Before: commit, `npm run gpu -- pack`, and carry build/gpu-records in every call: with
+# the tree 62 MB.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -64,10 +60,15 @@ else
   KERNELS=$BUILD/cmake TINY=() SHAPE=qwen2.5-1.5b TORCH=(--device cuda)
 fi
 
-# Programs built elsewhere for this very tree, where they run here: `pack`.
-if [ "$DEVICE" != host ] && [ "$(cat "$RECORDS/bin/commit" 2>/dev/null)" = "$COMMIT" ] && "$RECORDS/bin/gpu_ops" --list > /dev/null 2>&1 && "$RECORDS/bin/gpu_tests" --list > /dev/null 2>&1; then
-  KERNELS=$RECORDS/bin NATIVE=$RECORDS/bin
-  export CAPSTAN_CUDA_LIBRARY=$PWD/$RECORDS/bin/capstan_cuda.so
+# What `pack` has built elsewhere for this very tree. Unpacked once, into a folder that a borrowed machine keeps while it is warm.
+PACKED=$BUILD/packed
+if [ "$(cat "$RECORDS/packed" 2>/dev/null)" = "$COMMIT" ] && [ "$(cat "$PACKED/commit" 2>/dev/null)" != "$COMMIT" ]; then
+  rm -rf "$PACKED" && mkdir -p "$PACKED" && tar -xJf "$RECORDS/pack.tar.xz" -C "$PACKED" && cp "$RECORDS/packed" "$PACKED/commit"
+fi
+# The programs, where they run here.
+if [ "$DEVICE" != host ] && [ "$(cat "$PACKED/commit" 2>/dev/null)" = "$COMMIT" ] && "$PACKED/bin/gpu_ops" --list > /dev/null 2>&1 && "$PACKED/bin/gpu_tests" --list > /dev/null 2>&1; then
+  KERNELS=$PACKED/bin NATIVE=$PACKED/bin
+  export CAPSTAN_CUDA_LIBRARY=$PWD/$PACKED/bin/capstan_cuda.so
 fi
 
 # nvcc's name of the card present: 9.0 needs the architecture's own instructions.
@@ -86,17 +87,33 @@ phase_records() {
   node -r ./test/oracle/register-ts.cjs test/oracle/records.ts "$RECORDS/golden.txt"
 }
 
+# The product as npm would install it, with Node and without what other platforms need, in folder $1.
+pack_product() {
+  npm ci --omit=dev --ignore-scripts --no-audit --no-fund --loglevel=error --prefix "$1" > /dev/null || return 1
+  find "$1/node_modules" \( -name '*.node' \( -path '*darwin*' -o -path '*win32*' -o -path '*android*' -o -path '*arm*' -o -path '*musl*' \) -o -name 'uws_*.node' ! -name "uws_linux_x64_$(node -p process.versions.modules).node" \
+    -o -name '*.map' -o -name '*.d.ts' -o -name '*.pdf' -o -path '*/bintrees/test/*' \) -type f -delete
+  cp -r dist "$1/"
+  mkdir -p "$1/build/Release"
+  cp build/Release/capstan.node "$1/build/Release/"
+  cp "$(command -v node)" "$1/node"
+  strip "$1/node" "$1/build/Release/capstan.node"
+}
+
 # For a machine like this one but with a card of compute capability 9.0.
 phase_pack() {
+  local folder=$BUILD/pack
   phase_records || return 1
-  mkdir -p "$RECORDS/bin"
-  rm -f "$RECORDS/bin/commit"
-  CAPSTAN_CUDA_ARCHS=90a cmake -S test/native/gpu -B "$BUILD/pack" -DCMAKE_BUILD_TYPE=Release -DCAPSTAN_STRICT=OFF > "$BUILD/configure.log" || return 1
-  cmake --build "$BUILD/pack" --parallel "$(jobs)" > "$BUILD/pack.log" 2>&1 || { grep error "$BUILD/pack.log"; return 1; }
+  rm -rf "$RECORDS/packed" "$folder/bin" "$folder/product"
+  mkdir -p "$folder/bin" "$folder/product"
+  CAPSTAN_CUDA_ARCHS=90a cmake -S test/native/gpu -B "$folder/cmake" -DCMAKE_BUILD_TYPE=Release -DCAPSTAN_STRICT=OFF > "$BUILD/configure.log" || return 1
+  cmake --build "$folder/cmake" --parallel "$(jobs)" > "$BUILD/pack.log" 2>&1 || { grep error "$BUILD/pack.log"; return 1; }
   make -C test/native -j"$(jobs)" -s gpu || return 1
-  cp "$BUILD"/pack/{gpu_ops,gpu_kernels} "$BUILD/pack/cuda/capstan_cuda.so" build/test-native/release/{gpu_tests,gpu_steps} "$RECORDS/bin/"
-  strip --strip-unneeded "$RECORDS"/bin/*
-  cp "$RECORDS/commit" "$RECORDS/bin/commit"
+  cp "$folder"/cmake/{gpu_ops,gpu_kernels} "$folder/cmake/cuda/capstan_cuda.so" build/test-native/release/{gpu_tests,gpu_steps} "$folder/bin/"
+  strip --strip-unneeded "$folder"/bin/*
+  cp package.json package-lock.json "$folder/product/"
+  npm run --silent build && pack_product "$folder/product" || return 1
+  tar -C "$folder" -c bin product | xz -T0 -9e > "$RECORDS/pack.tar.xz" || return 1
+  cp "$RECORDS/commit" "$RECORDS/packed"
   du -sh "$RECORDS"
 }
 
@@ -107,7 +124,7 @@ phase_build() {
   fi
   local arch status=0
   arch=$(card_arch) || return 1
-  if [ "$KERNELS" = "$RECORDS/bin" ]; then
+  if [ "$KERNELS" = "$PACKED/bin" ]; then
     [ "$arch" = 90a ] && { echo 'built elsewhere'; return 0; }
     echo "what was built elsewhere is for compute capability 9.0, not $arch"
     return 1
@@ -216,17 +233,18 @@ phase_bench() {
 }
 
 phase_serve() {
-  local node
+  local node product=.
   node=$(command -v node || true)
-  if [ -z "$node" ] && [ -s .gpu-node/node.xz ]; then
-    xz -dc .gpu-node/node.xz > .gpu-node/node && chmod +x .gpu-node/node && node=$PWD/.gpu-node/node
-    [ -e node_modules ] || ln -s .gpu-node/node_modules node_modules
+  if [ -z "$node" ] && [ -x "$PACKED/product/node" ]; then
+    product=$PACKED/product
+    node=$PWD/$product/node
+    ln -sfn "$PWD/models" "$product/models"
   fi
-  if [ -z "$node" ] || [ ! -f dist/server/main.js ]; then
+  if [ -z "$node" ] || [ ! -f "$product/dist/server/main.js" ]; then
     echo 'there is no Node, or no dist/'
     return 3
   fi
-  python3 benchmarks/gpu/serve.py --node "$node" --device "$([ "$DEVICE" = host ] && echo cpu || echo cuda)" "${TINY[@]/#/--}" > "$BUILD/serve.jsonl"
+  python3 benchmarks/gpu/serve.py --node "$node" --product "$product" --device "$([ "$DEVICE" = host ] && echo cpu || echo cuda)" "${TINY[@]/#/--}" > "$BUILD/serve.jsonl"
 }
 
 # Seconds that a phase may take; it does not begin where fewer are left of this call.
@@ -271,7 +289,7 @@ if [ "$DEVICE" != host ]; then
   trap "kill $!" EXIT
 fi
 IS_GIVEN=$(($# > 0))
-ALL=(build ops bench model sanitize soak)
+ALL=(build ops bench model serve sanitize soak)
 if [ $# = 0 ]; then
   # What was not run yet, then what failed.
   set -- build

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The product over HTTP on a device: `capstan serve` with the embedded model, and, where PyTorch is, with random weights of the Qwen2.5-1.5B shape. JSON lines.
 
-    serve.py --node NODE [--device cuda] [--tiny]
+    serve.py --node NODE [--product FOLDER] [--device cuda] [--tiny]
 """
 import argparse
 import http.client
@@ -34,9 +34,9 @@ def is_listening():
 
 
 class Server:
-    def __init__(self, node, model, device, *options):
+    def __init__(self, args, model):
         self.log = tempfile.TemporaryFile()
-        self.process = subprocess.Popen([node, 'dist/server/main.js', 'serve', model, '--device', device, '--port', str(PORT), *options], stdout=self.log, stderr=self.log)
+        self.process = subprocess.Popen([args.node, os.path.join(args.product, 'dist/server/main.js'), 'serve', model, '--device', args.device, '--port', str(PORT)], stdout=self.log, stderr=self.log)
 
     def __enter__(self):
         begun = time.monotonic()
@@ -120,7 +120,7 @@ def random_model(folder):
 
 
 def measure_random(args, folder):
-    with Server(args.node, folder, args.device) as server:
+    with Server(args, folder) as server:
         name = model_name()
         tell('start of the 1.5B shape', seconds=round(server.seconds, 2))
         for length in (1024, 8192):
@@ -139,10 +139,11 @@ def measure_random(args, folder):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument('--node', required=True)
+    parser.add_argument('--product', default='.')
     parser.add_argument('--device', default='cuda')
     parser.add_argument('--tiny', action='store_true')
     args = parser.parse_args()
-    with Server(args.node, 'demo', args.device) as server:
+    with Server(args, 'demo') as server:
         name = model_name()
         answer = complete('The capital', 8, model=name)
         tell('embedded model', seconds=round(server.seconds, 2), text=answer['choices'][0]['text'], tokens=answer['usage']['completion_tokens'])
