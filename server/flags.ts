@@ -53,7 +53,7 @@ const MODEL: readonly Definition[] = [
 
 const ENGINE: readonly Definition[] = [
   { name: 'device', value: '<name>', help: 'cpu, cuda, cuda:0,1 (a rank on each), or auto, the CPU in this version (default: auto)', apply: (o, value) => { o.engine.device = value as ServeOptions['engine']['device']; } },
-  { name: 'tensor-parallel-size', value: '<ranks>', aliases: ['-tp'], help: 'ranks that each layer is split over, or auto, the number of GPUs (default: 1)', apply: (o, value, source) => { o.engine.tensorParallelSize = value === 'auto' ? 1 : parseCount(value, source); } },
+  { name: 'tensor-parallel-size', value: '<ranks>', aliases: ['-tp'], help: 'ranks that each layer is split over (default: auto, as many as --device lists, else 1)', apply: (o, value, source) => { o.engine.tensorParallelSize = value === 'auto' ? undefined : parseCount(value, source); } },
   { name: 'threads', value: '<number>', help: 'threads in total (default: the cores that this process may use, control groups included)', apply: (o, value, source) => { o.engine.threads = parseCount(value, source); } },
   { name: 'pin-threads', help: 'tie each thread to a core', set: (o, on) => { o.engine.pinThreads = on; } },
   { name: 'deterministic', help: 'on CUDA, give a request the same tokens to the bit whatever runs beside it, at some cost in speed (default: off; the CPU always does)', set: (o, on) => { o.engine.deterministic = on; } },

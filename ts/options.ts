@@ -9,7 +9,7 @@ import { findToolCallFormat } from './text/tool-calls';
 export interface EngineOptions {
   /** Where to run: 'cpu'; 'cuda', the first GPUs; 'cuda:0,1', one rank on each (a repeated number makes virtual ranks). 'auto' (the default) is the CPU in this version and says why. */
   device?: 'auto' | 'cpu' | 'cuda' | `cuda:${string}`;
-  /** Ranks that each layer is split over: 1 (default), 2, 4 or 8; the tokens are the same for all. */
+  /** Ranks that each layer is split over: 1, 2, 4 or 8; the tokens are the same for all. Default: as many as `device` lists, else 1. */
   tensorParallelSize?: number;
   /** Threads in total over ranks; default: the cores that affinity and the control group allow. */
   threads?: number;

@@ -11,6 +11,7 @@ import { needsKey } from '../../server/serve-access';
 import { normalize } from '../../server/serve-command';
 import type { ServeOptions } from '../../server/serve-options';
 import { VLLM_FLAGS } from '../../server/vllm-flags';
+import { resolveEngineOptions } from '../../ts/options';
 
 const folder = mkdtempSync(join(tmpdir(), 'capstan-flags-'));
 
@@ -85,7 +86,9 @@ describe('values', () => {
     [['--max-model-len=8K'], ({ engine }) => engine.maxModelLen, 8192],
     [['--max-model-len=auto'], ({ engine }) => engine.maxModelLen, undefined],
     [['--kv-cache-memory-bytes=2GiB'], ({ engine }) => engine.kvCacheBytes, 2 ** 31],
-    [['-tp=auto'], ({ engine }) => engine.tensorParallelSize, 1],
+    [['-tp=auto', '--device=cuda:0,1'], ({ engine }) => resolveEngineOptions(engine).tensorParallelSize, 2],
+    [['-tp=auto', '--device=cuda'], ({ engine }) => resolveEngineOptions(engine).tensorParallelSize, 1],
+    [['-tp=4', '--tensor-parallel-size=auto'], ({ engine }) => resolveEngineOptions(engine).tensorParallelSize, 1],
     [['--sse-keep-alive-interval=7'], ({ ssePingIntervalMs }) => ssePingIntervalMs, 7000],
     [['--sse-ping-interval-s=0'], ({ ssePingIntervalMs }) => ssePingIntervalMs, 2 ** 31 - 1],
     [['--no-disable-uvicorn-access-log'], ({ logsRequests }) => logsRequests, true],
