@@ -53,6 +53,7 @@ export function completeSpec(wish: SpecWish, image: Pick<ImageRow, 'id' | 'type'
   checkEnv(stored.env, secrets);
   checkBindings(bindings);
   checkModel(stored.runtime.model, bindings);
+  if (startCommand === null) checkRanks(stored);
   if (image.type === 'host-env' && startCommand === null) throw new ServiceError('invalid_argument', 'start_command: this image runs nothing by itself: give a start script');
   if (image.gpu_required === 1 && stored.compute.gpu_count === 0) throw new ServiceError('invalid_argument', 'compute.gpu_count: this image needs a GPU');
   return { stored, bindings, secrets };
@@ -92,7 +93,8 @@ export function runtimeArgs({ runtime, compute }: StoredSpec): string[] {
     ...(utilization === null ? [] : ['--gpu-memory-utilization', String(utilization)]),
     ...(ranks === null ? [] : ['--tensor-parallel-size', String(ranks)]),
     ...(caches ? [] : ['--no-enable-prefix-caching']),
-    ...(compute.gpu_count === 0 ? ['--device', 'cpu'] : []),
+    // A replica sees its own GPUs alone, numbered from 0.
+    '--device', compute.gpu_count === 0 ? 'cpu' : `cuda:${[...Array(compute.gpu_count).keys()].join(',')}`,
   ];
 }
 
@@ -114,6 +116,10 @@ function checkModel(model: string | null, bindings: readonly Binding[]): void {
   const [, , input] = MODEL_PATH.exec(model) ?? [];
   if (!MODEL_PATH.test(model) || model.split('/').includes('..')) throw new ServiceError('invalid_argument', 'runtime.model: expected demo, or a folder below /platform/input/input0 … input4 or /platform/home');
   if (input !== undefined && !bindings.some(({ mount }) => mount === input)) throw new ServiceError('invalid_argument', `runtime.model: nothing is bound to ${input}`);
+}
+
+function checkRanks({ compute: { gpu_count: gpus }, runtime: { tensor_parallel_size: ranks } }: StoredSpec): void {
+  if (gpus > 0 && ranks !== null && ranks !== gpus) throw new ServiceError('invalid_argument', `runtime.tensor_parallel_size: expected ${gpus}, which compute.gpu_count is, or null, got ${ranks}`);
 }
 
 function defined<T extends object>(values: T): Partial<T> {

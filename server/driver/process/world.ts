@@ -61,7 +61,7 @@ export function runtimeShares(): string[] {
   const root = packageRoot();
   // As a dependency of something else its own dependencies lie beside it.
   const modules = root.indexOf('/node_modules/');
-  const own = ['package.json', 'dist', 'build/Release', 'prebuilds', 'models', 'node_modules'].map((name) => join(root, name));
+  const own = ['package.json', 'dist', 'build/Release', 'build/cuda/capstan_cuda.so', 'prebuilds', 'models', 'node_modules'].map((name) => join(root, name));
   const shares = [realpathSync(process.execPath), ...own, ...(modules < 0 ? [] : [root.slice(0, modules + '/node_modules'.length)])];
   return shares.filter((path) => existsSync(path));
 }

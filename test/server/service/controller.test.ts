@@ -459,6 +459,17 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(await get(second)).toMatchObject({ state: 'running' });
     });
 
+    on('what leases GPUs runs on them, a rank on each', async () => {
+      await open(machine({ gpus: 4 }));
+      await start({ compute: { gpu_count: 2 } });
+      expect(running()[0]).toMatchObject({ runtimeArgs: ['demo', '--device', 'cuda:0,1'], gpuUuids: [GPU(0).uuid, GPU(1).uuid] });
+      const wish = (gpus: number, ranks: number | null) => h.store.createDeployment(h.actor, { name: `${gpus} and ${ranks}`, compute: { gpu_count: gpus }, runtime: { tensor_parallel_size: ranks } });
+      await expect(wish(2, 1)).rejects.toMatchObject({ code: 'invalid_argument', message: 'runtime.tensor_parallel_size: expected 2, which compute.gpu_count is, or null, got 1' });
+      await wish(2, 2);
+      await wish(2, null);
+      await wish(0, 2);
+    });
+
     on('what this machine could never run is refused', async () => {
       await open(machine({ gpus: 1 }));
       const wish = (compute: object) => h.store.createDeployment(h.actor, { name: 'x', compute });
