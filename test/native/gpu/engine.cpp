@@ -135,6 +135,34 @@ TEST(cuda_engine_ranks_change_no_bit) {
   }
 }
 
+// Parts of the backend that the sessions made from here on do without.
+class Without {
+ public:
+  explicit Without(const char* parts) { setenv("CAPSTAN_CUDA_WITHOUT", parts, 1); }
+  ~Without() { unsetenv("CAPSTAN_CUDA_WITHOUT"); }
+};
+
+TEST(cuda_engine_without_graphs_or_early_kernels_changes_no_bit) {
+  TinyShape shape;
+  shape.intermediate_size = 256;
+  const TinyModel model(shape, DType::kBf16);
+  Prompts prompts = engine_prompts();
+  if (!is_full_run()) prompts.resize(3);
+  for (const int world_size : {1, 2})
+    for (const bool is_deterministic : {false, true}) {
+      const LoadRequest request = on_device(model, world_size, is_deterministic);
+      const auto wanted = solo_answers(request, num_tokens(), prompts);
+      for (const std::string parts : {"graphs", "early"}) {
+        if (parts == "early" && world_size > 1) continue;  // ranks' kernels wait for each other's
+        const Without without(parts.c_str());
+        expect_same(solo_answers(request, num_tokens(), prompts), wanted, ("without " + parts + ", " + std::to_string(world_size) + " ranks").c_str());
+        if (!is_deterministic) continue;
+        Session session(request);
+        expect_same(batched_answers(session, num_tokens(), prompts), wanted, ("batched without " + parts + ", " + std::to_string(world_size) + " ranks").c_str());
+      }
+    }
+}
+
 // CAPSTAN_SOAK_SECONDS long, else a few rounds.
 TEST(cuda_engine_soak_with_random_aborts) {
   const char* seconds = std::getenv("CAPSTAN_SOAK_SECONDS");
