@@ -29,15 +29,15 @@ constexpr int64_t kUnforeseenBytes = int64_t{512} << 20;  // of the device's mem
 
 // Parts of the backend to do without, so that a fault on a device can be told to be of one of them: CAPSTAN_CUDA_WITHOUT is a list of these, with commas.
 struct Parts {
-  bool graphs = true, early = true, wgmma = true;
+  bool graphs = true, early = true, wgmma = true, one_shot = true;
 };
 Parts parts_wanted() {
   Parts parts;
   const char* without = std::getenv("CAPSTAN_CUDA_WITHOUT");
   std::istringstream names(without == nullptr ? "" : without);
   for (std::string name; std::getline(names, name, ',');) {
-    bool* const part = name == "graphs" ? &parts.graphs : name == "early" ? &parts.early : name == "wgmma" ? &parts.wgmma : nullptr;
-    if (part == nullptr) throw Error(ErrorCode::kInvalidArgument, "CAPSTAN_CUDA_WITHOUT: expected some of graphs, early and wgmma, with commas between them, got " + name);
+    bool* const part = name == "graphs" ? &parts.graphs : name == "early" ? &parts.early : name == "wgmma" ? &parts.wgmma : name == "one_shot" ? &parts.one_shot : nullptr;
+    if (part == nullptr) throw Error(ErrorCode::kInvalidArgument, "CAPSTAN_CUDA_WITHOUT: expected some of graphs, early, wgmma and one_shot, with commas between them, got " + name);
     *part = false;
   }
   return parts;
@@ -55,6 +55,7 @@ class CudaBackend final : public Backend {
     ranks_ = std::make_unique<Ranks>(std::move(comm), device_, options.links);
     room_ = {attribute_of(device_, cudaDevAttrMultiProcessorCount), static_cast<size_t>(attribute_of(device_, cudaDevAttrMaxSharedMemoryPerBlockOptin))};
     has_graphs_ = wanted.graphs;
+    has_one_shot_ = wanted.one_shot;
     begins_early_ = wanted.early && world_size() == 1 && can_begin_early();  // between ranks' kernels there are events
     info_.name = "cuda";
     has_wgmma_ = wanted.wgmma && !options.is_deterministic && can_gemm_by_wgmma() && can_attend_by_wgmma();
@@ -168,6 +169,7 @@ class CudaBackend final : public Backend {
   DeviceRoom room_;
   bool has_wgmma_ = false;     // and uses it
   bool has_graphs_ = true;     // of decodes
+  bool has_one_shot_ = true;   // sums of ranks also where two could do
   bool begins_early_ = false;  // kernels, before the one in front has ended
   BackendInfo info_;
   DeviceModel model_;
@@ -298,7 +300,7 @@ void CudaBackend::begin_step(const StepInput& step) {
       if (mode_ == StepMode::kRecording) ranks_->begin_recording(stream_);
     }
     const int64_t bytes = step_.num_tokens * model_.hidden_size * static_cast<int64_t>(sizeof(float));
-    sum_way_ = choose_sum_way(world_size(), step_.num_tokens, bytes, ranks_->has_nccl() && mode_ == StepMode::kEager);
+    sum_way_ = choose_sum_way(world_size(), step_.num_tokens, bytes, ranks_->has_nccl() && mode_ == StepMode::kEager, has_one_shot_);
   });
 }
 

@@ -30,9 +30,9 @@ inline int64_t& nccl_bytes() {
   return bytes;
 }
 // Two ranks read the same either way; few ranks wait longer for a second meeting than for the data; and shares are whole tiles of tokens.
-inline SumWay choose_sum_way(int world_size, int num_tokens, int64_t bytes, bool has_nccl) {
+inline SumWay choose_sum_way(int world_size, int num_tokens, int64_t bytes, bool has_nccl, bool has_one_shot = true) {
   if (has_nccl && bytes >= nccl_bytes()) return SumWay::kNccl;
-  const bool takes_two = world_size > 2 && num_tokens > kTileTokens && bytes >= (world_size <= 4 ? 2 : 1) * two_shot_bytes();
+  const bool takes_two = world_size > 2 && num_tokens > kTileTokens && (!has_one_shot || bytes >= (world_size <= 4 ? 2 : 1) * two_shot_bytes());
   return takes_two ? SumWay::kTwoShots : SumWay::kOneShot;
 }
 

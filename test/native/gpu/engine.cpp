@@ -163,6 +163,25 @@ TEST(cuda_engine_without_graphs_or_early_kernels_changes_no_bit) {
     }
 }
 
+// Models this small are summed in one shot, if in none other. Prompts alone and together; decodes of more sequences than a tile of tokens has.
+TEST(cuda_engine_ranks_that_add_in_two_shots_change_no_bit) {
+  TinyShape shape;
+  shape.intermediate_size = 256;
+  const TinyModel model(shape, DType::kBf16);
+  Prompts prompts = engine_prompts();
+  for (uint64_t i = 0; i < 10; ++i) prompts.push_back(random_ids(i, 3, 300));
+  const auto solo = solo_answers(on_device(model), num_tokens(), prompts);
+  const Without without("one_shot");
+  for (const int world_size : {2, 4}) {
+    LoadRequest request = on_device(model, world_size);
+    request.max_num_seqs = std::max(request.max_num_seqs, 16);
+    const std::string ranks = std::to_string(world_size) + " ranks";
+    Session session(request);
+    expect_same(batched_answers(session, num_tokens(), prompts), solo, (ranks + ", batched").c_str());
+    expect_same(solo_answers(request, num_tokens(), engine_prompts()), {solo.begin(), solo.begin() + static_cast<ptrdiff_t>(engine_prompts().size())}, (ranks + ", alone").c_str());
+  }
+}
+
 // CAPSTAN_SOAK_SECONDS long, else a few rounds.
 TEST(cuda_engine_soak_with_random_aborts) {
   const char* seconds = std::getenv("CAPSTAN_SOAK_SECONDS");
