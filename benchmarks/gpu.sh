@@ -10,7 +10,7 @@
 #   ops       every kernel against double precision, and a small decoder through all of them
 #   sanitize  compute-sanitizer over small shapes: memcheck, racecheck, initcheck, synccheck
 #   model     the whole engine: like the CPU, like transformers, and what must not change a bit
-#   soak      random requests and aborts for GPU_SOAK_SECONDS (60)
+#   soak      random requests and aborts for GPU_SOAK_SECONDS (60); then the device is lost on purpose
 #   bench     kernels and steps beside this run's ceilings, PyTorch and transformers
 #   serve     the product itself over HTTP, as it is here or as packed: the embedded model, and random weights of the Qwen2.5-1.5B shape where PyTorch is
 #
@@ -108,7 +108,7 @@ phase_pack() {
   CAPSTAN_CUDA_ARCHS=90a cmake -S test/native/gpu -B "$folder/cmake" -DCMAKE_BUILD_TYPE=Release -DCAPSTAN_STRICT=OFF > "$BUILD/configure.log" || return 1
   cmake --build "$folder/cmake" --parallel "$(jobs)" > "$BUILD/pack.log" 2>&1 || { grep error "$BUILD/pack.log"; return 1; }
   make -C test/native -j"$(jobs)" -s gpu || return 1
-  cp "$folder"/cmake/{gpu_ops,gpu_kernels} "$folder/cmake/cuda/capstan_cuda.so" build/test-native/release/{gpu_tests,gpu_steps} "$folder/bin/"
+  cp "$folder"/cmake/{gpu_ops,gpu_kernels,gpu_faults.so} "$folder/cmake/cuda/capstan_cuda.so" build/test-native/release/{gpu_tests,gpu_steps} "$folder/bin/"
   strip --strip-unneeded "$folder"/bin/*
   cp package.json package-lock.json "$folder/product/"
   npm run --silent build && pack_product "$folder/product" || return 1
@@ -205,7 +205,11 @@ phase_model() {
 }
 
 phase_soak() {
-  CAPSTAN_SOAK_SECONDS=${GPU_SOAK_SECONDS:-60} "$NATIVE/gpu_tests" cuda_engine_soak
+  local status=0
+  CAPSTAN_SOAK_SECONDS=${GPU_SOAK_SECONDS:-60} "$NATIVE/gpu_tests" cuda_engine_soak || status=1
+  # Last of all, as nobody knows what is left of the device afterwards.
+  CAPSTAN_GPU_FAULTS=$PWD/$KERNELS/gpu_faults.so "$NATIVE/gpu_tests" --jobs 1 --seconds "$(within 45)" cuda_loss || status=1
+  return $status
 }
 
 phase_bench() {
@@ -250,7 +254,7 @@ phase_serve() {
 # Seconds that a phase may take; it does not begin where fewer are left of this call.
 seconds_of() {
   case $1 in
-    build) echo 240 ;; ops | model) echo 200 ;; sanitize) echo 240 ;; bench) echo 330 ;; soak) echo $((${GPU_SOAK_SECONDS:-60} + 30)) ;; *) echo 200 ;;
+    build) echo 240 ;; ops | model) echo 200 ;; sanitize) echo 240 ;; bench) echo 330 ;; soak) echo $((${GPU_SOAK_SECONDS:-60} + 80)) ;; *) echo 200 ;;
   esac
 }
 
