@@ -78,6 +78,7 @@ struct GemmArgs {
   int32_t* tile_flags = nullptr;    // num_tile_flags zeros, and zeros again afterwards, where launch_gemm_wgmma may cut a long K
   bool begins_early = false;
 };
+constexpr size_t kLeastSharedBytes = 99 << 10;  // that a block may have: compute capability 8.6, 8.9 and 12.0
 struct DeviceRoom {
   int multiprocessors = 0;
   size_t shared_bytes = 0;  // of a block, at most

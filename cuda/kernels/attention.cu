@@ -392,6 +392,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, 1) attention_of_many_kernel
 template <class T, int D, bool kIsFp8>
 void launch_with(const AttentionArgs& args, cudaStream_t stream) {
   constexpr size_t kSlotBytes = sizeof(float) * kSlot<D>;
+  static_assert(2 * kWarps * kSlotBytes <= kLeastSharedBytes);
   const auto tiles = static_cast<unsigned>(args.num_tiles), heads = static_cast<unsigned>(args.layout.num_kv_heads);
   if (args.is_many) return launch(attention_of_many_kernel<T, D, kIsFp8>, dim3((tiles + kWarps - 1) / kWarps, heads), dim3(kWarps * kWarpSize), 2 * kWarps * kSlotBytes, stream, args);
   const bool is_cut = args.num_chunks > 1;

@@ -239,6 +239,7 @@ void launch_with(const GemmArgs& args, const DeviceRoom& room, cudaStream_t stre
 
 template <class T>
 void launch_for(const GemmArgs& args, const DeviceRoom& room, cudaStream_t stream) {
+  static_assert(stage_bytes<4>() + warp_bytes<4>() <= kLeastSharedBytes);
   constexpr int kFewWarps = 4;  // of as many tokens as there are; with fewer it is better to have fewer tokens
   if (args.num_tokens <= 8) return launch_with<T, 1>(args, room, stream);
   if (args.num_tokens <= 16) return launch_with<T, 2>(args, room, stream);

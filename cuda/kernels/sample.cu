@@ -257,6 +257,7 @@ __global__ void __launch_bounds__(kThreads, 1) sample_kernel(SampleArgs args) {
 void launch_sample(const SampleArgs& args, cudaStream_t stream) {
   CAPSTAN_CHECK(args.num_items > 0 && args.drawn_ids != nullptr && args.num_token_ids > 0 && args.num_token_ids <= args.vocab_size && args.vocab_size <= args.logits_stride);
   CAPSTAN_CHECK(args.vocab_size <= kMaxVocab);
+  static_assert(sizeof(SampleShared) <= kLeastSharedBytes);
   launch(sample_kernel, dim3(static_cast<unsigned>(args.num_items)), dim3(kThreads), sizeof(SampleShared), stream, args);
 }
 
