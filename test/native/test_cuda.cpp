@@ -1,6 +1,10 @@
 // The CUDA backend on the host runtime: index arithmetic exhaustively, mutations that must be noticed, and what only a device of ours can be told to do.
+#include <dlfcn.h>
+
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <set>
 #include <thread>
 
@@ -326,6 +330,27 @@ TEST(cuda_driver_that_does_not_do_is_told) {
   };
   EXPECT_EQ(reason_with(0), "no NVIDIA driver is installed");
   EXPECT_EQ(reason_with(12020), "the NVIDIA driver is for CUDA 12.2, expected 13.0 or newer");
+}
+
+TEST(cuda_library_of_another_build_is_not_used) {
+  const std::string file = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "fake_cuda.so";
+  void* const opened = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (opened == nullptr) throw std::runtime_error(dlerror());
+  CudaApi& fake = *static_cast<CudaApi*>(dlsym(opened, "fake_cuda_api"));
+  const auto expect_reason = [&](const std::string& reason) {
+    const CudaLibrary library = open_cuda_library(file);
+    EXPECT_EQ(library.num_devices, 0);
+    EXPECT_EQ(library.reason, reason);
+  };
+  const std::string build_id = cuda_build_id();
+  fake = {kCudaApiVersion + 1, build_id.c_str(), nullptr, nullptr, nullptr};
+  expect_reason(file + ": expected interface version " + std::to_string(kCudaApiVersion) + ", got " + std::to_string(kCudaApiVersion + 1) + "; build it again");
+  fake = {kCudaApiVersion, "another", nullptr, nullptr, nullptr};
+  expect_reason(file + " was built with another compiler or from other sources; build it again");
+  const auto none = [](char* reason, size_t size) { return std::snprintf(reason, size, "no card") - 7; };
+  fake = {kCudaApiVersion, build_id.c_str(), none, nullptr, nullptr};
+  expect_reason("no card");
+  dlclose(opened);
 }
 
 TEST(cuda_library_says_why_it_is_not_used) {
