@@ -105,7 +105,7 @@ phase_pack() {
   phase_records || return 1
   rm -rf "$RECORDS/packed" "$folder/bin" "$folder/product"
   mkdir -p "$folder/bin" "$folder/product"
-  CAPSTAN_CUDA_ARCHS=90a cmake -S test/native/gpu -B "$folder/cmake" -DCMAKE_BUILD_TYPE=Release -DCAPSTAN_STRICT=OFF > "$BUILD/configure.log" || return 1
+  CAPSTAN_CUDA_ARCHS=90a cmake -S test/native/gpu -B "$folder/cmake" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_FLAGS=-lineinfo > "$BUILD/configure.log" || return 1
   cmake --build "$folder/cmake" --parallel "$(jobs)" > "$BUILD/pack.log" 2>&1 || { grep error "$BUILD/pack.log"; return 1; }
   make -C test/native -j"$(jobs)" -s gpu || return 1
   cp "$folder"/cmake/{gpu_ops,gpu_kernels,gpu_faults.so} "$folder/cmake/cuda/capstan_cuda.so" build/test-native/release/{gpu_tests,gpu_steps} "$folder/bin/"
@@ -131,7 +131,7 @@ phase_build() {
   fi
   # Of another folder, carried along.
   grep -qx "CMAKE_HOME_DIRECTORY:INTERNAL=$PWD/test/native/gpu" "$BUILD/cmake/CMakeCache.txt" 2>/dev/null || rm -rf "$BUILD/cmake"
-  CAPSTAN_CUDA_ARCHS=$arch cmake -S test/native/gpu -B "$BUILD/cmake" -DCMAKE_BUILD_TYPE=Release -DCAPSTAN_STRICT=OFF > "$BUILD/configure.log" || { tail -20 "$BUILD/configure.log"; return 1; }
+  CAPSTAN_CUDA_ARCHS=$arch cmake -S test/native/gpu -B "$BUILD/cmake" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_FLAGS=-lineinfo > "$BUILD/configure.log" || { tail -20 "$BUILD/configure.log"; return 1; }
   # The engine's tests need no nvcc: both at once.
   make -C test/native -j"$(jobs)" -k -s WERROR= gpu & local make_job=$!
   # What cannot be built takes nothing with it that can.
