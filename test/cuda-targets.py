@@ -1,20 +1,23 @@
 #!/usr/bin/env python3
-"""The fat binary's list: which targets a library or object made by nvcc holds, without CUDA's tools.
+"""What a library or object made by nvcc holds, without CUDA's tools. Exit status 1 where something that is wanted is not there.
 
-    test/cuda-targets.py FILE [WANTED…]      prints targets as sm_80 (machine code) and ptx_80; exit status 1 where one that is wanted is not there
+    test/cuda-targets.py FILE [WANTED…]                 the fat binary's list: targets as sm_80 (machine code) and ptx_80
+    test/cuda-targets.py --kernels NAME FILE WANTED…    whether each kernel for sm_90 with NAME in its name has these instructions; of a file by nvcc --no-compress
 
 In the section .nv_fatbin lie containers, each a header (magic, version, its own size, bytes that follow) and entries (kind: 1 PTX, 2 machine code; version; header size;
-payload size; …; at byte 28 the architecture's number).
+payload size; …; at byte 28 the architecture's number). Machine code is an ELF file with a section .text.KERNEL for each kernel, 16 bytes an instruction.
 """
 import struct
 import sys
 
 MAGIC = struct.pack('<I', 0xBA55ED50)
 KINDS = {1: 'ptx', 2: 'sm'}
+# The lowest 9 bits, as nvdisasm tells them: products of warp groups; copies of boxes and of bytes that the tensor memory accelerator makes.
+INSTRUCTIONS = {'HGMMA': 0x1f0, 'UTMALDG': 0x1b4, 'UBLKCP': 0x1ba}
 
 
-def targets_of(data):
-    found = set()
+def entries_of(data):
+    """(target, payload) pairs."""
     at = data.find(MAGIC)
     while at >= 0:
         _, header_size, size = struct.unpack_from('<HHQ', data, at + 4)
@@ -23,15 +26,25 @@ def targets_of(data):
             kind, _, entry_header, payload = struct.unpack_from('<HHIQ', data, entry)
             if kind not in KINDS or entry_header < 32:
                 break
-            found.add(f'{KINDS[kind]}_{struct.unpack_from("<I", data, entry + 28)[0]}')
+            yield f'{KINDS[kind]}_{struct.unpack_from("<I", data, entry + 28)[0]}', data[entry + entry_header:entry + entry_header + payload]
             entry += entry_header + payload
         at = data.find(MAGIC, at + 4)
-    return found
 
 
-def main(file, wanted):
-    with open(file, 'rb') as stream:
-        found = targets_of(stream.read())
+def kernels_of(elf):
+    """(name, code) pairs."""
+    table, = struct.unpack_from('<Q', elf, 40)
+    count, of_names = struct.unpack_from('<HH', elf, 60)
+    sections = [struct.unpack_from('<IIQQQQ', elf, table + 64 * i) for i in range(count)]
+    for section, _, _, _, offset, size in sections:
+        begin = sections[of_names][4] + section
+        name = elf[begin:elf.index(b'\0', begin)].decode()
+        if name.startswith('.text.'):
+            yield name[6:], elf[offset:offset + size]
+
+
+def check_targets(file, data, wanted):
+    found = {target for target, _ in entries_of(data)}
     print(' '.join(sorted(found, key=lambda name: (name.split('_')[0], int(name.split('_')[1])))))
     missing = [name for name in wanted if name not in found]
     if missing:
@@ -39,4 +52,25 @@ def main(file, wanted):
     return 1 if missing else 0
 
 
-sys.exit(main(sys.argv[1], sys.argv[2:]))
+def check_kernels(part, data, wanted):
+    kernels = [kernel for target, payload in entries_of(data) if target == 'sm_90' for kernel in kernels_of(payload) if part in kernel[0]]
+    print(f'{len(kernels)} kernels {part}, to have {" ".join(wanted)}')
+    status = 0 if kernels else 1
+    for name, code in kernels:
+        found = {struct.unpack_from('<Q', code, i)[0] & 0x1ff for i in range(0, len(code), 16)}
+        missing = [instruction for instruction in wanted if INSTRUCTIONS[instruction] not in found]
+        if missing:
+            print(f'{name} lacks {" ".join(missing)}', file=sys.stderr)
+            status = 1
+    return status
+
+
+def main(args):
+    part = args[1] if args[0] == '--kernels' else None
+    file, *wanted = args[2:] if part else args
+    with open(file, 'rb') as stream:
+        data = stream.read()
+    return check_kernels(part, data, wanted) if part else check_targets(file, data, wanted)
+
+
+sys.exit(main(sys.argv[1:]))
