@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The product over HTTP on a device: `capstan serve` with the embedded model, and, where PyTorch is, with random weights of the Qwen2.5-1.5B shape. JSON lines.
+"""The product over HTTP on a device: `capstan serve` with the embedded model, and, where PyTorch is, with random weights of the Qwen2.5-1.5B shape, whose answers are
+compared with those of transformers. JSON lines; ends with 1 where they differ by more than is allowed.
 
     serve.py --node NODE [--product FOLDER] [--device cuda] [--tiny]
 """
@@ -93,47 +94,137 @@ def tell(name, **fields):
     print(json.dumps({'name': name, **fields}), flush=True)
 
 
-def random_model(folder):
-    """Random weights with the embedded model's tokenizer: ids beyond it are never drawn."""
+# Of the random weights: the widths, depth and heads of Qwen2.5-1.5B, or little.
+SHAPES = {
+    '1.5B': {'hidden_size': 1536, 'intermediate_size': 8960, 'num_hidden_layers': 28, 'num_attention_heads': 12, 'num_key_value_heads': 2, 'vocab_size': 151936},
+    'tiny': {'hidden_size': 256, 'intermediate_size': 512, 'num_hidden_layers': 4, 'num_attention_heads': 4, 'num_key_value_heads': 2, 'vocab_size': 2048},
+}
+
+
+def random_model(folder, shape):
+    """Random weights with the embedded model's tokenizer: ids beyond it are never drawn. Their scales are those of test/oracle/golden.py, as flat logits and even
+    attention would hide faults."""
     import torch
     from safetensors.torch import save_file
     for file in ('tokenizer.json', 'tokenizer_config.json'):
         shutil.copy(os.path.join('models/demo', file), folder)
-    hidden, inner, layers, vocab = 1536, 8960, 28, 151936
-    config = {'architectures': ['Qwen2ForCausalLM'], 'model_type': 'qwen2', 'hidden_act': 'silu', 'hidden_size': hidden, 'intermediate_size': inner, 'max_position_embeddings': 32768,
-              'num_attention_heads': 12, 'num_hidden_layers': layers, 'num_key_value_heads': 2, 'rms_norm_eps': 1e-6, 'rope_theta': 1e6, 'tie_word_embeddings': True, 'vocab_size': vocab,
-              'torch_dtype': 'bfloat16', 'eos_token_id': 2, 'bos_token_id': 1, 'use_sliding_window': False}
+    config = {**SHAPES[shape], 'architectures': ['Qwen2ForCausalLM'], 'model_type': 'qwen2', 'hidden_act': 'silu', 'max_position_embeddings': 32768, 'rms_norm_eps': 1e-6, 'rope_theta': 1e6,
+              'tie_word_embeddings': True, 'torch_dtype': 'bfloat16', 'eos_token_id': 2, 'bos_token_id': 1, 'use_sliding_window': False}
     with open(os.path.join(folder, 'config.json'), 'w', encoding='utf-8') as stream:
         json.dump(config, stream)
     torch.manual_seed(1)
-    weight = lambda *shape: (torch.randn(*shape) * 0.02).to(torch.bfloat16)
-    ones = lambda size: torch.ones(size, dtype=torch.bfloat16)
-    tensors = {'model.embed_tokens.weight': weight(vocab, hidden), 'model.norm.weight': ones(hidden)}
-    for layer in range(layers):
+    hidden, inner, kv_size = config['hidden_size'], config['intermediate_size'], config['hidden_size'] // config['num_attention_heads'] * config['num_key_value_heads']
+    device = 'cuda' if torch.cuda.is_available() else 'cpu'
+    weight = lambda rows, cols, scale=1.3: (torch.randn(rows, cols, device=device) * scale / cols ** 0.5).to(torch.bfloat16).cpu()
+    bias = lambda size: (torch.randn(size) * 0.3).to(torch.bfloat16)
+    norm = lambda: (1 + torch.randn(hidden) * 0.25).to(torch.bfloat16)
+    tensors = {'model.embed_tokens.weight': weight(config['vocab_size'], hidden, 2), 'model.norm.weight': norm()}
+    for layer in range(config['num_hidden_layers']):
         prefix = f'model.layers.{layer}.'
-        tensors |= {prefix + 'input_layernorm.weight': ones(hidden), prefix + 'post_attention_layernorm.weight': ones(hidden)}
-        for name, rows in (('q', hidden), ('k', 256), ('v', 256)):
-            tensors |= {prefix + f'self_attn.{name}_proj.weight': weight(rows, hidden), prefix + f'self_attn.{name}_proj.bias': weight(rows)}
+        tensors |= {prefix + 'input_layernorm.weight': norm(), prefix + 'post_attention_layernorm.weight': norm()}
+        for name, rows in (('q', hidden), ('k', kv_size), ('v', kv_size)):
+            tensors |= {prefix + f'self_attn.{name}_proj.weight': weight(rows, hidden), prefix + f'self_attn.{name}_proj.bias': bias(rows)}
         tensors |= {prefix + 'self_attn.o_proj.weight': weight(hidden, hidden), prefix + 'mlp.gate_proj.weight': weight(inner, hidden), prefix + 'mlp.up_proj.weight': weight(inner, hidden),
                     prefix + 'mlp.down_proj.weight': weight(hidden, inner)}
     save_file(tensors, os.path.join(folder, 'model.safetensors'))
+    torch.cuda.empty_cache()
 
 
-def measure_random(args, folder):
+def prompt_of(length, seed=0):
+    return [5 + (seed * 131 + k * k) % 400 for k in range(length)]
+
+
+def measure_random(args, folder, shape):
+    """Times, and the answers that are to be compared."""
     with Server(args, folder) as server:
         name = model_name()
-        tell('start of the 1.5B shape', seconds=round(server.seconds, 2))
-        for length in (1024, 8192):
+        tell(f'start of the {shape} shape', seconds=round(server.seconds, 2))
+        for length in (64, 128) if args.tiny else (1024, 8192):
             times = {'cold': [], 'cached': []}
             for i in range(5):
-                prompt = [5 + (i * 131 + k * k) % 400 for k in range(length)]
-                times['cold'].append(first_token_ms(name, prompt))
-                times['cached'].append(first_token_ms(name, prompt))
+                times['cold'].append(first_token_ms(name, prompt_of(length, i)))
+                times['cached'].append(first_token_ms(name, prompt_of(length, i)))
             for kind, values in times.items():
                 tell(f'first token {length} {kind}', ms=round(statistics.median(values), 2))
         begun = time.perf_counter()
         usage = complete([7] * 1024, 256, model=name)['usage']
         tell('256 tokens after 1024', tokens_per_s=round(usage['completion_tokens'] / (time.perf_counter() - begun), 1))
+        return [answer_of(name, prompt_of(length, 9)) for length in args.lengths]
+
+
+def answer_of(model, prompt):
+    """What is compared of a greedy answer: its tokens, the likeliest of each step, and the log-probability of each token of the prompt but the first."""
+    body = complete(prompt, 16, model=model, logprobs=2 * NUM_TOP, prompt_logprobs=0, return_token_ids=True, return_tokens_as_token_ids=True)
+    choice = body['choices'][0]
+    top = [{int(word.removeprefix('token_id:')): logprob for word, logprob in step.items()} for step in choice['logprobs']['top_logprobs']]
+    of_prompt = [entry[str(token)]['logprob'] for token, entry in zip(prompt[1:], choice['prompt_logprobs'][1:], strict=True)]
+    return {'prompt': prompt, 'tokens': choice['token_ids'], 'top': top, 'of_prompt': of_prompt}
+
+
+# Of bf16, by contract 4: differences of log-probabilities to transformers in float32.
+NUM_TOP = 5
+WORST, MEAN = 0.15, 0.02
+
+
+class Differences:
+    """Our differences to the truth, and of the same figures those of transformers in bf16. Allowed is the contract's, or twice the latter where that is more, as in
+    test/oracle."""
+
+    def __init__(self):
+        self.ours, self.theirs = [], []
+
+    def add(self, truth, ours, theirs):
+        self.ours.append(abs(ours - truth))
+        self.theirs.append(abs(theirs - truth))
+
+    @property
+    def worst_allowed(self):
+        return max(WORST, 2 * max(self.theirs))
+
+    def figures(self):
+        mean, mean_of_theirs = statistics.fmean(self.ours), statistics.fmean(self.theirs)
+        mean_allowed = max(MEAN, 2 * mean_of_theirs)
+        return {'count': len(self.ours), 'worst': round(max(self.ours), 4), 'mean': round(mean, 5), 'transformers_worst': round(max(self.theirs), 4), 'transformers_mean': round(mean_of_theirs, 5),
+                # The negations also catch NaN.
+                'passed': all(value <= self.worst_allowed for value in self.ours) and mean <= mean_allowed}
+
+
+def logprobs_by_transformers(folder, dtype, answers):
+    """Of each answer's prompt and tokens in one pass: (positions, vocab_size), what follows each position."""
+    import torch
+    from transformers import AutoModelForCausalLM
+    device = 'cuda' if torch.cuda.is_available() else 'cpu'
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(device).eval()
+    with torch.inference_mode():
+        for answer in answers:
+            ids = torch.tensor([answer['prompt'] + answer['tokens'][:-1]], device=device)
+            yield torch.log_softmax(model(ids).logits[0].float(), -1).cpu()
+
+
+def compare_with_transformers(folder, shape, answers):
+    """Of each prompt its own log-probabilities; of each step, after the tokens that we chose, the likeliest five's, and that none is likelier than our choice by more than
+    differences explain. False where more differs than is allowed."""
+    import torch
+    with open(os.path.join(folder, 'tokenizer.json'), encoding='utf-8') as stream:
+        tokenizer = json.load(stream)
+    num_ids = 1 + max([*tokenizer['model']['vocab'].values(), *(token['id'] for token in tokenizer['added_tokens'])])
+    prompts, steps, margins = Differences(), Differences(), []
+    truths = list(logprobs_by_transformers(folder, torch.float32, answers))
+    for answer, truth, rounded in zip(answers, truths, logprobs_by_transformers(folder, torch.bfloat16, answers)):
+        first = len(answer['prompt']) - 1
+        for position, (token, logprob) in enumerate(zip(answer['prompt'][1:], answer['of_prompt'], strict=True)):
+            prompts.add(truth[position, token].item(), logprob, rounded[position, token].item())
+        for position, (token, top) in enumerate(zip(answer['tokens'], answer['top'], strict=True), first):
+            for id in truth[position].topk(NUM_TOP).indices.tolist():
+                wanted = truth[position, id].item()
+                # Not among ours: then it is at most as likely as the last of them.
+                steps.add(wanted, top[id] if id in top else min(wanted, *top.values()), rounded[position, id].item())
+            margins.append((truth[position, :num_ids].max() - truth[position, token]).item())
+    of_prompts, of_steps = prompts.figures(), steps.figures()
+    passed = of_prompts['passed'] and of_steps['passed'] and all(margin <= 2 * steps.worst_allowed for margin in margins)
+    tell(f'{shape} shape to transformers in f32', prompts=[len(answer['prompt']) for answer in answers], of_prompts=of_prompts, of_steps=of_steps, tokens=len(margins), tokens_equal=margins.count(0.0),
+         worst_margin=round(max(margins), 4), passed=passed)
+    return passed
 
 
 def main():
@@ -149,16 +240,18 @@ def main():
         tell('embedded model', seconds=round(server.seconds, 2), text=answer['choices'][0]['text'], tokens=answer['usage']['completion_tokens'])
         if answer['usage']['completion_tokens'] != 8:
             raise SystemExit('expected 8 tokens')
-    if args.tiny:
-        return
     try:
         import torch  # noqa: F401
     except ImportError:
         print('there is no PyTorch to make random weights with', file=sys.stderr)
         return
+    shape = 'tiny' if args.tiny else '1.5B'
+    args.lengths = (5, 70, 300) if args.tiny else (5, 300, 2000)
     with tempfile.TemporaryDirectory() as folder:
-        random_model(folder)
-        measure_random(args, folder)
+        random_model(folder, shape)
+        answers = measure_random(args, folder, shape)
+        if not compare_with_transformers(folder, shape, answers):
+            raise SystemExit('answers differ from those of transformers by more than is allowed')
 
 
 main()
