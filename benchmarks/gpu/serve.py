@@ -8,6 +8,7 @@ import argparse
 import http.client
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -35,9 +36,9 @@ def is_listening():
 
 
 class Server:
-    def __init__(self, args, model):
+    def __init__(self, args, model, device, flags=()):
         self.log = tempfile.TemporaryFile()
-        self.process = subprocess.Popen([args.node, os.path.join(args.product, 'dist/server/main.js'), 'serve', model, '--device', args.device, '--port', str(PORT)], stdout=self.log, stderr=self.log)
+        self.process = subprocess.Popen([args.node, os.path.join(args.product, 'dist/server/main.js'), 'serve', model, '--device', device, '--port', str(PORT), *flags], stdout=self.log, stderr=self.log)
 
     def __enter__(self):
         begun = time.monotonic()
@@ -68,12 +69,16 @@ class Server:
         return self.log.read().decode(errors='replace')
 
 
-def complete(prompt, max_tokens, **more):
-    answer = request('/v1/completions', {'model': more.pop('model'), 'prompt': prompt, 'max_tokens': max_tokens, 'temperature': 0, 'ignore_eos': True, **more})
-    body = answer.read()
+def ask(path, body):
+    answer = request(path, body)
+    text = answer.read()
     if answer.status != 200:
-        raise SystemExit(f'HTTP {answer.status}: {body[:300]!r}')
-    return json.loads(body)
+        raise SystemExit(f'HTTP {answer.status}: {text[:300]!r}')
+    return json.loads(text)
+
+
+def complete(prompt, max_tokens, **more):
+    return ask('/v1/completions', {'prompt': prompt, 'max_tokens': max_tokens, 'temperature': 0, 'ignore_eos': True, **more})
 
 
 def first_token_ms(model, prompt):
@@ -88,6 +93,10 @@ def first_token_ms(model, prompt):
 
 def model_name():
     return json.loads(request('/v1/models').read())['data'][0]['id']
+
+
+def backend_name():
+    return re.search(r'^capstan_model_info\{.*\bbackend="(\w+)"', request('/metrics').read().decode(), re.MULTILINE)[1]
 
 
 def tell(name, **fields):
@@ -136,7 +145,7 @@ def prompt_of(length, seed=0):
 
 def measure_random(args, folder, shape):
     """Times, and the answers that are to be compared."""
-    with Server(args, folder) as server:
+    with Server(args, folder, args.device) as server:
         name = model_name()
         tell(f'start of the {shape} shape', seconds=round(server.seconds, 2))
         for length in (64, 128) if args.tiny else (1024, 8192):
@@ -227,6 +236,17 @@ def compare_with_transformers(folder, shape, answers):
     return passed
 
 
+def answer_of_demo(args, device):
+    """Of the embedded model, which is sure of every token of it."""
+    with Server(args, 'demo', device, ['--max-model-len', '256', '--max-num-batched-tokens', '64', '--max-num-seqs', '2'] if args.tiny else []) as server:
+        if backend_name() != device.split(':')[0]:
+            raise SystemExit(f'expected the backend of {device}, got {backend_name()}')
+        answer = ask('/v1/chat/completions', {'model': model_name(), 'messages': [{'role': 'user', 'content': 'What is Capstan?'}], 'max_tokens': 12, 'temperature': 0})
+        text = answer['choices'][0]['message']['content']
+        tell(f'embedded model on {device}', seconds=round(server.seconds, 2), text=text, tokens=answer['usage']['completion_tokens'])
+        return text
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument('--node', required=True)
@@ -234,12 +254,9 @@ def main():
     parser.add_argument('--device', default='cuda')
     parser.add_argument('--tiny', action='store_true')
     args = parser.parse_args()
-    with Server(args, 'demo') as server:
-        name = model_name()
-        answer = complete('The capital', 8, model=name)
-        tell('embedded model', seconds=round(server.seconds, 2), text=answer['choices'][0]['text'], tokens=answer['usage']['completion_tokens'])
-        if answer['usage']['completion_tokens'] != 8:
-            raise SystemExit('expected 8 tokens')
+    answers = {device: answer_of_demo(args, device) for device in ('cpu', args.device)}
+    if answers[args.device] != answers['cpu']:
+        raise SystemExit(f'expected the answer of the CPU, got {answers}')
     try:
         import torch  # noqa: F401
     except ImportError:
