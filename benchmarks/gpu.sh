@@ -72,14 +72,16 @@ if [ "$DEVICE" != host ] && [ "$(cat "$PACKED/commit" 2>/dev/null)" = "$COMMIT" 
   export CAPSTAN_CUDA_LIBRARY=$PWD/$PACKED/bin/capstan_cuda.so
 fi
 
-# nvcc's name of the card present: 9.0 needs the architecture's own instructions.
+# What to build for the card present. 9.0 needs the architecture's own instructions; between 9.0 and 12.0 the default build has no code but PTX of 8.0, which the driver translates.
 card_arch() {
   local capability
   capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -d .)
   case $capability in
     90) echo 90a ;;
-    8[0-9] | 120) echo "$capability" ;;
-    *) echo "expected a card of compute capability 8.0 to 9.0 or 12.0, got ${capability:-none}" >&2; return 1 ;;
+    8[0-9]) echo "$capability" ;;
+    10[0-9] | 11[0-9]) echo 80-virtual ;;
+    12[0-9]) echo 120 ;;
+    *) echo "expected a card of compute capability 8.0 to 12.x, got ${capability:-none}" >&2; return 1 ;;
   esac
 }
 
