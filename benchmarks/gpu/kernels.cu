@@ -2,7 +2,8 @@
 // lines on standard output, one per figure; benchmarks/gpu/report.py puts torch's beside them.
 //
 //     gpu_kernels [tiny] [read=GB_PER_S] [GROUP]      tiny: small shapes, to see that it runs; GROUP: limits, gemm, wgmma, gemv, attention, wgmma_attention or sample
-//                                                     (all without one); read: the bandwidth of reads, as the group of limits has measured it
+//                                                     (all without one); read: the bandwidth of reads, as the group of limits has measured it, without
+//                                                     which there are no shares of it
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -27,7 +28,7 @@ using namespace cuda;
 
 bool is_tiny = false;
 cudaStream_t stream = nullptr;
-double read_bandwidth = 1, copy_bandwidth = 1;  // bytes per second
+double read_bandwidth = 0;  // bytes per second, 0: not known
 
 class Timer {
  public:
@@ -128,17 +129,19 @@ __global__ void read_kernel(ReadArgs args) {
 }
 
 void print(const std::string& name, double seconds, double bytes, double flops) {
-  std::printf("{\"name\":\"%s\",\"us\":%.3f,\"gb_per_s\":%.1f,\"tflop_per_s\":%.2f,\"bandwidth_share\":%.4f}\n", name.c_str(), seconds * 1e6, bytes / seconds * 1e-9, flops / seconds * 1e-12,
-              bytes / seconds / read_bandwidth);
+  std::printf("{\"name\":\"%s\",\"us\":%.3f,\"gb_per_s\":%.1f,\"tflop_per_s\":%.2f", name.c_str(), seconds * 1e6, bytes / seconds * 1e-9, flops / seconds * 1e-12);
+  if (read_bandwidth > 0) std::printf(",\"bandwidth_share\":%.4f", bytes / seconds / read_bandwidth);
+  std::printf("}\n");
   std::fflush(stdout);
 }
+
+DeviceRoom room() { return {attribute_of(0, cudaDevAttrMultiProcessorCount), static_cast<size_t>(attribute_of(0, cudaDevAttrMaxSharedMemoryPerBlockOptin))}; }
 
 void measure_limits(Timer& timer) {
   const int64_t bytes = is_tiny ? 1 << 16 : int64_t{4} << 30;
   const DeviceBuffer from = random_bf16(bytes / 2, 1.0f), to(static_cast<size_t>(bytes), "a copy"), sums(4, "sums");
   const double copy = timer.measure([&](int) { check(cudaMemcpyAsync(to.as<void>(), from.as<void>(), static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream), "a copy"); });
-  copy_bandwidth = 2 * static_cast<double>(bytes) / copy;
-  const double read = timer.measure([&](int) { launch(read_kernel, dim3(is_tiny ? 2 : 132 * 16), dim3(512), 0, stream, ReadArgs{from.as<uint4>(), bytes / 16, sums.as<unsigned>()}); });
+  const double read = timer.measure([&](int) { launch(read_kernel, dim3(is_tiny ? 2 : room().multiprocessors * 16), dim3(512), 0, stream, ReadArgs{from.as<uint4>(), bytes / 16, sums.as<unsigned>()}); });
   read_bandwidth = static_cast<double>(bytes) / read;
   print("copy", copy, 2 * static_cast<double>(bytes), 0);
   print("read", read, static_cast<double>(bytes), 0);
@@ -153,8 +156,6 @@ struct Layer {
 
 // Copies of the weights, together larger than any cache.
 constexpr int64_t kRotated = int64_t{400} << 20;
-
-DeviceRoom room() { return {attribute_of(0, cudaDevAttrMultiProcessorCount), static_cast<size_t>(attribute_of(0, cudaDevAttrMaxSharedMemoryPerBlockOptin))}; }
 
 // `is_fused`: as decodes do it, with the norm where the layer has one before it.
 // gemv: few tokens, fused with the norm. wgmma: many, on compute capability 9.0.

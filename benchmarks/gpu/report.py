@@ -122,6 +122,10 @@ def name_of_theirs(name):
     return re.sub('^(gemv|wgmma) ', '' if 'attention' in name else 'gemm ', name)
 
 
+def shown(line, field, form):
+    return format(line[field], form) if field in line else '–'
+
+
 def table(results):
     machine = results.get('machine', {})
     print(f"{machine.get('name', '?')}, driver {machine.get('driver_version', '?')}, SM clock {machine.get('clocks.sm', '?')}, commit {results.get('commit', '?')[:12]}")
@@ -146,17 +150,17 @@ def table(results):
         least = LEAST_RATIOS.get(name_of_theirs(name).split()[0])
         if theirs and least and line['us'] == fastest[name_of_theirs(name)]:
             beside += gate(name, theirs['us'] / line['us'] >= least)
-        print(f"{name:<26}{line['us']:>10.1f}{line['gb_per_s']:>8.0f}{line['tflop_per_s']:>9.1f}{100 * line['bandwidth_share']:>8.0f}%{beside}")
+        print(f"{name:<26}{line['us']:>10.1f}{line['gb_per_s']:>8.0f}{line['tflop_per_s']:>9.1f}{shown(line, 'bandwidth_share', '.0%'):>9}{beside}")
     if steps:
         print(f"\n{'step':<20}{'us':>10}{'steady us':>11}{'limit us':>10}{'share':>7}{'tok/s':>10}{'transformers us':>17}  gate")
     for name, line in steps.items():
-        if 'limit_us' not in line:
+        if 'steady_us' not in line:
             continue
         theirs = torch.get(name)
         beside = f"{theirs['us']:>17.0f}" if theirs else ' ' * 17
-        if name in LEAST_SHARES:
+        if name in LEAST_SHARES and 'steady_share' in line:
             beside += gate(name, line['steady_share'] >= LEAST_SHARES[name])
-        print(f"{name:<20}{line['us']:>10.0f}{line['steady_us']:>11.0f}{line['limit_us']:>10.0f}{100 * line['steady_share']:>6.0f}%{line['tokens_per_s']:>10.0f}{beside}")
+        print(f"{name:<20}{line['us']:>10.0f}{line['steady_us']:>11.0f}{shown(line, 'limit_us', '.0f'):>10}{shown(line, 'steady_share', '.0%'):>7}{line['tokens_per_s']:>10.0f}{beside}")
     if any('ms' in line for line in serve.values()):
         print(f"\n{'over HTTP':<26}{'ms':>10}  gate")
     for name, line in serve.items():

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""PyTorch at the shapes of gpu_kernels and gpu_steps: matmul, scaled-dot-product attention, and a decode step of transformers with random weights. JSON lines.
+"""PyTorch at the shapes of gpu_kernels and gpu_steps: matmul, scaled-dot-product attention, and steps of transformers with random weights. JSON lines.
 
-    torch_figures.py [--device cuda] [--tiny] [--skip-model]
+    torch_figures.py [--device cuda] [--tiny] [GROUP…]     GROUP: limits, matmul, attention or model (all without one)
 """
 import argparse
 import json
 import statistics
+import sys
 import time
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
 def measure(run, device, tiny, is_recorded=True):
@@ -49,8 +51,8 @@ def measure(run, device, tiny, is_recorded=True):
     return statistics.median(times)
 
 
-def tell(name, seconds, flops=0.0, size=0.0):
-    print(json.dumps({'name': name, 'us': round(seconds * 1e6, 3), 'tflop_per_s': round(flops / seconds * 1e-12, 2), 'gb_per_s': round(size / seconds * 1e-9, 1)}), flush=True)
+def tell(name, seconds, flops=0.0, size=0.0, **more):
+    print(json.dumps({'name': name, 'us': round(seconds * 1e6, 3), 'tflop_per_s': round(flops / seconds * 1e-12, 2), 'gb_per_s': round(size / seconds * 1e-9, 1), **more}), flush=True)
 
 
 def matmul(name, rows, cols, tokens, args):
@@ -58,6 +60,17 @@ def matmul(name, rows, cols, tokens, args):
     weights = [torch.randn(rows, cols, dtype=torch.bfloat16, device=args.device) * 0.02 for _ in range(copies)]
     acts = torch.randn(tokens, cols, dtype=torch.bfloat16, device=args.device)
     tell(name, measure(lambda i: F.linear(acts, weights[i % copies]), args.device, args.tiny), 2.0 * rows * cols * tokens, rows * cols * 2)
+
+
+def matmuls(args):
+    layers = {'qkv': (2048, 1536), 'output': (1536, 1536), 'gate_up': (17920, 1536), 'down': (1536, 8960), 'head': (151936, 1536)}
+    for name, (rows, cols) in layers.items():
+        for tokens in [1, 9] if args.tiny else [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192]:
+            if rows < 100000 or tokens <= 256:
+                matmul(f'gemm {name} x{tokens}', *((64, 64) if args.tiny else (rows, cols)), tokens, args)
+
+
+KERNELS = {'flash': SDPBackend.FLASH_ATTENTION, 'cudnn': SDPBackend.CUDNN_ATTENTION, 'efficient': SDPBackend.EFFICIENT_ATTENTION, 'math': SDPBackend.MATH}
 
 
 def attention(num_seqs, context, count, args):
@@ -70,7 +83,17 @@ def attention(num_seqs, context, count, args):
     queries = torch.randn(num_seqs, heads, count, dim, dtype=torch.bfloat16, device=args.device)
     run = lambda i: F.scaled_dot_product_attention(queries, keys[i % copies], values[i % copies], is_causal=count > 1, enable_gqa=True)
     seen = num_seqs * (count * context - 0.5 * count * (count - 1))
-    tell(f"attention {num_seqs}x{context} {'decode' if count == 1 else 'prefill'}", measure(run, args.device, args.tiny), seen * heads * dim * 4, size)
+    seconds = {}  # the best of all; the last only where there is no other
+    for name, kernels in KERNELS.items():
+        if name == 'math' and seconds:
+            break
+        try:
+            with sdpa_kernel(kernels):
+                seconds[name] = measure(run, args.device, args.tiny)
+        except RuntimeError:  # it has none for these shapes, or for the device
+            pass
+    best = min(seconds, key=seconds.get)
+    tell(f"attention {num_seqs}x{context} {'decode' if count == 1 else 'prefill'}", seconds[best], seen * heads * dim * 4, size, by=best, us_by={name: round(s * 1e6, 3) for name, s in seconds.items()})
 
 
 def model_steps(args):
@@ -86,42 +109,61 @@ def model_steps(args):
         for length in [70] if args.tiny else [1024, 8192]:
             ids = torch.randint(0, config.vocab_size, (1, length), device=args.device)
             tell(f'prefill {length}', measure(lambda i: model(ids, logits_to_keep=1), args.device, True, False))
-        for num_seqs, context in [(2, 70)] if args.tiny else [(1, 1024), (8, 1024), (64, 1024)]:
-            ids = torch.randint(0, config.vocab_size, (num_seqs, context), device=args.device)
-            cache = model(ids, use_cache=True, logits_to_keep=1).past_key_values
-            token = ids[:, :1]
-            times = []
-            for _ in range(2 if args.tiny else 20):
-                if args.device != 'cpu':
-                    torch.cuda.synchronize()
-                begun = time.perf_counter()
-                answer = model(token, past_key_values=cache, use_cache=True)
-                cache, token = answer.past_key_values, answer.logits[:, -1:].argmax(-1)
-                token.cpu()
-                times.append(time.perf_counter() - begun)
-            tell(f'decode {num_seqs}x{context}', statistics.median(times))
-            del cache
+        generate(model, *((70, 4) if args.tiny else (1024, 128)), args)
+        for num_seqs, context in [(2, 70)] if args.tiny else [(1, 1024), (8, 1024), (64, 1024), (256, 1024), (1, 8192), (8, 8192), (64, 8192), (256, 8192)]:
+            try:
+                decode(model, num_seqs, context, args)
+            except torch.OutOfMemoryError:
+                print(f'decode {num_seqs}x{context} does not fit', file=sys.stderr)
+
+
+def decode(model, num_seqs, context, args):
+    ids = torch.randint(0, model.config.vocab_size, (1, context), device=args.device)
+    cache = model(ids, use_cache=True, logits_to_keep=1).past_key_values
+    cache.batch_repeat_interleave(num_seqs)
+    token = ids[:, :1].repeat(num_seqs, 1)
+    times = []
+    for _ in range(2 if args.tiny else 20):
+        if args.device != 'cpu':
+            torch.cuda.synchronize()
+        begun = time.perf_counter()
+        answer = model(token, past_key_values=cache, use_cache=True)
+        cache, token = answer.past_key_values, answer.logits[:, -1:].argmax(-1)
+        token.cpu()
+        times.append(time.perf_counter() - begun)
+    tell(f'decode {num_seqs}x{context}', statistics.median(times))
+
+
+def generate(model, length, count, args):
+    """A token of `generate` for one sequence, the prompt's prefill included, as a user would call it; it ends early rather than late."""
+    ids = torch.randint(0, model.config.vocab_size, (1, length), device=args.device)
+    run = lambda count: model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=count, min_new_tokens=count, max_time=10.0).shape[1] - length
+    run(2)
+    begun = time.perf_counter()
+    made = run(count)
+    seconds = time.perf_counter() - begun
+    tell(f'generate 1x{length}', seconds / made, tokens=made, tokens_per_s=round(made / seconds, 1))
 
 
 def main():
     parser = argparse.ArgumentParser()
+    parser.add_argument('groups', nargs='*', metavar='GROUP')
     parser.add_argument('--device', default='cuda')
     parser.add_argument('--tiny', action='store_true')
-    parser.add_argument('--skip-model', action='store_true')
     args = parser.parse_args()
+    is_asked = lambda group: not args.groups or group in args.groups
     torch.manual_seed(1)
-    size = 64 if args.tiny else 8192
-    matmul('peak', size, size, size, args)
-    layers = {'qkv': (2048, 1536), 'output': (1536, 1536), 'gate_up': (17920, 1536), 'down': (1536, 8960), 'head': (151936, 1536)}
-    for name, (rows, cols) in layers.items():
-        for tokens in [1, 9] if args.tiny else [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192]:
-            if rows < 100000 or tokens <= 256:
-                matmul(f'gemm {name} x{tokens}', *((64, 64) if args.tiny else (rows, cols)), tokens, args)
-    for num_seqs, context in [(2, 70)] if args.tiny else [(1, 1024), (8, 1024), (64, 1024), (256, 1024), (1, 8192), (8, 8192), (64, 8192)]:
-        attention(num_seqs, context, 1, args)
-    for length in [70] if args.tiny else [1024, 8192]:
-        attention(1, length, length, args)
-    if not args.skip_model:
+    if is_asked('limits'):
+        size = 64 if args.tiny else 8192
+        matmul('peak', size, size, size, args)
+    if is_asked('matmul'):
+        matmuls(args)
+    if is_asked('attention'):
+        for num_seqs, context in [(2, 70)] if args.tiny else [(1, 1024), (8, 1024), (64, 1024), (256, 1024), (1, 8192), (8, 8192), (64, 8192)]:
+            attention(num_seqs, context, 1, args)
+        for length in [70] if args.tiny else [1024, 8192]:
+            attention(1, length, length, args)
+    if is_asked('model'):
         model_steps(args)
 
 
