@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <sstream>
 #include <string>
@@ -25,7 +26,7 @@ namespace {
 constexpr int kBlockSize = 64;  // preferred, and what others are multiples of: tiles of keys lie in one block
 constexpr int kSkinnyTokens = 64;  // at most, that launch_gemm multiplies where there is wgmma, and whose parts of sums are kept
 constexpr int kTokenPad = 64;   // activations are read in tiles of up to this many tokens
-constexpr int64_t kUnforeseenBytes = int64_t{512} << 20;  // of the device's memory, at most: what the driver takes for code, graphs and launches
+constexpr int64_t kGraphBytes = int64_t{512} << 20;  // of the device's memory, at most: what graphs, and code that is loaded when they are recorded, may take
 
 // Parts of the backend to do without, so that a fault on a device can be told to be of one of them: CAPSTAN_CUDA_WITHOUT is a list of these, with commas.
 struct Parts {
@@ -53,6 +54,7 @@ class CudaBackend final : public Backend {
     const Parts wanted = parts_wanted();
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
     ranks_ = std::make_unique<Ranks>(std::move(comm), device_, options.links);
+    graph_budget_ = std::min(kGraphBytes, memory().total / 64);
     room_ = {attribute_of(device_, cudaDevAttrMultiProcessorCount), static_cast<size_t>(attribute_of(device_, cudaDevAttrMaxSharedMemoryPerBlockOptin))};
     has_graphs_ = wanted.graphs;
     has_one_shot_ = wanted.one_shot;
@@ -68,7 +70,6 @@ class CudaBackend final : public Backend {
   ~CudaBackend() override {
     if (is_device_lost()) return;
     cudaSetDevice(device_);
-    if (mode_ == StepMode::kRecording && ranks_->is_first()) drop_recording(stream_);  // of all ranks; a step whose logits nobody wanted was the last, or an op failed
     cudaStreamSynchronize(stream_);
     graphs_.clear();
     cudaStreamDestroy(stream_);
@@ -85,16 +86,15 @@ class CudaBackend final : public Backend {
   int64_t kv_block_bytes(const DeviceModel& model, int block_size, DType kv_cache_dtype) const override {
     return model.num_layers * make_kv_layout(block_size, model.num_kv_heads, model.head_dim, kv_cache_dtype == DType::kFp8E4m3).block_bytes();
   }
-  int64_t available_bytes() const override {
-    size_t free = 0, total = 0;
-    check(cudaSetDevice(device_), "choosing the device");
-    check(cudaMemGetInfo(&free, &total), "asking for the memory left");
-    return static_cast<int64_t>(free);
-  }
+  int64_t available_bytes() const override { return memory().free; }
   void reserve(const DeviceModel& model, const DeviceLimits& limits) override {
-    guarded([&] { allocate(model, limits); });
+    DeviceLimits smallest = limits;
+    smallest.num_blocks = 1;
+    prepare(model, smallest);
+    may_record_ = false;  // graphs would know where that block lies
   }
   int64_t kv_budget_bytes(double utilization) const override;
+  std::vector<std::string> notes() const override;
   void prepare(const DeviceModel& model, const DeviceLimits& limits) override;
 
   void begin_step(const StepInput& step) override;
@@ -123,6 +123,15 @@ class CudaBackend final : public Backend {
     return work();
   }
 
+  struct Memory {
+    int64_t free, total;
+  };
+  Memory memory() const {
+    size_t free = 0, total = 0;
+    check(cudaSetDevice(device_), "choosing the device");
+    check(cudaMemGetInfo(&free, &total), "asking for the memory left");
+    return {static_cast<int64_t>(free), static_cast<int64_t>(total)};
+  }
   void allocate(const DeviceModel& model, const DeviceLimits& limits);
   Acts make_acts(int64_t rows, const DepthSplit& split, const char* purpose);
   int world_size() const { return ranks_->size(); }
@@ -133,12 +142,21 @@ class CudaBackend final : public Backend {
   static const CudaMatrix& of(const Matrix& matrix) { return static_cast<const CudaMatrix&>(matrix); }
   static const float* of(const std::unique_ptr<Vector>& vector) { return vector == nullptr ? nullptr : static_cast<const CudaVector&>(*vector).device(); }
 
-  // kRecording and kReplaying: nothing has been enqueued yet. The ops up to the drawing of samples do so into the graph, or not at all.
-  enum class StepMode : uint8_t { kEager, kRecording, kReplaying };
+  // Of a decode nothing is enqueued before it is known what is to be drawn: ops up to there are kept, for a graph to be made of them, or left to the graph that there is.
+  enum class StepMode : uint8_t { kEager, kKeeping, kReplaying };
 
+  // What `op` refers to must last until the next step begins.
+  template <class Op>
+  void enqueue(Op op) {
+    if (mode_ == StepMode::kReplaying) return;
+    guarded([&] {
+      if (mode_ == StepMode::kEager) return op();
+      ops_.push_back(std::move(op));
+    });
+  }
   void head_rows(const Vector& norm, const Matrix& head, const int32_t* rows, int num_rows);
-  void run_graph();
-  void run_what_is_left();
+  void record();
+  void run_kept();
 
   NormArgs norm_of(const float* weight, const int32_t* rows, int num_rows) const;
   GemmArgs product_of(const Matrix& weights, const Acts& acts, int num_tokens) const;
@@ -169,6 +187,7 @@ class CudaBackend final : public Backend {
   DeviceRoom room_;
   bool has_wgmma_ = false;     // and uses it
   bool has_graphs_ = true;     // of decodes
+  bool may_record_ = false;    // more of them
   bool has_one_shot_ = true;   // sums of ranks also where two could do
   bool begins_early_ = false;  // kernels, before the one in front has ended
   BackendInfo info_;
@@ -205,7 +224,9 @@ class CudaBackend final : public Backend {
 
   StepMode mode_ = StepMode::kEager;
   DecodePlan plan_;
+  std::vector<std::function<void()>> ops_;  // that are kept
   std::map<DecodePlan, Graph> graphs_;
+  int64_t graph_budget_ = 0, graph_bytes_ = 0;  // of the device's memory, at most and as yet
 };
 
 CudaBackend::Acts CudaBackend::make_acts(int64_t rows, const DepthSplit& split, const char* purpose) {
@@ -245,6 +266,7 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
   mlp_acts_ = make_acts(rows, split_depth(model.intermediate_size, model.intermediate_size * world_size(), row_parallel_parts(model.intermediate_size * world_size())),
                         "the activations of the MLP");
   rope_ = floats(int64_t{model.max_model_len} * model.rotary_dim, "the rotations");
+  check(cudaMemsetAsync(rope_.as<void>(), 0, rope_.bytes(), stream_), "the rotations");  // numbers, until there are others
   scratch_ = floats(attention_scratch_floats(most_cuts(model, limits), layout_), "the scratch of attention");
   rows_done_ = DeviceBuffer(static_cast<size_t>(model.num_heads + 2 * model.num_kv_heads) * sizeof(int32_t), "the heads of a product");
   check(cudaMemsetAsync(rows_done_.as<void>(), 0, rows_done_.bytes(), stream_), "the heads of a product");
@@ -259,11 +281,16 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
 
 // What is left of the share, evenly among the ranks that have the device. NOTE: every rank of the device has reserved its own before any asks.
 int64_t CudaBackend::kv_budget_bytes(double utilization) const {
-  size_t free = 0, total = 0;
-  check(cudaSetDevice(device_), "choosing the device");
-  check(cudaMemGetInfo(&free, &total), "asking for the memory left");
-  const auto usable = static_cast<int64_t>(static_cast<double>(total) * utilization) - static_cast<int64_t>(total - free) - std::min<int64_t>(kUnforeseenBytes, static_cast<int64_t>(total / 64));
+  const auto [free, total] = memory();
+  const int64_t usable = static_cast<int64_t>(static_cast<double>(total) * utilization) - (total - free) - graph_budget_;
   return std::max<int64_t>(usable, 1) / num_sharing_ + 1;
+}
+
+std::vector<std::string> CudaBackend::notes() const {
+  if (!has_graphs_) return {};
+  const std::string most = std::to_string(graph_budget_ >> 20) + " MiB";
+  if (!may_record_) return {"steps run without CUDA graphs: that of the largest takes more than the " + most + " of memory that graphs may take"};
+  return {"CUDA graphs have taken " + std::to_string((graph_bytes_ + (1 << 20) - 1) >> 20) + " MiB of memory and may take " + most + "; steps of sizes for which nothing is left run without"};
 }
 
 void CudaBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) {
@@ -276,6 +303,9 @@ void CudaBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) 
     limits_ = limits;
     CAPSTAN_CHECK(model.rope_table.size() * sizeof(float) <= rope_.bytes());
     check(cudaMemcpyAsync(rope_.as<void>(), model.rope_table.data(), model.rope_table.size() * sizeof(float), cudaMemcpyHostToDevice, stream_), "the rotations");
+    graphs_.clear();
+    may_record_ = has_graphs_;
+    kv_ = {};
     kv_ = DeviceBuffer(static_cast<size_t>(model.num_layers * layer_bytes()), "the KV cache");
     check(cudaStreamSynchronize(stream_), "the preparation");
   });
@@ -284,7 +314,7 @@ void CudaBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) 
 void CudaBackend::begin_step(const StepInput& step) {
   check_step(step, model_, limits_);
   guarded([&] {
-    run_what_is_left();
+    run_kept();
     if (sampler_ != nullptr) sampler_->begin_step();
     // A graph serves steps of both kinds.
     asks_first_rank_ = world_size() > 1 && (is_decode(step) || std::ranges::any_of(step.input_ids, [](int32_t id) { return id < 0; }));
@@ -296,30 +326,36 @@ void CudaBackend::begin_step(const StepInput& step) {
     } else {
       plan_ = arrays_->plan(step);
       step_ = arrays_->place(step, plan_);
-      mode_ = graphs_.contains(plan_) ? StepMode::kReplaying : StepMode::kRecording;
-      if (mode_ == StepMode::kRecording) ranks_->begin_recording(stream_);
+      mode_ = graphs_.contains(plan_) ? StepMode::kReplaying : StepMode::kKeeping;
     }
     const int64_t bytes = step_.num_tokens * model_.hidden_size * static_cast<int64_t>(sizeof(float));
     sum_way_ = choose_sum_way(world_size(), step_.num_tokens, bytes, ranks_->has_nccl() && mode_ == StepMode::kEager, has_one_shot_);
   });
 }
 
-// The step's arrays, then what they are for.
-void CudaBackend::run_graph() {
-  mode_ = StepMode::kEager;
-  arrays_->send_placed(stream_);
-  ranks_->launch(graphs_[plan_], stream_);
+// Makes a graph of what is kept. One that there is no room for is the last that is tried: steps that have none run without.
+void CudaBackend::record() {
+  const int64_t before = memory().free;
+  ranks_->begin_recording(stream_);
+  for (const auto& op : ops_) op();
+  Graph graph = ranks_->end_recording(stream_);
+  graph_bytes_ += before - memory().free;  // NOTE: and what others do to it at the time
+  may_record_ = ranks_->all((graph || !ranks_->is_first()) && graph_bytes_ <= graph_budget_);
+  if (!may_record_) return;
+  graphs_[plan_] = std::move(graph);
+  mode_ = StepMode::kReplaying;
 }
 
-// A step of which no logits were wanted: its graph has come to no end.
-void CudaBackend::run_what_is_left() {
-  if (mode_ == StepMode::kEager) return;
-  if (mode_ == StepMode::kReplaying) return run_graph();  // logits that nobody reads
-  mode_ = StepMode::kEager;
-  const Graph headless = ranks_->end_recording(stream_);
+// The step's arrays, then what they are for. Of a step of which no logits were wanted a graph has some that nobody reads; what is kept of it has none.
+void CudaBackend::run_kept() {
+  const StepMode mode = std::exchange(mode_, StepMode::kEager);
+  if (mode == StepMode::kEager) return;
   arrays_->send_placed(stream_);
-  ranks_->launch(headless, stream_);
-  check(cudaStreamSynchronize(stream_), "a step without logits");
+  if (mode == StepMode::kReplaying)
+    ranks_->launch(graphs_[plan_], stream_);
+  else
+    for (const auto& op : ops_) op();
+  ops_.clear();
 }
 
 // NOTE: a step without logits has nothing to wait for; it runs when the next begins, on all ranks.
@@ -330,8 +366,7 @@ void CudaBackend::collect() {
 }
 
 void CudaBackend::embed(const Matrix& table) {
-  if (mode_ == StepMode::kReplaying) return;
-  guarded([&] {
+  enqueue([this, &table] {
     // The first rank's, where other ranks ask for them.
     const void* drawn_ids = sampler_ == nullptr ? nullptr : sampler_->drawn_ids();
     if (asks_first_rank_) drawn_ids = ranks_->meet(const_cast<void*>(drawn_ids), stream_)[0];
@@ -418,8 +453,7 @@ void CudaBackend::project(GemmArgs product, const NormArgs* norm, const QkvArgs*
 }
 
 void CudaBackend::norm_qkv(int layer, const LayerWeights& weights) {
-  if (mode_ == StepMode::kReplaying) return;
-  guarded([&] {
+  enqueue([this, layer, &weights] {
     const NormArgs norm = norm_of(of(weights.input_norm), nullptr, step_.num_tokens);
     GemmArgs product = product_of(*weights.qkv_proj, norm_acts_, step_.num_tokens);
     product.out = qkv_.as<float>();
@@ -446,8 +480,7 @@ void CudaBackend::norm_qkv(int layer, const LayerWeights& weights) {
 }
 
 void CudaBackend::attention(int layer) {
-  if (mode_ == StepMode::kReplaying) return;
-  guarded([&] {
+  enqueue([this, layer] {
     AttentionArgs args;
     args.type = type();
     args.q = q_.as<uint16_t>();
@@ -480,8 +513,7 @@ void CudaBackend::attention(int layer) {
 }
 
 void CudaBackend::row_parallel_residual(const Matrix& weights, const Acts& acts) {
-  if (mode_ == StepMode::kReplaying) return;
-  guarded([&] {
+  enqueue([this, &weights, &acts] {
     GemmArgs product = product_of(weights, acts, step_.num_tokens);
     product.out_stride = model_.hidden_size;
     product.tile_flags = tile_flags_.as<int32_t>();
@@ -598,8 +630,7 @@ void CudaBackend::share_acts(const NormArgs& norm) {
 }
 
 void CudaBackend::norm_gate_up(const LayerWeights& weights) {
-  if (mode_ == StepMode::kReplaying) return;
-  guarded([&] {
+  enqueue([this, &weights] {
     const NormArgs norm = norm_of(of(weights.post_attention_norm), nullptr, step_.num_tokens);
     GemmArgs product = product_of(*weights.gate_up_proj, norm_acts_, step_.num_tokens);
     product.output = GemmOutput::kGated;
@@ -631,14 +662,13 @@ void CudaBackend::lm_head(const Vector& norm, const Matrix& head, std::span<cons
     if (mode_ != StepMode::kEager) {
       CAPSTAN_CHECK(num_logit_rows_ <= plan_.rows);
       std::ranges::copy(rows, arrays_->head_rows().begin());
-      if (mode_ == StepMode::kRecording) {
+      enqueue([this, &norm, &head] {
         head_rows(norm, head, arrays_->device_head_rows(), plan_.rows);
         if (sampler_ != nullptr) sampler_->draw(logits_.as<float>(), arrays_->device_samples(), plan_.rows, stream_);
-        graphs_[plan_] = ranks_->end_recording(stream_);
-        mode_ = StepMode::kReplaying;
-      }
+      });
+      if (mode_ == StepMode::kKeeping && may_record_) record();
       // The first rank goes on when it knows what is to be drawn.
-      if (sampler_ == nullptr) run_graph();
+      if (sampler_ == nullptr) run_kept();
       return;
     }
     rows_staging_.begin(rows.size_bytes() + 16);
@@ -655,7 +685,7 @@ void CudaBackend::sample(std::span<const SampleRow> rows, std::span<SampleResult
     if (mode_ == StepMode::kEager) return sampler_->sample(logits_.as<float>(), rows, results, stream_);
     CAPSTAN_CHECK(rows.size() <= static_cast<size_t>(plan_.rows));
     sampler_->place(rows, arrays_->samples(), stream_);
-    run_graph();
+    run_kept();
     sampler_->fetch(logits_.as<float>(), rows, results, stream_);
   });
 }

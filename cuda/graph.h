@@ -18,6 +18,7 @@ class Graph {
   ~Graph() {
     if (exec_ != nullptr && !is_device_lost()) cudaGraphExecDestroy(exec_);
   }
+  explicit operator bool() const { return exec_ != nullptr; }
   void launch(cudaStream_t stream) const { check(cudaGraphLaunch(exec_, stream), "a step's graph"); }
 
  private:
@@ -27,20 +28,21 @@ class Graph {
 // What is enqueued from here on is recorded and not run.
 inline void begin_recording(cudaStream_t stream) { check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), "recording a step"); }
 
+// None where the device has no memory for one, which is no fault: what was recorded can be enqueued as it is. Later launches take no more of it.
 inline Graph end_recording(cudaStream_t stream) {
   cudaGraph_t graph = nullptr;
   check(cudaStreamEndCapture(stream, &graph), "recording a step");
   cudaGraphExec_t exec = nullptr;
-  const cudaError_t error = cudaGraphInstantiate(&exec, graph, 0);
+  cudaError_t error = cudaGraphInstantiate(&exec, graph, 0);
   cudaGraphDestroy(graph);
+  Graph made(error == cudaSuccess ? exec : nullptr);
+  if (error == cudaSuccess) error = cudaGraphUpload(exec, stream);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return Graph();
+  }
   check(error, "a step's graph");
-  return Graph(exec);
-}
-
-// Whoever waits for the stream could not while it records.
-inline void drop_recording(cudaStream_t stream) {
-  cudaGraph_t graph = nullptr;
-  if (cudaStreamEndCapture(stream, &graph) == cudaSuccess) cudaGraphDestroy(graph);
+  return made;
 }
 
 }  // namespace capstan::cuda

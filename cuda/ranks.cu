@@ -57,6 +57,15 @@ void Ranks::part(cudaStream_t stream) {
   comm_->barrier();  // nobody records an event again before all wait for it
 }
 
+bool Ranks::all(bool mine) {
+  if (size() == 1) return mine;
+  void* const* said = comm_->exchange(&mine);
+  bool all = true;
+  for (int rank = 0; rank < size(); ++rank) all = all && *static_cast<const bool*>(said[rank]);
+  comm_->barrier();
+  return all;
+}
+
 // The others' streams record from where they first wait for one that does.
 void Ranks::begin_recording(cudaStream_t stream) {
   if (size() == 1) return cuda::begin_recording(stream);

@@ -56,7 +56,10 @@ class Ranks {
   // data = the sum of all ranks', by NCCL. NOTE: nothing that is recorded.
   void add_up(float* data, int64_t count, cudaStream_t stream) const { static_cast<const Nccl&>(*links_).add_up(rank(), data, count, stream); }
 
-  // What any rank enqueues between these two becomes one graph, which the first rank gets; the others' is empty.
+  // Whether all ranks say so.
+  bool all(bool mine);
+
+  // What any rank enqueues between these two becomes one graph, which the first rank gets, if there is memory for it; the others' is empty.
   void begin_recording(cudaStream_t stream);
   Graph end_recording(cudaStream_t stream);
   // Behind all that the ranks have enqueued, and before all that they will.

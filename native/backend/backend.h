@@ -200,11 +200,15 @@ class Backend {
   virtual int64_t kv_block_bytes(const DeviceModel& model, int block_size, DType kv_cache_dtype) const = 0;
   // Memory left once the weights are loaded.
   virtual int64_t available_bytes() const = 0;
-  // A device with memory of its own allocates all but the KV cache (of whose size limits say nothing yet); `kv_budget_bytes` then is what this rank's cache may
-  // have if this process is to use that share of the memory. 0: the machine's memory is meant, and there is no such budget. Throws kOutOfMemory.
+  // A device with memory of its own allocates all but the KV cache (of whose size limits say nothing yet), and of that one block, for steps that warm it up (the
+  // model need have no rope_table yet);
+  // `kv_budget_bytes` then is what this rank's cache may have if this process is to use that share of the memory. 0: the machine's memory is meant, and there is no
+  // such budget. Throws kOutOfMemory.
   virtual void reserve(const DeviceModel&, const DeviceLimits&) {}
   virtual int64_t kv_budget_bytes(double) const { return 0; }
-  // Allocates the KV cache, and the activations unless they are reserved. Throws kOutOfMemory.
+  // What the log should say once steps of all kinds have run.
+  virtual std::vector<std::string> notes() const { return {}; }
+  // Allocates the KV cache, in place of what is reserved of it, and the activations unless they are reserved. Throws kOutOfMemory.
   virtual void prepare(const DeviceModel& model, const DeviceLimits& limits) = 0;
 
   // One step, in this order: begin_step; embed; per layer norm_qkv, attention, output_residual, norm_gate_up, down_residual; then lm_head and

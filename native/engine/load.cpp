@@ -151,10 +151,14 @@ int default_context_length(const ModelSpec& spec) {
   return spec.rope.type == RopeType::kDynamic ? spec.rope.original_max_positions : spec.max_position_embeddings;
 }
 
-// What devices with memory of their own need beside the KV cache.
-void reserve_all(const LoadRequest& request, const std::vector<ShardPlan>& plans, std::vector<Rank>& ranks, const DeviceLimits& limits) {
+// What devices with memory of their own need beside the KV cache, found out by steps as large as any.
+std::unique_ptr<ModelRunner> reserve_all(const LoadRequest& request, const std::vector<ShardPlan>& plans, std::vector<Rank> ranks, std::unique_ptr<Comm> control, const DeviceLimits& limits) {
   const int max_model_len = request.max_model_len > 0 ? request.max_model_len : default_context_length(request.spec);
   for_each_rank(ranks.size(), [&](size_t rank) { ranks[rank].backend->reserve(make_device_model(request.spec, plans[rank], request.vocabulary->num_ids(), max_model_len), limits); });
+  auto runner = std::make_unique<ModelRunner>(std::move(ranks), std::move(control), request.max_num_seqs);
+  runner->warm_up_prefill(limits, max_model_len);
+  runner->warm_up_decode(limits);
+  return runner;
 }
 
 // The blocks that every rank's device has room for, or -1 where no rank has a device of its own.
@@ -208,8 +212,9 @@ LoadedEngine load_engine(const LoadRequest& request, const LoadObserver& observe
   }
   memory.block_size = block_size;
   memory.available_bytes = ranks[0].backend->available_bytes();
-  reserve_all(request, plans, ranks, {request.max_num_batched_tokens, request.max_num_seqs, block_size, 0, kv_cache_dtype});
-  if (const int64_t num_blocks = fewest_blocks(request, ranks, block_bytes); num_blocks >= 0) {
+  DeviceLimits limits{request.max_num_batched_tokens, request.max_num_seqs, block_size, 0, kv_cache_dtype};
+  std::unique_ptr<ModelRunner> runner = reserve_all(request, plans, std::move(ranks), std::move(group.control), limits);
+  if (const int64_t num_blocks = fewest_blocks(request, runner->ranks(), block_bytes); num_blocks >= 0) {
     memory.available_bytes = num_blocks * memory.block_bytes;
     memory.is_budget = true;
   }
@@ -219,16 +224,14 @@ LoadedEngine load_engine(const LoadRequest& request, const LoadObserver& observe
   memory.max_num_seqs = request.max_num_seqs;
   const MemoryPlan plan = plan_memory(memory);
 
-  const DeviceLimits limits{request.max_num_batched_tokens, request.max_num_seqs, block_size, plan.num_blocks, kv_cache_dtype};
+  limits.num_blocks = plan.num_blocks;
   const std::vector<float> rope_table = make_rope_table(request.spec.rope, plan.max_model_len);
   for_each_rank(world_size, [&](size_t rank) {
     DeviceModel model = make_device_model(request.spec, plans[rank], request.vocabulary->num_ids(), plan.max_model_len);
     model.rope_table = rope_table;
-    ranks[rank].backend->prepare(model, limits);
+    runner->ranks()[rank].backend->prepare(model, limits);
   });
-
-  auto runner = std::make_unique<ModelRunner>(std::move(ranks), std::move(group.control), request.max_num_seqs);
-  runner->warm_up(limits, plan.max_model_len);
+  runner->warm_up_decode(limits);  // recorded, now that the cache has its place
 
   LoadedEngine loaded;
   EngineInfo& info = loaded.info;
@@ -246,6 +249,7 @@ LoadedEngine load_engine(const LoadRequest& request, const LoadObserver& observe
   info.max_model_len = plan.max_model_len;
   info.notes = group.notes;
   std::ranges::copy(plan.notes, std::back_inserter(info.notes));
+  std::ranges::copy(runner->ranks()[0].backend->notes(), std::back_inserter(info.notes));
   std::ranges::copy(narrowing_notes(tensors, request.device.weight_dtype), std::back_inserter(info.notes));
 
   EngineOptions options;

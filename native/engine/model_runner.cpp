@@ -21,7 +21,7 @@ ModelRunner::~ModelRunner() {
 
 namespace {
 
-// Tokens of id 0 at the beginning of sequences that all lie in the first blocks.
+// Tokens of id 0 at the beginning of sequences that have the first block for each of theirs.
 Batch make_warm_up_batch(int num_seqs, int tokens_per_seq, int block_size) {
   Batch batch;
   batch.cu_seqlens_q.push_back(0);
@@ -30,11 +30,11 @@ Batch make_warm_up_batch(int num_seqs, int tokens_per_seq, int block_size) {
     for (int position = 0; position < tokens_per_seq; ++position) {
       batch.input_ids.push_back(0);
       batch.positions.push_back(position);
-      batch.slot_mapping.push_back(position);
+      batch.slot_mapping.push_back(position % block_size);
     }
     batch.cu_seqlens_q.push_back(static_cast<int32_t>(batch.input_ids.size()));
     batch.context_lens.push_back(tokens_per_seq);
-    for (int block = 0; block < batch.max_blocks_per_seq; ++block) batch.block_tables.push_back(block);
+    batch.block_tables.resize(batch.block_tables.size() + static_cast<size_t>(batch.max_blocks_per_seq));
     batch.logits_rows.push_back(batch.cu_seqlens_q.back() - 1);
     batch.sample_rows.emplace_back();
   }
@@ -44,14 +44,14 @@ Batch make_warm_up_batch(int num_seqs, int tokens_per_seq, int block_size) {
 
 }  // namespace
 
-void ModelRunner::warm_up(const DeviceLimits& limits, int max_model_len) {
+void ModelRunner::warm_up_prefill(const DeviceLimits& limits, int max_model_len) { warm_up(1, std::min(limits.max_num_tokens, max_model_len), limits.block_size); }
+void ModelRunner::warm_up_decode(const DeviceLimits& limits) { warm_up(limits.max_num_seqs, 1, limits.block_size); }
+
+void ModelRunner::warm_up(int num_seqs, int tokens_per_seq, int block_size) {
   if (depth_ == 1) return;
-  const int longest = std::min({limits.max_num_tokens, max_model_len, limits.num_blocks * limits.block_size});
-  for (const auto& [num_seqs, tokens_per_seq] : {std::pair{1, longest}, std::pair{limits.max_num_seqs, 1}}) {
-    Batch batch = make_warm_up_batch(num_seqs, tokens_per_seq, limits.block_size);
-    launch(batch);
-    collect(batch);
-  }
+  Batch batch = make_warm_up_batch(num_seqs, tokens_per_seq, block_size);
+  launch(batch);
+  collect(batch);
 }
 
 void ModelRunner::launch(Batch& batch) {

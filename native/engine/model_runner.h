@@ -28,14 +28,16 @@ class ModelRunner final : public StepRunner {
   ~ModelRunner() override;
 
   const std::vector<Rank>& ranks() const { return ranks_; }
-  // On a device that is asynchronous: the largest step of each kind, so that what it allocates or records on first use is there, or fails, before a request comes.
-  // The KV cache must not be in use yet.
-  void warm_up(const DeviceLimits& limits, int max_model_len);
+  // On a device that is asynchronous: the largest step of a kind, so that what it allocates, loads or records on first use is there, or fails, before a request comes.
+  // One block of the KV cache is enough, and must not be in use yet.
+  void warm_up_prefill(const DeviceLimits& limits, int max_model_len);
+  void warm_up_decode(const DeviceLimits& limits);
   int depth() const override { return depth_; }
   void launch(Batch& batch) override;
   void collect(Batch& batch) override;
 
  private:
+  void warm_up(int num_seqs, int tokens_per_seq, int block_size);
   void run_first_rank();
   void run_rank(size_t rank);
   void rank_main(size_t rank);

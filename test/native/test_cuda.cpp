@@ -139,7 +139,7 @@ TEST(cuda_memory_is_used_up_to_the_share_asked_for) {
       request.gpu_memory_utilization = share;
       Session session(request);
       const auto used = static_cast<double>(cuda_host::device_memory_in_use());
-      // A 64th is left to the driver, and what does not fill a block.
+      // A 64th is left to graphs, and what does not fill a block.
       EXPECT(used <= share * static_cast<double>(total) && used > (share - 0.02) * static_cast<double>(total) - 32768);
       EXPECT_EQ(session.wait(session.submit({1, 2, 3}, 2)).token_ids.size(), size_t{2});
     }
@@ -213,7 +213,7 @@ TEST(cuda_memory_for_a_small_model_has_an_end) {
   EXPECT_EQ(plan_memory(request).num_blocks, 40 << 14);
 }
 
-// The last step has wanted no logits, and is the first with so many keys that has: its graph is still being recorded.
+// The last step has wanted no logits, and is the first with so many keys that has: what it does is still kept.
 TEST(cuda_closes_in_the_middle_of_a_prompt) {
   const size_t before = cuda_host::num_streams();
   const TinyModel model(TinyShape{}, DType::kBf16);
@@ -237,6 +237,79 @@ TEST(cuda_decodes_of_like_size_share_a_graph) {
   EXPECT_EQ(before, warmed_up + 1);
   session.wait(session.submit(random_ids(2, 30, 300), 8));
   EXPECT_EQ(cuda_host::num_graphs(), before);
+}
+
+// Batches of several sizes, drawn from with penalties now and then.
+std::vector<Answer> answers_in_batches(Session& session) {
+  std::vector<Answer> answers;
+  uint64_t seed = 0;
+  for (const int size : {1, 2, 4, 8}) {
+    std::vector<RequestId> ids;
+    for (int i = 0; i < size; ++i) {
+      Request request;
+      request.prompt_token_ids = random_ids(++seed, 3 + i, 300);
+      request.sampling.temperature = i % 2 == 0 ? 0.0f : 0.9f;
+      request.sampling.seed = seed;
+      request.sampling.max_tokens = 6;
+      request.sampling.repetition_penalty = i % 3 == 0 ? 1.3f : 1.0f;
+      request.sampling.is_eos_ignored = true;
+      ids.push_back(session.submit(std::move(request)));
+    }
+    for (const RequestId id : ids) answers.push_back(session.wait(id));
+  }
+  return answers;
+}
+
+// Of 64 MiB graphs may take one: steps of sizes for which nothing is left run without.
+TEST(cuda_graphs_keep_to_their_memory) {
+  TinyShape shape;
+  shape.intermediate_size = 256;
+  const TinyModel model(shape, DType::kBf16);
+  LoadRequest request = small_on_cuda(model);
+  request.device.is_deterministic = true;
+  std::vector<Answer> wanted;
+  {
+    Session session(request);
+    wanted = answers_in_batches(session);
+  }
+  const size_t before = cuda_host::device_memory_in_use();
+  constexpr size_t kTotal = size_t{64} << 20;
+  cuda_host::set_device_memory(kTotal);
+  request.kv_cache_bytes = 0;
+  for (const char* device : {"cuda", "cuda:0,0"}) {
+    request.device.device = device;
+    request.device.world_size = device == std::string("cuda") ? 1 : 2;
+    for (const size_t kilobytes : {700, 400, 1100}) {
+      cuda_host::set_graph_memory(kilobytes << 10);
+      Session session(request);
+      expect_same(answers_in_batches(session), wanted, "with few graphs");
+      EXPECT_EQ(cuda_host::num_graphs_left(), 1024 / kilobytes);
+      EXPECT(cuda_host::device_memory_in_use() <= kTotal * 9 / 10);
+    }
+  }
+  cuda_host::set_graph_memory(0);
+  cuda_host::set_device_memory(size_t{1} << 30);
+  EXPECT_EQ(cuda_host::device_memory_in_use(), before);
+}
+
+// A device that others have filled up since: no graph can be made any more, and none is tried but one.
+TEST(cuda_steps_run_without_graphs_where_there_is_no_memory) {
+  const TinyModel model(TinyShape{}, DType::kBf16);
+  Session usual(small_on_cuda(model));
+  const std::vector<Answer> wanted = answers_in_batches(usual);
+  for (const char* device : {"cuda", "cuda:0,1"}) {
+    LoadRequest request = small_on_cuda(model);
+    request.device.device = device;
+    request.device.world_size = device == std::string("cuda") ? 1 : 2;
+    Session session(request);
+    EXPECT(session.info().notes.back().find("MiB") != std::string::npos);
+    const size_t left = cuda_host::num_graphs_left();
+    cuda_host::set_graph_memory(size_t{2} << 30);
+    expect_same(answers_in_batches(session), wanted, "without memory");
+    cuda_host::set_graph_memory(0);
+    expect_same(answers_in_batches(session), wanted, "with memory that came too late");
+    EXPECT_EQ(cuda_host::num_graphs_left(), left);
+  }
 }
 
 // All ranks' steps are one graph, sampling included, recorded once and launched by the first rank.

@@ -58,7 +58,10 @@ void repair_device();
 void hang_device();
 // 13000 is 13.0, which the runtime is of; 0: there is no driver.
 void set_driver_version(int version);
-size_t num_graphs();
+size_t num_graphs();  // ever made
+size_t num_graphs_left();
+// Bytes of the device that every graph takes from now on, until it is destroyed.
+void set_graph_memory(size_t bytes);
 size_t num_streams();
 
 struct ThreadPlace {
@@ -253,6 +256,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);

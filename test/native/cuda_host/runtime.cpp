@@ -61,6 +61,7 @@ struct Graph {
 };
 struct GraphExec {
   std::vector<Node> nodes;
+  void* memory = nullptr;  // of the device
 };
 struct Event {
   int device = 0;
@@ -91,7 +92,7 @@ int multiprocessors = 2;  // few, so that blocks that stay have more than one tu
 bool has_peers = true;
 cudaError_t sticky = cudaSuccess;
 bool is_hung = false;
-size_t graph_count = 0;
+size_t graph_count = 0, graph_memory = 0;
 
 thread_local int current_device = 0;
 
@@ -228,6 +229,8 @@ void repair_device() {
 }
 void hang_device() { is_hung = true; }
 size_t num_graphs() { return graph_count; }
+size_t num_graphs_left() { return graph_execs.size(); }
+void set_graph_memory(size_t bytes) { graph_memory = bytes; }
 size_t num_streams() {
   const std::lock_guard lock(runtime_mutex);
   return streams.size();
@@ -479,10 +482,13 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
   const std::lock_guard lock(runtime_mutex);
-  graph_execs.insert(*exec = new GraphExec{graph->nodes});
+  void* memory = nullptr;
+  if (graph_memory > 0 && cudaMalloc(&memory, graph_memory) != cudaSuccess) return cudaErrorMemoryAllocation;
+  graph_execs.insert(*exec = new GraphExec{graph->nodes, memory});
   ++graph_count;
   return sticky;
 }
+cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return sticky; }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   delete graph;
   return cudaSuccess;
@@ -491,6 +497,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   const std::lock_guard lock(runtime_mutex);
   graph_execs.erase(exec);
+  for (int device = 0; device < device_count; ++device) memories[device].release(exec->memory);
   delete exec;
   return cudaSuccess;
 }
