@@ -229,11 +229,12 @@ phase_bench() {
   torch() { PYTHONUNBUFFERED=1 timeout --kill-after=5 "$(within "$1")" python3 benchmarks/gpu/torch_figures.py "${TORCH[@]}" "${@:2}" >> "$BUILD/torch.jsonl" || echo "PyTorch's ${*:2} did not come to an end"; }
   if python3 -c 'import torch' 2>/dev/null; then torch 40 limits; else echo 'there is no PyTorch: nothing to compare with, and no peak that steps have a share of'; fi
   peak=$(sed -nE 's/.*"name": ?"peak".*"tflop_per_s": ?([0-9.]+).*/\1/p' "$BUILD/torch.jsonl" 2>/dev/null)
-  steps() { timeout --kill-after=5 "$(within 110)" "$NATIVE/gpu_steps" --shape "$SHAPE" --read-gb-per-s "${read:-0}" --tflop-per-s "${peak:-0}" "$@" >> "$BUILD/steps.jsonl"; }
+  steps() { timeout --kill-after=5 "$(within "$1")" "$NATIVE/gpu_steps" --shape "$SHAPE" --read-gb-per-s "${read:-0}" --tflop-per-s "${peak:-0}" "${@:2}" >> "$BUILD/steps.jsonl"; }
   # Keys and values come from a prefill, where that works.
-  steps --only decode || steps --only decode --fill-seconds 0 || { echo "  decodes: ended with status $?"; status=1; }
+  steps 110 --only decode || steps 110 --only decode --fill-seconds 0 || { echo "  decodes: ended with status $?"; status=1; }
   if [ -n "$peak" ]; then torch 110 matmul attention model; fi
-  steps --only prefill || { echo "  prefills: ended with status $?"; status=1; }
+  steps 110 --only prefill || { echo "  prefills: ended with status $?"; status=1; }
+  steps 40 --only decode --deterministic yes --fill-seconds 5 || { echo "  deterministic decodes: ended with status $?"; status=1; }
   tail -n +$((${GPU_CLOCKS_FROM:-0} + 1)) "$BUILD/clocks.csv" 2>/dev/null |
     awk -F', *' '$1 > 0 { n++; sm += $1; mem += $2; watts += $3; if ($1 > top) top = $1; if ($4 > hot) hot = $4 }
          END { if (n) printf "{\"name\":\"clocks\",\"sm_mhz\":%.0f,\"sm_mhz_most\":%d,\"memory_mhz\":%.0f,\"watts\":%.0f,\"celsius_most\":%d}\n", sm / n, top, mem / n, watts / n, hot }' > "$BUILD/clocks.jsonl"

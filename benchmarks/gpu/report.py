@@ -152,15 +152,15 @@ def table(results):
             beside += gate(name, theirs['us'] / line['us'] >= least)
         print(f"{name:<26}{line['us']:>10.1f}{line['gb_per_s']:>8.0f}{line['tflop_per_s']:>9.1f}{shown(line, 'bandwidth_share', '.0%'):>9}{beside}")
     if steps:
-        print(f"\n{'step':<20}{'us':>10}{'steady us':>11}{'limit us':>10}{'share':>7}{'tok/s':>10}{'transformers us':>17}  gate")
+        print(f"\n{'step':<28}{'us':>10}{'steady us':>11}{'limit us':>10}{'share':>7}{'tok/s':>10}{'transformers us':>17}  gate")
     for name, line in steps.items():
         if 'steady_us' not in line:
             continue
-        theirs = torch.get(name)
+        theirs = torch.get(name.removeprefix('deterministic '))
         beside = f"{theirs['us']:>17.0f}" if theirs else ' ' * 17
         if name in LEAST_SHARES and 'steady_share' in line:
             beside += gate(name, line['steady_share'] >= LEAST_SHARES[name])
-        print(f"{name:<20}{line['us']:>10.0f}{line['steady_us']:>11.0f}{shown(line, 'limit_us', '.0f'):>10}{shown(line, 'steady_share', '.0%'):>7}{line['tokens_per_s']:>10.0f}{beside}")
+        print(f"{name:<28}{line['us']:>10.0f}{line['steady_us']:>11.0f}{shown(line, 'limit_us', '.0f'):>10}{shown(line, 'steady_share', '.0%'):>7}{line['tokens_per_s']:>10.0f}{beside}")
     if any('ms' in line for line in serve.values()):
         print(f"\n{'over HTTP':<26}{'ms':>10}  gate")
     for name, line in serve.items():

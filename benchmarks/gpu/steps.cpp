@@ -2,6 +2,7 @@
 // fewest bytes and operations that such a step takes. JSON lines on standard output.
 //
 //     gpu_steps [--device cuda] [--read-gb-per-s 3000] [--tflop-per-s 700] [--shape qwen2.5-1.5b|tiny] [--fill-seconds 40] [--steps 30] [--only decode|prefill]
+//               [--deterministic yes]
 //
 // The two ceilings are those of the same run (gpu_kernels, torch_figures.py); without both there are no limits and no shares of them.
 #include <sys/mman.h>
@@ -28,6 +29,7 @@ struct Options {
   std::string device = "cuda", shape = "qwen2.5-1.5b", only;
   double read_bandwidth = 0, peak = 0, fill_seconds = 40;
   int num_steps = 30;
+  bool is_deterministic = false;
   bool is_tiny() const { return shape == "tiny"; }
 };
 
@@ -125,6 +127,7 @@ class Bench {
     DeviceOptions device;
     device.device = options.device;
     device.num_threads = 2;
+    device.is_deterministic = options.is_deterministic;
     group_ = make_device_group(device);
     const int fd = random_file(spec_.vocab_size * spec_.hidden_size * 2);
     const double begun = now();
@@ -222,7 +225,7 @@ class Bench {
   }
 
   void print(const std::string& name, double alone, double steady, double limit, int tokens, double filled) {
-    std::printf("{\"name\":\"%s\",\"us\":%.2f,\"steady_us\":%.2f,\"tokens_per_s\":%.1f,\"filled\":%.2f", name.c_str(), alone * 1e6, steady * 1e6, tokens / steady, filled);
+    std::printf("{\"name\":\"%s%s\",\"us\":%.2f,\"steady_us\":%.2f,\"tokens_per_s\":%.1f,\"filled\":%.2f", options_.is_deterministic ? "deterministic " : "", name.c_str(), alone * 1e6, steady * 1e6, tokens / steady, filled);
     if (std::isfinite(limit)) std::printf(",\"limit_us\":%.2f,\"share\":%.4f,\"steady_share\":%.4f", limit * 1e6, limit / alone, limit / steady);
     std::printf("}\n");
     std::fflush(stdout);
@@ -248,6 +251,7 @@ Options parse(int argc, char** argv) {
     else if (name == "--tflop-per-s") options.peak = std::atof(value.c_str()) * 1e12;
     else if (name == "--fill-seconds") options.fill_seconds = std::atof(value.c_str());
     else if (name == "--steps") options.num_steps = std::atoi(value.c_str());
+    else if (name == "--deterministic") options.is_deterministic = value == "yes";
     else throw Error(ErrorCode::kInvalidArgument, "unknown option " + name);
   }
   return options;
@@ -261,7 +265,9 @@ void run(const Options& options) {
   if (!decodes) return;
   if (options.is_tiny()) return bench.decode(2, 70);
   for (const int context : {1024, 8192})
-    for (const int num_seqs : {1, 8, 64, 256}) bench.decode(num_seqs, context);
+    for (const int num_seqs : {1, 8, 64, 256})
+      // Few are enough to tell what it costs.
+      if (!options.is_deterministic || (context == 1024 && num_seqs <= 64)) bench.decode(num_seqs, context);
 }
 
 }  // namespace

@@ -108,6 +108,7 @@ DeviceGroup make_cuda_group(const DeviceOptions& options, const CudaLibrary& lib
     group.backends.emplace_back(backend);
   }
   if (comms) group.control = make_thread_comm(comms, 0);
+  if (options.is_deterministic) group.notes.emplace_back("deterministic: a request gets the same tokens to the bit whatever runs beside it");
   return group;
 }
 

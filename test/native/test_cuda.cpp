@@ -439,6 +439,14 @@ TEST(cuda_library_says_why_it_is_not_used) {
   EXPECT(group.backends[0]->info().name == "cpu" && group.notes.size() == 1 && group.notes[0].find("running on the CPU") == 0);
 }
 
+TEST(cuda_tells_that_it_is_deterministic) {
+  DeviceOptions options;
+  options.device = "cuda";
+  EXPECT(make_device_group(options).notes.empty());
+  options.is_deterministic = true;
+  EXPECT(make_device_group(options).notes.at(0).find("deterministic") == 0);
+}
+
 TEST(cuda_lost_device_is_not_called_again) {
   DecoderShape shape;
   shape.file_dtype = DType::kBf16;
