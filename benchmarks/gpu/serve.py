@@ -36,7 +36,9 @@ def is_listening():
 
 
 class Server:
-    def __init__(self, args, model, device, flags=()):
+    def __init__(self, args, model, device):
+        # An emulated device takes long to warm up for more.
+        flags = ['--max-model-len', '512', '--max-num-batched-tokens', '64', '--max-num-seqs', '2'] if args.tiny else []
         self.log = tempfile.TemporaryFile()
         self.process = subprocess.Popen([args.node, os.path.join(args.product, 'dist/server/main.js'), 'serve', model, '--device', device, '--port', str(PORT), *flags], stdout=self.log, stderr=self.log)
 
@@ -139,7 +141,7 @@ def random_model(folder, shape):
     torch.cuda.empty_cache()
 
 
-def prompt_of(length, seed=0):
+def prompt_of(length, seed):
     return [5 + (seed * 131 + k * k) % 400 for k in range(length)]
 
 
@@ -148,17 +150,20 @@ def measure_random(args, folder, shape):
     with Server(args, folder, args.device) as server:
         name = model_name()
         tell(f'start of the {shape} shape', seconds=round(server.seconds, 2))
+        answers = [answer_of(name, prompt_of(length, 9)) for length in args.lengths]
         for length in (64, 128) if args.tiny else (1024, 8192):
             times = {'cold': [], 'cached': []}
             for i in range(5):
-                times['cold'].append(first_token_ms(name, prompt_of(length, i)))
-                times['cached'].append(first_token_ms(name, prompt_of(length, i)))
+                prompt = prompt_of(length, length + i)  # begins as none before it does
+                times['cold'].append(first_token_ms(name, prompt))
+                times['cached'].append(first_token_ms(name, prompt))
             for kind, values in times.items():
                 tell(f'first token {length} {kind}', ms=round(statistics.median(values), 2))
         begun = time.perf_counter()
-        usage = complete([7] * 1024, 256, model=name)['usage']
-        tell('256 tokens after 1024', tokens_per_s=round(usage['completion_tokens'] / (time.perf_counter() - begun), 1))
-        return [answer_of(name, prompt_of(length, 9)) for length in args.lengths]
+        length, count = (64, 16) if args.tiny else (1024, 256)
+        usage = complete([7] * length, count, model=name)['usage']
+        tell(f'{count} tokens after {length}', tokens_per_s=round(usage['completion_tokens'] / (time.perf_counter() - begun), 1))
+        return answers
 
 
 def answer_of(model, prompt):
@@ -238,7 +243,7 @@ def compare_with_transformers(folder, shape, answers):
 
 def answer_of_demo(args, device):
     """Of the embedded model, which is sure of every token of it."""
-    with Server(args, 'demo', device, ['--max-model-len', '256', '--max-num-batched-tokens', '64', '--max-num-seqs', '2'] if args.tiny else []) as server:
+    with Server(args, 'demo', device) as server:
         if backend_name() != device.split(':')[0]:
             raise SystemExit(f'expected the backend of {device}, got {backend_name()}')
         answer = ask('/v1/chat/completions', {'model': model_name(), 'messages': [{'role': 'user', 'content': 'What is Capstan?'}], 'max_tokens': 12, 'temperature': 0})
