@@ -17,11 +17,11 @@ export interface EngineOptions {
   pinThreads?: boolean;
   /** Give a request the same tokens to the bit whatever runs beside it, at some cost in speed on CUDA; default false. The CPU always does. */
   deterministic?: boolean;
-  /** Number type of the weights; 'auto' (default) = the checkpoint's, on CUDA bf16 for f32. */
+  /** Number type of the weights; 'auto' (default) = the checkpoint's, on CUDA bf16 for f32; CUDA refuses 'f32'. */
   dtype?: 'auto' | NativeDType;
-  /** Number type of the activations that meet bf16 weights; 'auto' (default) = bf16, but f32 for models with a hidden size below 512. f32 and f16 weights compute in f32. */
+  /** Number type of the activations that meet bf16 weights; 'auto' (default) = bf16, but f32 for models with a hidden size below 512. f32 and f16 weights compute in f32. On CUDA activations have the weights' type, and 'f32' is refused. */
   computeDtype?: 'auto' | 'f32' | 'bf16';
-  /** Number type of the KV cache; 'auto' (default) = the one computed in; 'fp8', on CUDA alone, holds twice the tokens less exactly. */
+  /** Number type of the KV cache; 'auto' (default) = the one computed in; 'fp8', on CUDA alone, holds twice the tokens less exactly, and CUDA has no other than these two. */
   kvCacheDtype?: 'auto' | NativeCacheDType;
   /** Instruction set of the kernels; 'auto' (default) = the best of this machine. */
   isa?: NativeEngineOptions['isa'];
@@ -96,7 +96,7 @@ export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOpti
     pinThreads: checkBoolean('pinThreads', options.pinThreads ?? false),
     deterministic: checkBoolean('deterministic', options.deterministic ?? false),
     dtype: checkOneOf('dtype', options.dtype ?? 'auto', ['auto', ...DTYPES]),
-    computeDtype: checkOneOf('computeDtype', options.computeDtype ?? 'auto', ['auto', 'f32', 'bf16']),
+    computeDtype: checkOneOf('computeDtype', options.computeDtype ?? 'auto', isCuda ? ['auto', 'bf16'] : ['auto', 'f32', 'bf16']),
     kvCacheDtype: checkOneOf('kvCacheDtype', options.kvCacheDtype ?? 'auto', ['auto', ...DTYPES, 'fp8']),
     isa: checkOneOf('isa', options.isa ?? 'auto', ISAS),
     blockSize: count('blockSize', 0),
