@@ -196,7 +196,9 @@ __device__ __forceinline__ void wgmma_m64k16(float (&acc)[N / 2], const uint32_t
     CAPSTAN_WGMMA(256, CAPSTAN_D_0 CAPSTAN_D_32 CAPSTAN_D_48 CAPSTAN_D_64, "{%128, %129, %130, %131}, %132", CAPSTAN_OUT_32(0), CAPSTAN_OUT_32(32), CAPSTAN_OUT_32(64), CAPSTAN_OUT_32(96));
   }
 #else
-  cuda_host::wgmma(acc, N, a, b, [](uint16_t bits) { return to_float<T>(bits); });
+  std::vector<float*> sums;
+  for (float& sum : acc) sums.push_back(&sum);
+  cuda_host::wgmma(std::move(sums), {&a[0], &a[1], &a[2], &a[3]}, b, [](uint16_t bits) { return to_float<T>(bits); });
 #endif
 }
 #endif  // CAPSTAN_HAS_WGMMA

@@ -107,7 +107,7 @@ void launch_early(bool is_early, void (*kernel)(Parameters...), dim3 grid, dim3 
   check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), "launch");
 #else
   const auto enqueue = is_early ? cuda_host::enqueue_early : cuda_host::enqueue;
-  check(enqueue(stream, [=] { cuda_host::run_grid(grid, block, shared_bytes, [&] { kernel(static_cast<Parameters>(arguments)...); }); }), "launch");
+  check(enqueue(stream, [=, body = cuda_host::kernel_of(kernel, static_cast<Parameters>(arguments)...)] { cuda_host::run_grid(grid, block, shared_bytes, body); }), "launch");
 #endif
 }
 

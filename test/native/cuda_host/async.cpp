@@ -39,17 +39,20 @@ struct Mbarrier {
 };
 
 struct Product {
-  float* acc;
-  int columns;
-  const uint32_t* a;
+  std::vector<float*> acc;
+  std::array<const uint32_t*, 4> a;
   uint64_t b;
   float (*to_float)(uint16_t);
+};
+struct Sums {
+  std::vector<float*> acc;
+  std::vector<float> values;
 };
 // A thread's share of products.
 struct Products {
   std::vector<std::vector<Product>> groups;  // committed, the oldest first
   std::vector<Product> open;
-  std::map<float*, std::vector<float>> sums;  // of accumulators that are poisoned
+  std::map<float*, Sums> sums;  // of accumulators that are poisoned, by the first
   bool is_fenced = false;
 };
 
@@ -121,12 +124,12 @@ uint16_t operand(uint64_t descriptor, int row, int k) {
 void multiply(const std::vector<const Product*>& lanes, const std::vector<std::vector<float>*>& sums) {
   const Product& first = *lanes[0];
   for (const Product* lane : lanes)
-    if (lane->b != first.b || lane->columns != first.columns) complain("threads of a warp give wgmma different operands");
+    if (lane->b != first.b || lane->acc.size() != first.acc.size()) complain("threads of a warp give wgmma different operands");
   double a[16][16];
   for (int lane = 0; lane < 32; ++lane)
     for (int r = 0; r < 4; ++r)
-      for (int half = 0; half < 2; ++half) a[lane / 4 + r % 2 * 8][lane % 4 * 2 + r / 2 * 8 + half] = static_cast<double>(first.to_float(static_cast<uint16_t>(lanes[static_cast<size_t>(lane)]->a[r] >> 16 * half)));
-  for (int column = 0; column < first.columns; ++column) {
+      for (int half = 0; half < 2; ++half) a[lane / 4 + r % 2 * 8][lane % 4 * 2 + r / 2 * 8 + half] = static_cast<double>(first.to_float(static_cast<uint16_t>(*lanes[static_cast<size_t>(lane)]->a[static_cast<size_t>(r)] >> 16 * half)));
+  for (int column = 0; column < static_cast<int>(first.acc.size()) * 2; ++column) {
     double b[16];
     for (int k = 0; k < 16; ++k) b[k] = static_cast<double>(first.to_float(operand(first.b, column, k)));
     for (int row = 0; row < 16; ++row) {
@@ -243,15 +246,20 @@ void show_to_products() {
 
 void wgmma_fence() { async().products[running_thread()].is_fenced = true; }
 
-void wgmma(float* acc, int columns, const uint32_t* a, uint64_t b, float (*to_float)(uint16_t)) {
+void wgmma(std::vector<float*> acc, const std::array<const uint32_t*, 4>& a, uint64_t b, float (*to_float)(uint16_t)) {
   Products& mine = async().products[running_thread()];
   if (!mine.is_fenced) complain("wgmma without a fence behind what was done to its registers");
-  const auto count = static_cast<size_t>(columns / 2);
-  if (!mine.sums.contains(acc)) {
-    mine.sums[acc].assign(acc, acc + count);
-    std::memset(static_cast<void*>(acc), 0xff, count * sizeof(float));
+  Sums& sums = mine.sums[acc[0]];
+  if (sums.acc.empty()) {
+    sums.acc = acc;
+    for (float* sum : acc) {
+      sums.values.push_back(*sum);
+      std::memset(sum, 0xff, sizeof *sum);
+    }
+  } else if (sums.acc != acc) {
+    complain("wgmma with some of the registers of one that is under way");
   }
-  mine.open.push_back({acc, columns, a, b, to_float});
+  mine.open.push_back({std::move(acc), a, b, to_float});
 }
 
 void wgmma_commit() {
@@ -273,7 +281,7 @@ void wgmma_wait(int pending) {
           Products& products = products_of(lane);
           if (products.groups.empty() || products.groups.front().size() != count) complain("threads of a warp wait for different products");
           of_lanes.push_back(&products.groups.front()[i]);
-          sums.push_back(&products.sums.at(of_lanes.back()->acc));
+          sums.push_back(&products.sums.at(of_lanes.back()->acc[0]).values);
         }
         multiply(of_lanes, sums);
       }
@@ -282,12 +290,12 @@ void wgmma_wait(int pending) {
     for (int lane = 0; lane < 32; ++lane) {
       Products& products = products_of(lane);
       const auto is_awaited = [&](const float* acc) {
-        const auto has = [&](const std::vector<Product>& group) { return std::ranges::any_of(group, [&](const Product& product) { return product.acc == acc; }); };
+        const auto has = [&](const std::vector<Product>& group) { return std::ranges::any_of(group, [&](const Product& product) { return product.acc[0] == acc; }); };
         return has(products.open) || std::ranges::any_of(products.groups, has);
       };
       std::erase_if(products.sums, [&](const auto& entry) {
         if (is_awaited(entry.first)) return false;
-        std::ranges::copy(entry.second, entry.first);
+        for (size_t i = 0; i < entry.second.acc.size(); ++i) *entry.second.acc[i] = entry.second.values[i];
         return true;
       });
     }

@@ -5,6 +5,7 @@
 // on is drawn from a seed, and each round leaves some out, so that a missing barrier shows up as a wrong result. Device and shared memory begin as
 // NaN patterns and have their exact size, for the address sanitizer. Streams run late: when somebody waits for them.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include <functional>
 #include <limits>
 #include <set>
+#include <vector>
 
 #define __global__
 #define __device__
@@ -132,7 +134,7 @@ void wait_for_copies(int pending);
 void show_to_products();
 // acc is poisoned, and a and b are only read, when a wait says that the product must be there.
 void wgmma_fence();
-void wgmma(float* acc, int columns, const uint32_t* a, uint64_t b, float (*to_float)(uint16_t));
+void wgmma(std::vector<float*> acc, const std::array<const uint32_t*, 4>& a, uint64_t b, float (*to_float)(uint16_t));
 void wgmma_commit();
 void wgmma_wait(int pending);
 
@@ -262,6 +264,19 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 
 namespace capstan::cuda_host {
+
+struct KernelArgument {
+  const void* value;
+  size_t bytes;
+};
+// What a thread of the kernel does by the PTX that nvcc has made of it, where CAPSTAN_TEST_PTX names a folder of such files; else nothing (ptx.cpp).
+std::function<void()> compiled_kernel(const void* kernel, std::vector<KernelArgument> arguments);
+// What a thread of the kernel does.
+template <class... Parameters>
+std::function<void()> kernel_of(void (*kernel)(Parameters...), Parameters... arguments) {
+  if (auto compiled = compiled_kernel(reinterpret_cast<const void*>(kernel), {KernelArgument{&arguments, sizeof arguments}...})) return compiled;
+  return [=] { kernel(arguments...); };
+}
 
 // Launches: what a kernel does, on the stream's device, which must be the thread's.
 cudaError_t enqueue(Stream* stream, std::function<void()> work);

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Faults put into the CUDA backend, each of which the tests on the host runtime must notice: a fault that passes is a hole in the tests.
+# Faults put into the CUDA backend, each of which the tests on the host runtime must notice: a fault that passes is a hole in the tests. Those of instructions as they
+# are written are noticed by running what nvcc makes of the kernels (cuda_host/ptx.cpp), and left out where there is no nvcc.
 #
 #     test/native/gpu/mutations.sh [NAME…]
 set -uo pipefail
@@ -8,9 +9,9 @@ ROOT=$PWD
 OUT=$ROOT/build/mutations
 CXX=${CXX:-g++}
 FLAGS=(-std=gnu++20 -O1 -ffp-contract=off -w -Wno-psabi)
-PLAIN=(test/native/main.cpp test/native/cuda_host/cuda_host.cpp test/native/cuda_host/async.cpp test/native/cuda_host/device_memory.cpp test/native/cuda_host/runtime.cpp native/backend/backend.cpp native/backend/panel_reader.cpp native/backend/cpu/sample.cpp native/backend/cpu/kernels_portable.cpp)
+PLAIN=(test/native/main.cpp test/native/cuda_host/cuda_host.cpp test/native/cuda_host/async.cpp test/native/cuda_host/device_memory.cpp test/native/cuda_host/ptx.cpp test/native/cuda_host/runtime.cpp native/backend/backend.cpp native/backend/panel_reader.cpp native/backend/cpu/sample.cpp native/backend/cpu/kernels_portable.cpp)
 
-# name | file | what becomes what, as sed says it | tests that must fail
+# name | file | what becomes what, as sed says it | tests that must fail, behind `FILE by PTX:` on what nvcc makes of this one
 MUTATIONS=(
   'a dropped barrier|cuda/kernels/gemm.cu|0,/  __syncthreads();/s///|kernel_gemm'
   'a chunk of activations that is not waited for|cuda/kernels/gemm.cu|s/wait_for_copies<kStages - 2>();/wait_for_copies<kStages - 1>();/|kernel_gemm'
@@ -81,6 +82,11 @@ MUTATIONS=(
   'candidates beyond the list that are lost|cuda/kernels/sample_threshold.h|s/shared.num_listed <= kListed ? shared.num_listed : kUnlisted/shared.num_listed <= kListed ? shared.num_listed : kListed/|kernel_samples'
   'values before the first boundary that nobody reads|cuda/kernels/sample_row.h|s/const int single = thread < head ?/const int single = thread < 0 ?/|kernel_samples'
   'a tail of top-p that is cut too early|cuda/kernels/sample.cu|s/survey.sum)) + 0.01f, best/survey.sum)) - 4.0f, best/|kernel_samples'
+  'operands of an instruction in another order|cuda/device.h|s/{%8, %9}, {%0/{%9, %8}, {%0/|test/native/gpu/ops.cu by PTX:kernel_mma'
+  'halves of a pair the other way round|cuda/device.h|s/: "=r"(bits) : "f"(high), "f"(low)/: "=r"(bits) : "f"(low), "f"(high)/|test/native/gpu/ops.cu by PTX:kernel_conversions'
+  'copies whose instruction waits for too few|cuda/device.h|s/asm volatile("cp.async.wait_group %0;" ::"n"(kPending)/asm volatile("cp.async.wait_group %0;" ::"n"(kPending + 1)/|cuda/kernels/gemm.cu by PTX:kernel_gemm_over'
+  'a store that is wanted where it is not|cuda/device.h|s/setp.ne.u32 wanted, %5, 0/setp.eq.u32 wanted, %5, 0/|cuda/kernels/gemm_wgmma.cu by PTX:kernel_gemm_wgmma_over'
+  'accesses of four that begin anywhere|cuda/kernels/tile_end.h|s/args.out_stride % 4 == 0/true/|cuda/kernels/gemm_wgmma.cu by PTX:kernel_gemm_wgmma_over'
   'noise that could win and is passed over|cuda/kernels/sample.cu|s/ \* 1.01f;/ * 0.5f;/|kernel_samples'
 )
 
@@ -109,6 +115,15 @@ link() { # program, folder of changed objects
 }
 link "$OUT/plain/tests" "$OUT/plain" && "$OUT/plain/tests" --jobs "$(nproc)" kernel_ > "$OUT/plain/log" 2>&1 || { tail "$OUT/plain/log"; echo 'the tests fail without a fault'; exit 1; }
 
+try_by_ptx() { # tree, file that is compiled, tests that must fail
+  mkdir -p "$1/ptx"
+  cp -r "$PTX"/* "$1/ptx/"
+  nvcc -std=c++20 -O3 -I"$1" -I. -arch=compute_90a -ptx -o "$1/ptx/${2%.cu}.ptx" "$1/$2" 2> "$1/log" || return 2
+  (CAPSTAN_TEST_PTX=$1/ptx timeout 300 "$OUT/plain/tests" --first-failure "$3") > "$1/log" 2>&1
+}
+PTX=build/test-native/release/ptx
+command -v nvcc > /dev/null && { make -C test/native -j"$(nproc)" -s ptx_files || exit 1; }
+
 try_mutation() { # the mutation's number; says what came of it, and fails unless it was noticed
   local mutation=${MUTATIONS[$1]} tree=$OUT/mutant-$1 name file filter change rest source changed
   name=${mutation%%|*} rest=${mutation#*|}
@@ -120,6 +135,17 @@ try_mutation() { # the mutation's number; says what came of it, and fails unless
   if cmp -s "$file" "$tree/$file"; then
     echo "NOT FOUND  $name: $file no longer holds what is to be changed"
     return 1
+  fi
+  if [[ $filter == *' by PTX:'* ]]; then
+    if ! command -v nvcc > /dev/null; then
+      echo "left out   $name: needs nvcc"
+      return 0
+    fi
+    try_by_ptx "$tree" "${filter%% by PTX:*}" "${filter##*:}"
+    case $? in 0) echo "UNNOTICED  $name"; return 1 ;; 2) tail -5 "$tree/log"; echo "NOT BUILT  $name"; return 1 ;; esac
+    echo "noticed    $name"
+    rm -rf "$tree"
+    return 0
   fi
   changed=()
   for source in "${SOURCES[@]}"; do
