@@ -86,10 +86,10 @@ std::unique_ptr<CudaMatrix> upload_matrix(const MatrixSource& source, DType dtyp
   const int64_t per_piece = std::clamp<int64_t>(static_cast<int64_t>(kPieceBytes / panel_bytes), 1, num_panels);
   Uploader uploader(static_cast<size_t>(per_piece) * panel_bytes, stream);
   PanelReader reader;
-  int64_t bytes_read = 0;
   for (int64_t first = 0; first < num_panels; first += per_piece) {
     const int64_t count = std::min(per_piece, num_panels - first);
     auto* piece = static_cast<uint16_t*>(uploader.begin());
+    int64_t bytes_read = 0;
     for (int64_t i = 0; i < count; ++i)
       pack_tile(reinterpret_cast<const uint16_t*>(reader.read(source, first + i, dtype, matrix->cols, bytes_read)), split, piece + i * kPanelFeatures * split.padded());
     uploader.send(matrix->data.as<char>() + static_cast<size_t>(first) * panel_bytes, static_cast<size_t>(count) * panel_bytes);

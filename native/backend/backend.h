@@ -69,7 +69,7 @@ class Vector {
   int64_t size = 0;
 };
 
-// Called with the bytes read so far; throws to cancel.
+// Called with the bytes read since the last call; throws to cancel.
 using LoadProgress = std::function<void(int64_t bytes)>;
 
 // ---- the model as a device sees it ------------------------------------------------------------------------------------------------------

@@ -195,14 +195,21 @@ LoadedEngine load_engine(const LoadRequest& request, const LoadObserver& observe
   if (kv_cache_dtype == DType::kFp8E4m3 && !backend_info.has_fp8_cache)
     throw Error(ErrorCode::kInvalidArgument, "kvCacheDtype: expected auto, f32, f16 or bf16 on " + backend_info.name + ", got fp8");
 
-  std::atomic<int64_t> done{0};
+  // Some is read by several ranks: all is done when they are.
+  std::mutex progress_mutex;
+  int64_t done = 0;
   const int64_t total = num_file_bytes(tensors);
-  const LoadProgress progress = [&](int64_t bytes) { observer(std::min(total, done.fetch_add(bytes) + bytes), total); };
+  const LoadProgress progress = [&](int64_t bytes) {
+    const std::lock_guard lock(progress_mutex);
+    done = std::min(total - 1, done + bytes);
+    observer(done, total);
+  };
   std::vector<Rank> ranks(world_size);
   for_each_rank(world_size, [&](size_t rank) {
     ranks[rank].backend = std::move(group.backends[rank]);
     ranks[rank].weights = load_weights(request.spec, plans[rank], tensors, *ranks[rank].backend, progress);
   });
+  observer(total, total);
 
   MemoryRequest memory;
   std::vector<int64_t> block_bytes;  // by rank

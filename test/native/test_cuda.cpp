@@ -213,6 +213,18 @@ TEST(cuda_memory_for_a_small_model_has_an_end) {
   EXPECT_EQ(plan_memory(request).num_blocks, 40 << 14);
 }
 
+// The embedding and the head travel in two pieces.
+TEST(cuda_tells_steadily_how_much_is_loaded) {
+  TinyShape shape;
+  shape.vocab_size = 70'000, shape.intermediate_size = 256;
+  const TinyModel model(shape, DType::kBf16);
+  LoadRequest request = small_on_cuda(model);
+  expect_steady_progress(request);
+  request.device.device = "cuda:0,0";
+  request.device.world_size = 2;
+  expect_steady_progress(request);
+}
+
 // The last step has wanted no logits, and is the first with so many keys that has: what it does is still kept.
 TEST(cuda_closes_in_the_middle_of_a_prompt) {
   const size_t before = cuda_host::num_streams();

@@ -183,6 +183,16 @@ TEST(load_can_be_cancelled) {
   EXPECT_ERROR("aborted", load_engine(model.request(), cancel, [](std::vector<Event>&&) {}));
 }
 
+TEST(load_tells_steadily_how_much_is_there) {
+  TinyShape shape;
+  shape.vocab_size = 3000, shape.intermediate_size = 256;
+  const TinyModel model(shape, DType::kBf16);
+  LoadRequest request = model.request();
+  expect_steady_progress(request);
+  request.device.world_size = request.device.num_threads = 2;
+  expect_steady_progress(request);
+}
+
 TEST(model_answers_while_two_engines_with_four_ranks_share_two_cores) {
   TinyShape shape;
   shape.intermediate_size = 256;

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -141,6 +142,24 @@ void Session::gather(const std::vector<Event>& events) {
     if (event.finish) answer.finish = event.finish;
   }
   arrived_.notify_all();
+}
+
+void expect_steady_progress(const LoadRequest& request) {
+  std::vector<int64_t> reports;
+  int64_t all = 0;
+  const auto observe = [&](int64_t done, int64_t total) {
+    reports.push_back(done);
+    all = total;
+    if (done >= total) throw Error(ErrorCode::kAborted, "the weights are there");
+  };
+  EXPECT_ERROR("aborted", load_engine(request, observe, [](std::vector<Event>&&) {}));
+  EXPECT(reports.size() > request.tensors.size() / 2 && std::ranges::is_sorted(reports) && reports.back() == all);
+  // Biases count with the end, and what several ranks read counts again until then.
+  int64_t untold = 0;
+  for (const TensorEntry& entry : request.tensors)
+    if (entry.name.ends_with(".bias")) untold += entry.shape[0] * static_cast<int64_t>(dtype_size(entry.dtype));
+  const int64_t last = reports[reports.size() - 2];
+  EXPECT(request.device.world_size == 1 ? last == all - untold : last >= all - untold && last < all);
 }
 
 const Prompts& some_prompts() {

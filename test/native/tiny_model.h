@@ -89,5 +89,7 @@ std::vector<Answer> solo_answers(LoadRequest request, int max_tokens = kMaxToken
 // All at once.
 std::vector<Answer> batched_answers(Session& session, int max_tokens = kMaxTokens, const Prompts& prompts = some_prompts());
 void expect_same(const std::vector<Answer>& got, const std::vector<Answer>& wanted, const char* what);
+// Loads the weights and no more: what is reported never goes back, and is all with the last report alone.
+void expect_steady_progress(const LoadRequest& request);
 
 }  // namespace capstan::testing

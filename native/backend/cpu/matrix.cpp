@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <utility>
 
 #include "native/backend/cpu/kernels.h"
 #include "native/backend/panel_reader.h"
@@ -47,6 +48,9 @@ std::unique_ptr<CpuMatrix> pack_matrix(const MatrixSource& source, DType dtype, 
   matrix->data = HugeBuffer(static_cast<size_t>(matrix->bytes), "the weights of " + source.slices[0].tensor->name);
 
   std::atomic<int64_t> next_panel{0}, bytes_read{0};
+  auto tell = [&, told = int64_t{0}](int64_t bytes) mutable {
+    if (progress) progress(bytes - std::exchange(told, bytes));
+  };
   std::atomic<bool> is_stopped{false};
   team.run([&](int thread) {
     try {
@@ -55,7 +59,7 @@ std::unique_ptr<CpuMatrix> pack_matrix(const MatrixSource& source, DType dtype, 
         int64_t bytes = 0;
         pack_panel(reader.read(source, panel, dtype, matrix->padded_k, bytes), *matrix, panel);
         bytes_read += bytes;
-        if (thread == 0 && progress) progress(bytes_read);
+        if (thread == 0) tell(bytes_read);
       }
     } catch (...) {
       is_stopped = true;
@@ -63,7 +67,7 @@ std::unique_ptr<CpuMatrix> pack_matrix(const MatrixSource& source, DType dtype, 
     }
   });
   matrix->bias = read_bias(source);
-  if (progress) progress(bytes_read);
+  tell(bytes_read);
   return matrix;
 }
 
