@@ -69,8 +69,12 @@ class CudaBackend final : public Backend {
   }
   ~CudaBackend() override {
     if (is_device_lost()) return;
-    cudaSetDevice(device_);
-    cudaStreamSynchronize(stream_);
+    try {
+      check(cudaSetDevice(device_), "choosing the device");
+      wait_for(stream_);
+    } catch (const Error&) {
+      return;  // lost only now
+    }
     graphs_.clear();
     cudaStreamDestroy(stream_);
   }
@@ -78,7 +82,10 @@ class CudaBackend final : public Backend {
   const BackendInfo& info() const override { return info_; }
 
   std::unique_ptr<Matrix> load_matrix(const MatrixSource& source, const LoadProgress& progress) override {
-    return guarded([&] { return upload_matrix(source, dtype_, stream_, progress); });
+    return guarded([&] {
+      if (uploader_ == nullptr) uploader_ = std::make_unique<Uploader>(stream_);
+      return upload_matrix(source, dtype_, *uploader_, progress);
+    });
   }
   std::unique_ptr<Vector> load_vector(const TensorSlice& slice, const LoadProgress& progress) override {
     return guarded([&] { return upload_vector(slice, stream_, progress); });
@@ -207,6 +214,7 @@ class CudaBackend final : public Backend {
   DeviceBuffer tile_flags_;  // of row-parallel products, zeros between them; where they are by wgmma
   DeviceBuffer parts_;      // (kMaxParts, kSkinnyTokens, hidden_size or qkv_stride) of a product
   Acts norm_acts_, attention_acts_, mlp_acts_;
+  std::unique_ptr<Uploader> uploader_;  // until all weights are there
   Staging rows_staging_{"the rows of a step"};
   std::unique_ptr<DeviceSampler> sampler_;
 
@@ -276,7 +284,8 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
   }
   parts_ = floats(kMaxParts * std::min<int64_t>(rows, kSkinnyTokens) * std::max(model.hidden_size, qkv_stride_), "the parts of a product");
   arrays_ = std::make_unique<StepArrays>(model, limits);
-  check(cudaStreamSynchronize(stream_), "the preparation");
+  rows_staging_.make_room(static_cast<size_t>(seqs) * sizeof(int32_t) + 16);
+  wait_for(stream_);
 }
 
 // What is left of the share, evenly among the ranks that have the device. NOTE: every rank of the device has reserved its own before any asks.
@@ -307,7 +316,8 @@ void CudaBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) 
     may_record_ = has_graphs_;
     kv_ = {};
     kv_ = DeviceBuffer(static_cast<size_t>(model.num_layers * layer_bytes()), "the KV cache");
-    check(cudaStreamSynchronize(stream_), "the preparation");
+    wait_for(stream_);
+    uploader_ = nullptr;
   });
 }
 

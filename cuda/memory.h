@@ -6,6 +6,7 @@
 #include <cstring>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "cuda/launch.h"
 
@@ -57,22 +58,6 @@ struct PinnedMemory {
 using DeviceBuffer = Buffer<DeviceMemory>;
 using PinnedBuffer = Buffer<PinnedMemory>;
 
-// Waits for what was recorded, but no longer than a hung kernel deserves.
-inline void wait_for(cudaEvent_t event, std::chrono::milliseconds deadline) {
-  const auto begun = std::chrono::steady_clock::now();
-  for (int round = 0;; ++round) {
-    const cudaError_t state = cudaEventQuery(event);
-    if (state == cudaSuccess) return;
-    if (state != cudaErrorNotReady) check(state, "waiting for a step");
-    if (round < 2000) continue;
-    if (std::chrono::steady_clock::now() - begun <= deadline) {
-      std::this_thread::sleep_for(std::chrono::microseconds(20));
-      continue;
-    }
-    lose_device("CUDA: the device has not finished a step within " + std::to_string(deadline.count() / 1000) + " s");
-  }
-}
-
 // How long the host waits for a step before it takes the device for hung. Tests wait less, where they have no other way by CAPSTAN_CUDA_DEADLINE_MS.
 inline std::chrono::milliseconds& step_deadline() {
   static std::chrono::milliseconds deadline = [] {
@@ -80,6 +65,28 @@ inline std::chrono::milliseconds& step_deadline() {
     return std::chrono::milliseconds(given == nullptr ? 60'000 : std::max(std::atoi(given), 1));
   }();
   return deadline;
+}
+
+// Asks until what was enqueued has ended, but no longer than a hung kernel deserves.
+template <class Query>
+void wait_until_done(const Query& query) {
+  const auto begun = std::chrono::steady_clock::now();
+  for (int round = 0;; ++round) {
+    const cudaError_t state = query();
+    if (state == cudaSuccess) return;
+    if (state != cudaErrorNotReady) check(state, "waiting for a step");
+    if (round < 2000) continue;
+    if (std::chrono::steady_clock::now() - begun <= step_deadline()) {
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+      continue;
+    }
+    lose_device("CUDA: the device has not finished a step within " + std::to_string(step_deadline().count() / 1000) + " s");
+  }
+}
+
+// NOTE: the only way to wait for a stream. What waits by itself, as cudaStreamSynchronize and the freeing of memory do, would wait for a hung kernel for ever.
+inline void wait_for(cudaStream_t stream) {
+  wait_until_done([&] { return cudaStreamQuery(stream); });
 }
 
 class Event {
@@ -94,7 +101,9 @@ class Event {
     const auto turn = turn_to_record();
     check(cudaEventRecord(event_, stream), "event");
   }
-  void wait() const { wait_for(event_, step_deadline()); }
+  void wait() const {
+    wait_until_done([&] { return cudaEventQuery(event_); });
+  }
   cudaEvent_t get() const { return event_; }
 
  private:
@@ -109,14 +118,18 @@ class Staging {
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
+  // For as much as `bytes`, so that no step has to.
+  void make_room(size_t bytes) {
+    for (int slot = 0; slot < 2; ++slot) begin(bytes);
+  }
   // Room for `bytes` in arrays that begin at multiples of 16; waits until the last contents but one have been sent.
   void begin(size_t bytes) {
     turn_ ^= 1;
     Slot& slot = slots_[turn_];
     if (slot.is_sent) slot.sent.wait();
     used_ = 0;
-    if (bytes > device_.bytes()) device_ = DeviceBuffer(std::max(bytes, device_.bytes() * 2), purpose_);
-    if (bytes > slot.host.bytes()) slot.host = PinnedBuffer(device_.bytes(), purpose_);
+    if (bytes > device_.bytes()) grow(device_, std::max(bytes, device_.bytes() * 2), outgrown_);
+    if (bytes > slot.host.bytes()) grow(slot.host, device_.bytes(), outgrown_host_);
   }
   // Room for an array behind what is there, to be written before `send`; `place` gets where the device will have it.
   template <class T>
@@ -149,9 +162,18 @@ class Staging {
     Event sent;
     bool is_sent = false;
   };
+  // What has become too small is kept, as freeing it waits for the device; in all it is no larger than what has taken its place.
+  template <class Memory>
+  void grow(Buffer<Memory>& buffer, size_t bytes, std::vector<Buffer<Memory>>& outgrown) {
+    Buffer<Memory> larger(bytes, purpose_);
+    outgrown.push_back(std::exchange(buffer, std::move(larger)));
+  }
+
   const char* purpose_;
   DeviceBuffer device_;
   Slot slots_[2];
+  std::vector<DeviceBuffer> outgrown_;
+  std::vector<PinnedBuffer> outgrown_host_;
   int turn_ = 0;
   size_t used_ = 0;
 };

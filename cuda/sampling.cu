@@ -16,6 +16,7 @@ DeviceSampler::DeviceSampler(int64_t vocab_size, int64_t logits_stride, int64_t 
       outputs_(static_cast<size_t>(max_rows) * sizeof(SampleOutput), "the samples"),
       drawn_ids_(static_cast<size_t>(max_results) * sizeof(int32_t), "the ids drawn"),
       staging_("what sampling needs") {
+  staging_.make_room(static_cast<size_t>(max_rows) * (sizeof(SampleItem) + static_cast<size_t>(vocab_size) / 8) + 64);  // with a mask for each
   check(cudaMemsetAsync(outputs_.as<void>(), 0, outputs_.bytes(), stream), "the samples");  // read whole, whatever was asked for
   for (Slot& slot : slots_) slot.outputs = PinnedBuffer(static_cast<size_t>(max_results) * sizeof(SampleOutput), "the samples");
 }
@@ -83,7 +84,9 @@ void DeviceSampler::fetch(const float* logits, std::span<const SampleRow> rows, 
   for (size_t i = 0; i < rows.size(); ++i) {
     call.num_logprobs.push_back(rows[i].num_logprobs);
     if (rows[i].num_logprobs <= kMaxTopLogprobs) continue;
-    PinnedBuffer& row = call.logits.emplace_back(static_cast<int>(i), PinnedBuffer(static_cast<size_t>(vocab_size_) * sizeof(float), "a row of logits")).second;
+    if (spare_rows_.empty()) spare_rows_.emplace_back(static_cast<size_t>(vocab_size_) * sizeof(float), "a row of logits");
+    PinnedBuffer& row = call.logits.emplace_back(static_cast<int>(i), std::move(spare_rows_.back())).second;
+    spare_rows_.pop_back();
     check(cudaMemcpyAsync(row.as<void>(), logits + rows[i].logits_row * logits_stride_, row.bytes(), cudaMemcpyDeviceToHost, stream), "reading logits");
   }
   slot.done.record(stream);
@@ -95,7 +98,10 @@ void DeviceSampler::collect() {
   if (steps_.empty() || steps_.front().number != num_collected_) return;
   const Slot& slot = slots_[num_collected_ % 2];
   slot.done.wait();
-  for (const Call& call : steps_.front().calls) fill(call, slot.outputs.as<SampleOutput>() + call.first);
+  for (Call& call : steps_.front().calls) {
+    fill(call, slot.outputs.as<SampleOutput>() + call.first);
+    for (auto& [row, logits] : call.logits) spare_rows_.push_back(std::move(logits));
+  }
   steps_.pop_front();
 }
 

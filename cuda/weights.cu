@@ -12,39 +12,6 @@ namespace {
 // Panels travel in pieces of about this size.
 constexpr size_t kPieceBytes = 8 << 20;
 
-// Both halves of a pair are on the way: one is filled while the other is copied.
-class Uploader {
- public:
-  Uploader(size_t bytes, cudaStream_t stream) : stream_(stream) {
-    for (void*& half : halves_) check(cudaMallocHost(&half, bytes), "the pinned memory of the upload");
-  }
-  ~Uploader() {
-    if (is_device_lost()) return;
-    cudaStreamSynchronize(stream_);
-    for (void* half : halves_) cudaFreeHost(half);
-  }
-  Uploader(const Uploader&) = delete;
-  Uploader& operator=(const Uploader&) = delete;
-
-  void* begin() {
-    turn_ ^= 1;
-    if (is_used_[turn_]) events_[turn_].wait();
-    return halves_[turn_];
-  }
-  void send(void* to, size_t bytes) {
-    check(cudaMemcpyAsync(to, halves_[turn_], bytes, cudaMemcpyHostToDevice, stream_), "copying weights to the device");
-    events_[turn_].record(stream_);
-    is_used_[turn_] = true;
-  }
-
- private:
-  cudaStream_t stream_;
-  void* halves_[2] = {};
-  Event events_[2];
-  bool is_used_[2] = {};
-  int turn_ = 0;
-};
-
 // to (one tile) = rows (16, cols), in the order of weight_index.
 void pack_tile(const uint16_t* rows, const DepthSplit& split, uint16_t* to) {
   const int64_t padded = split.padded();
@@ -59,10 +26,25 @@ void pack_tile(const uint16_t* rows, const DepthSplit& split, uint16_t* to) {
 void upload(const void* from, size_t bytes, const DeviceBuffer& to, cudaStream_t stream) {
   if (bytes == 0) return;
   check(cudaMemcpyAsync(to.as<void>(), from, bytes, cudaMemcpyHostToDevice, stream), "copying to the device");
-  check(cudaStreamSynchronize(stream), "copying to the device");
+  wait_for(stream);
 }
 
 }  // namespace
+
+void* Uploader::begin(size_t bytes) {
+  turn_ ^= 1;
+  Half& half = halves_[turn_];
+  if (half.is_sent) half.sent.wait();
+  if (bytes > half.data.bytes()) half.data = PinnedBuffer(std::max(bytes, kPieceBytes), "the pinned memory of the upload");
+  return half.data.as<void>();
+}
+
+void Uploader::send(void* to, size_t bytes) {
+  Half& half = halves_[turn_];
+  check(cudaMemcpyAsync(to, half.data.as<void>(), bytes, cudaMemcpyHostToDevice, stream_), "copying weights to the device");
+  half.sent.record(stream_);
+  half.is_sent = true;
+}
 
 DepthSplit split_of(const MatrixSource& source) {
   const int64_t cols = source.slices[0].num_cols;
@@ -71,7 +53,7 @@ DepthSplit split_of(const MatrixSource& source) {
   return split_depth(cols, source.total_cols, row_parallel_parts(source.total_cols));
 }
 
-std::unique_ptr<CudaMatrix> upload_matrix(const MatrixSource& source, DType dtype, cudaStream_t stream, const LoadProgress& progress) {
+std::unique_ptr<CudaMatrix> upload_matrix(const MatrixSource& source, DType dtype, Uploader& uploader, const LoadProgress& progress) {
   check_source(source);
   CAPSTAN_CHECK(dtype != DType::kF32);
   auto matrix = std::make_unique<CudaMatrix>();
@@ -84,21 +66,21 @@ std::unique_ptr<CudaMatrix> upload_matrix(const MatrixSource& source, DType dtyp
   matrix->data = DeviceBuffer(static_cast<size_t>(matrix->bytes), "the weights");
 
   const int64_t per_piece = std::clamp<int64_t>(static_cast<int64_t>(kPieceBytes / panel_bytes), 1, num_panels);
-  Uploader uploader(static_cast<size_t>(per_piece) * panel_bytes, stream);
   PanelReader reader;
   for (int64_t first = 0; first < num_panels; first += per_piece) {
     const int64_t count = std::min(per_piece, num_panels - first);
-    auto* piece = static_cast<uint16_t*>(uploader.begin());
+    auto* piece = static_cast<uint16_t*>(uploader.begin(static_cast<size_t>(count) * panel_bytes));
     int64_t bytes_read = 0;
     for (int64_t i = 0; i < count; ++i)
       pack_tile(reinterpret_cast<const uint16_t*>(reader.read(source, first + i, dtype, matrix->cols, bytes_read)), split, piece + i * kPanelFeatures * split.padded());
     uploader.send(matrix->data.as<char>() + static_cast<size_t>(first) * panel_bytes, static_cast<size_t>(count) * panel_bytes);
     if (progress) progress(bytes_read);
   }
+  wait_for(uploader.stream());
   const std::vector<float> bias = read_bias(source);
   if (!bias.empty()) {
     matrix->bias_data = DeviceBuffer(bias.size() * sizeof(float), "a bias");
-    upload(bias.data(), bias.size() * sizeof(float), matrix->bias_data, stream);
+    upload(bias.data(), bias.size() * sizeof(float), matrix->bias_data, uploader.stream());
   }
   // Gates and ups share tiles evenly: their last tile may hold features that are not there, whose results nobody stores.
   matrix->device = {matrix->data.as<uint16_t>(), matrix->bias_data.as<float>(), source.interleave_pairs ? num_panels * kPanelFeatures : matrix->rows, split};

@@ -13,10 +13,10 @@
 
 namespace capstan {
 
-// One tensor-parallel rank: its device and its share of the model.
+// One tensor-parallel rank: its share of the model and its device. NOTE: in this order, so that the backend goes first: it waits for what still reads the weights.
 struct Rank {
-  std::unique_ptr<Backend> backend;
   Weights weights;
+  std::unique_ptr<Backend> backend;
 };
 
 // Runs a step on all ranks in lockstep: rank 0 on the caller's thread, the others on threads of their own. With depth 1 rank 0 computes when the step is

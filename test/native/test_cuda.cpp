@@ -385,26 +385,6 @@ TEST(cuda_sums_in_two_shots_change_no_bit) {
   two_shot_bytes() = before;
 }
 
-// A kernel that never ends: the step's deadline passes, open requests end, and nothing waits for the device any more.
-TEST(cuda_hung_step_loses_the_device) {
-  const TinyModel model(TinyShape{}, DType::kBf16);
-  step_deadline() = std::chrono::milliseconds(50);
-  {
-    Session session(small_on_cuda(model));
-    session.wait(session.submit({1, 2, 3}, 2));
-    cuda_host::hang_device();
-    const Answer answer = session.wait(session.submit({1, 2, 3}, 2));
-    EXPECT(answer.finish->reason == FinishReason::kError && answer.finish->error_code == ErrorCode::kDeviceLost);
-    EXPECT(!session.engine().stats().failure.empty());
-    EXPECT_ERROR("device_lost", session.submit({1, 2, 3}, 2));
-    session.engine().close();
-  }
-  cuda_host::repair_device();
-  EXPECT_ERROR("device_lost", Session(small_on_cuda(model)));
-  is_device_lost() = false;
-  step_deadline() = std::chrono::milliseconds(60'000);
-}
-
 TEST(cuda_driver_that_does_not_do_is_told) {
   const auto reason_with = [](int version) {
     cuda_host::set_driver_version(version);
@@ -457,25 +437,6 @@ TEST(cuda_tells_that_it_is_deterministic) {
   EXPECT(make_device_group(options).notes.empty());
   options.is_deterministic = true;
   EXPECT(make_device_group(options).notes.at(0).find("deterministic") == 0);
-}
-
-TEST(cuda_lost_device_is_not_called_again) {
-  DecoderShape shape;
-  shape.file_dtype = DType::kBf16;
-  DecoderFixture fixture(shape);
-  cuda_host::break_device(cudaErrorIllegalAddress);
-  EXPECT_ERROR("device_lost", fixture.run(cuda_options(DType::kBf16), {random_ids(1, 9, shape.vocab_size)}));
-  cuda_host::repair_device();
-  EXPECT_ERROR("device_lost", fixture.run(cuda_options(DType::kBf16), {random_ids(1, 9, shape.vocab_size)}));
-  // A rank that begins its step after another has lost the device may be the first to say so: it names the cause.
-  std::string said;
-  try {
-    refuse_lost_device();
-  } catch (const Error& error) {
-    said = error.what();
-  }
-  EXPECT(said.find("an illegal memory access was encountered") != std::string::npos);
-  is_device_lost() = false;
 }
 
 }  // namespace

@@ -49,6 +49,11 @@ void skip_barrier(int n, size_t num_threads = 0);
 // Bytes that cudaMemGetInfo and cudaMalloc have.
 void set_device_memory(size_t bytes);
 size_t device_memory_in_use();
+// The same of cudaMallocHost.
+void set_pinned_memory(size_t bytes);
+size_t pinned_memory_in_use();
+// No graph is made any more, for this error (0: for none).
+void break_graphs(int error);
 // Whether devices can read each other's memory, once asked to: none is any longer.
 void set_peers(bool can_reach_each_other);
 // The devices that have a context by now, and from now on none.
@@ -56,8 +61,11 @@ std::set<int> forget_devices_used();
 // The next call of the runtime that waits reports this error, and every later one too (a sticky error).
 void break_device(int error);
 void repair_device();
-// Nothing that was enqueued comes to its end any more, as with a kernel that hangs.
+// Nothing that was enqueued comes to its end any more, as with a kernel that hangs. Calls that would wait for it end the process.
 void hang_device();
+// Calls of the runtime so far, and those that have waited for a device.
+size_t num_calls();
+size_t num_waits();
 // 13000 is 13.0, which the runtime is of; 0: there is no driver.
 void set_driver_version(int version);
 size_t num_graphs();  // ever made
@@ -202,14 +210,21 @@ enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
+  cudaErrorInitializationError = 3,
+  cudaErrorInsufficientDriver = 35,
+  cudaErrorDevicesUnavailable = 46,
+  cudaErrorInvalidDeviceFunction = 98,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
-  cudaErrorInsufficientDriver = 35,
+  cudaErrorNoKernelImageForDevice = 209,
+  cudaErrorUnsupportedPtxVersion = 222,
   cudaErrorInvalidResourceHandle = 400,
   cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
   cudaErrorPeerAccessAlreadyEnabled = 704,
   cudaErrorLaunchFailure = 719,
+  cudaErrorSystemNotReady = 802,
+  cudaErrorSystemDriverMismatch = 803,
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorStreamCaptureInvalidated = 901,
   cudaErrorStreamCaptureUnjoined = 904,
@@ -218,7 +233,7 @@ enum cudaError_t {
 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
-enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16, cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16, cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76, cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
 struct cudaFuncAttributes {
   int ptxVersion;
 };

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -76,15 +78,23 @@ struct Event {
 namespace {
 
 constexpr int device_count = 2;
-std::recursive_mutex runtime_mutex;
+// Whoever calls takes it.
+struct RuntimeMutex : std::recursive_mutex {
+  void lock() {
+    ++num_calls;
+    std::recursive_mutex::lock();
+  }
+  std::atomic<size_t> num_calls = 0;
+} runtime_mutex;
 // What a lost device leaves behind on purpose is no leak: it is known here, in what is never destroyed, as leaks are looked for last of all.
 DeviceMemory* const memories = new DeviceMemory[device_count];
-auto& pinned = *new std::set<void*>;
+auto& pinned = *new std::map<void*, size_t>;
 auto& graph_execs = *new std::set<GraphExec*>;
 auto& streams = *new std::vector<Stream*>;
 auto& enabled_peers = *new std::set<std::pair<int, int>>;  // (device, peer that it reaches)
 auto& devices_used = *new std::set<int>;
 size_t memory_size = size_t{1} << 30;  // of each device
+size_t pinned_size = size_t{1} << 30;
 int capability = 8, code_version = 90;
 constexpr int kRuntimeVersion = 13000;
 int driver_version = kRuntimeVersion;
@@ -92,7 +102,8 @@ int multiprocessors = 2;  // few, so that blocks that stay have more than one tu
 bool has_peers = true;
 cudaError_t sticky = cudaSuccess;
 bool is_hung = false;
-size_t graph_count = 0, graph_memory = 0;
+cudaError_t graph_error = cudaSuccess;
+size_t graph_count = 0, graph_memory = 0, wait_count = 0;
 
 thread_local int current_device = 0;
 
@@ -134,10 +145,23 @@ cudaError_t refuse_to_wait(const std::shared_ptr<Recording>& recording, cudaErro
   return error;
 }
 
+// No call that waits is made of a device that hangs.
+void would_wait(const char* call) {
+  std::fprintf(stderr, "cuda_host: %s would wait for a hung kernel for ever\n", call);
+  std::abort();
+}
+
 void run_one(Stream* stream) {
   const std::function<void()> work = std::move(stream->work.front());
   stream->work.pop_front();
   if (sticky == cudaSuccess) work();
+}
+
+void run_all(Stream* stream, const char* call) {
+  if (stream->work.empty()) return;
+  if (is_hung) would_wait(call);
+  ++wait_count;
+  while (!stream->work.empty()) run_one(stream);
 }
 
 // Every order that the nodes allow is as good as another: one is drawn.
@@ -214,6 +238,14 @@ size_t device_memory_in_use() {
   for (int device = 0; device < device_count; ++device) sum += memories[device].bytes_in_use();
   return sum;
 }
+void set_pinned_memory(size_t bytes) { pinned_size = bytes; }
+size_t pinned_memory_in_use() {
+  const std::lock_guard lock(runtime_mutex);
+  size_t sum = 0;
+  for (const auto& [memory, bytes] : pinned) sum += bytes;
+  return sum;
+}
+void break_graphs(int error) { graph_error = static_cast<cudaError_t>(error); }
 void set_peers(bool can_reach_each_other) {
   has_peers = can_reach_each_other;
   enabled_peers.clear();
@@ -228,6 +260,8 @@ void repair_device() {
   is_hung = false;
 }
 void hang_device() { is_hung = true; }
+size_t num_calls() { return runtime_mutex.num_calls; }
+size_t num_waits() { return wait_count; }
 size_t num_graphs() { return graph_count; }
 size_t num_graphs_left() { return graph_execs.size(); }
 void set_graph_memory(size_t bytes) { graph_memory = bytes; }
@@ -246,6 +280,8 @@ const char* cudaGetErrorString(cudaError_t error) {
     case cudaSuccess: return "no error";
     case cudaErrorMemoryAllocation: return "out of memory";
     case cudaErrorIllegalAddress: return "an illegal memory access was encountered";
+    case cudaErrorDevicesUnavailable: return "CUDA-capable device(s) is/are busy or unavailable";
+    case cudaErrorNoKernelImageForDevice: return "no kernel image is available for execution on the device";
     case cudaErrorNoDevice: return "no CUDA-capable device is detected";
     case cudaErrorInvalidResourceHandle: return "invalid resource handle";
     case cudaErrorInvalidDevice: return "invalid device ordinal";
@@ -280,7 +316,7 @@ cudaError_t cudaGetDevice(int* device) {
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int device) {
   if (device < 0 || device >= device_count) return cudaErrorInvalidDevice;
-  *value = which == cudaDevAttrMultiProcessorCount ? multiprocessors : which == cudaDevAttrComputeCapabilityMajor ? capability : kMaxSharedBytes;
+  *value = which == cudaDevAttrMultiProcessorCount ? multiprocessors : which == cudaDevAttrComputeCapabilityMajor ? capability : which == cudaDevAttrComputeCapabilityMinor ? 0 : kMaxSharedBytes;
   return sticky;
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
@@ -325,7 +361,7 @@ cudaError_t cudaFree(void* memory) {
   for (int device = 0; device < device_count; ++device) {
     if (!memories[device].has(memory)) continue;
     for (Stream* stream : streams)
-      while (stream->device == device && !stream->work.empty()) run_one(stream);
+      if (stream->device == device) run_all(stream, "cudaFree");
     memories[device].release(memory);
     return cudaSuccess;
   }
@@ -334,12 +370,16 @@ cudaError_t cudaFree(void* memory) {
 cudaError_t cudaMallocHost(void** out, size_t bytes) {
   const std::lock_guard lock(runtime_mutex);
   use_device();
-  pinned.insert(*out = std::malloc(bytes));
-  return *out == nullptr ? cudaErrorMemoryAllocation : sticky;
+  *out = pinned_memory_in_use() + bytes > pinned_size ? nullptr : std::malloc(bytes);
+  if (*out == nullptr) return cudaErrorMemoryAllocation;
+  pinned[*out] = bytes;
+  return sticky;
 }
+// Waits, too.
 cudaError_t cudaFreeHost(void* memory) {
   const std::lock_guard lock(runtime_mutex);
   use_device();
+  for (Stream* stream : streams) run_all(stream, "cudaFreeHost");
   pinned.erase(memory);
   std::free(memory);
   return cudaSuccess;
@@ -374,13 +414,13 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   const std::lock_guard lock(runtime_mutex);
   if (stream->recording != nullptr) return refuse_to_wait(stream->recording, cudaErrorStreamCaptureUnsupported);
-  while (!stream->work.empty()) run_one(stream);
+  run_all(stream, "cudaStreamSynchronize");
   return sticky;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   const std::lock_guard lock(runtime_mutex);
   if (stream->recording != nullptr) return refuse_to_wait(stream->recording, cudaErrorStreamCaptureUnsupported);
-  if (!stream->work.empty()) run_one(stream);
+  if (!stream->work.empty() && !is_hung) run_one(stream);
   return sticky != cudaSuccess ? sticky : stream->work.empty() ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned flags) {
@@ -436,6 +476,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   const std::lock_guard lock(runtime_mutex);
   if (event->recording != nullptr) return refuse_to_wait(event->recording, cudaErrorCapturedEvent);
+  if (is_hung && event->done < event->recorded) would_wait("cudaEventSynchronize");
   if (sticky == cudaSuccess) run_until(event, event->recorded);
   return sticky;
 }
@@ -443,8 +484,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   const std::lock_guard lock(runtime_mutex);
   if (sticky != cudaSuccess) return sticky;
   if (event->recording != nullptr) return refuse_to_wait(event->recording, cudaErrorCapturedEvent);
-  if (is_hung) return cudaErrorNotReady;
-  if (event->done < event->recorded && !event->stream->work.empty()) run_one(event->stream);
+  if (event->done < event->recorded && !event->stream->work.empty() && !is_hung) run_one(event->stream);
   return event->done < event->recorded ? cudaErrorNotReady : cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
@@ -482,6 +522,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
   const std::lock_guard lock(runtime_mutex);
+  if (graph_error != cudaSuccess) return graph_error;
   void* memory = nullptr;
   if (graph_memory > 0 && cudaMalloc(&memory, graph_memory) != cudaSuccess) return cudaErrorMemoryAllocation;
   graph_execs.insert(*exec = new GraphExec{graph->nodes, memory});

@@ -1,0 +1,178 @@
+// What ends the use of a device. Nothing waits for a lost one, and nothing calls it.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <future>
+#include <thread>
+
+#include "cuda/memory.h"
+#include "test/native/cuda_host/cuda_host.h"
+#include "test/native/gpu/device.h"
+#include "test/native/testing.h"
+
+namespace capstan::testing {
+namespace {
+
+using namespace cuda;
+
+LoadRequest on_cuda(const TinyModel& model, const std::string& device = "cuda") {
+  LoadRequest request = model.request();
+  request.compute = ComputeChoice::kAuto;
+  request.device.device = device;
+  request.device.world_size = static_cast<int>(std::ranges::count(device, ',')) + 1;
+  request.max_num_batched_tokens = 96, request.max_num_seqs = 8;
+  return request;
+}
+
+TinyShape shape_of_ranks() {
+  TinyShape shape;
+  shape.intermediate_size = 256;
+  return shape;
+}
+
+// One whose rows need more memory than the sampler has taken at the beginning; the prompt takes two steps, of which the first wants no logits.
+Request with_many_biases() {
+  Request request;
+  request.prompt_token_ids = random_ids(1, 100, 300);
+  request.sampling.temperature = 0;
+  request.sampling.max_tokens = 3;
+  for (int32_t id = 0; id < 300; ++id) request.sampling.logit_bias.emplace_back(id, 0.5f);
+  return request;
+}
+
+// Until the test ends: a device that has hung is lost after so long, and one that was lost is not.
+class ShortDeadline {
+ public:
+  ShortDeadline() { step_deadline() = std::chrono::milliseconds(50); }
+  ~ShortDeadline() {
+    cuda_host::repair_device();
+    is_device_lost() = false;
+    step_deadline() = std::chrono::milliseconds(60'000);
+  }
+};
+
+void expect_lost(Session& session, const Answer& answer) {
+  EXPECT(answer.finish->reason == FinishReason::kError && answer.finish->error_code == ErrorCode::kDeviceLost);
+  EXPECT(!session.engine().stats().failure.empty());
+  EXPECT_ERROR("device_lost", session.submit({1, 2, 3}, 2));
+}
+
+// A kernel that never ends: the step's deadline passes, open requests end, and nothing waits for the device any more.
+TEST(cuda_hung_step_loses_the_device) {
+  const TinyModel model(TinyShape{}, DType::kBf16);
+  const ShortDeadline deadline;
+  {
+    Session session(on_cuda(model));
+    session.wait(session.submit({1, 2, 3}, 2));
+    cuda_host::hang_device();
+    expect_lost(session, session.wait(session.submit({1, 2, 3}, 2)));
+  }
+  cuda_host::repair_device();
+  EXPECT_ERROR("device_lost", Session(on_cuda(model)));
+}
+
+// Memory that has become too small is not freed behind the step that hangs.
+TEST(cuda_hung_step_is_not_waited_for_by_the_next) {
+  const TinyModel model(shape_of_ranks(), DType::kBf16);
+  for (const char* device : {"cuda", "cuda:0,1"}) {
+    const ShortDeadline deadline;
+    Session session(on_cuda(model, device));
+    cuda_host::hang_device();
+    expect_lost(session, session.wait(session.submit(with_many_biases())));
+  }
+}
+
+// Close comes before anybody has waited for the step that hangs: the backend does, up to the deadline, and then leaves everything behind.
+TEST(cuda_closes_while_the_device_hangs) {
+  const TinyModel model(shape_of_ranks(), DType::kBf16);
+  for (const char* device : {"cuda", "cuda:0,1"}) {
+    const ShortDeadline deadline;
+    LoadedEngine loaded;
+    std::thread closer;
+    std::promise<void> is_closed;
+    const auto close = [&] {
+      loaded.engine->close();
+      is_closed.set_value();
+    };
+    loaded = load_engine(on_cuda(model, device), [](int64_t, int64_t) {}, [&](auto&&) {
+      if (closer.joinable()) return;
+      cuda_host::hang_device();  // with the next step in flight
+      closer = std::thread(close);
+      while (thrown_code([&] { loaded.engine->submit(with_many_biases()); }) != "engine_closed") std::this_thread::yield();
+    });
+    loaded.engine->submit(with_many_biases());
+    is_closed.get_future().wait();
+    closer.join();
+    EXPECT(!is_device_lost());
+    loaded.engine.reset();
+    EXPECT(is_device_lost());
+  }
+}
+
+// A process of its own is told by a byte that its request has ended, and closes and exits.
+TEST(cuda_close_and_exit_take_no_second_after_a_loss) {
+  const TinyModel model(TinyShape{}, DType::kBf16);
+  int ends[2];
+  EXPECT(pipe(ends) == 0);
+  const pid_t process = fork();
+  if (process == 0) {
+    step_deadline() = std::chrono::milliseconds(50);
+    {
+      Session session(on_cuda(model));
+      cuda_host::hang_device();
+      expect_lost(session, session.wait(session.submit({1, 2, 3}, 2)));
+      if (write(ends[1], "x", 1) != 1) _exit(2);
+      session.engine().close();
+    }
+    std::exit(num_failures() > 0 ? 1 : 0);
+  }
+  close(ends[1]);
+  char byte;
+  EXPECT_EQ(read(ends[0], &byte, 1), ssize_t{1});
+  const auto begun = std::chrono::steady_clock::now();
+  int status = -1;
+  waitpid(process, &status, 0);
+  EXPECT(std::chrono::steady_clock::now() - begun < std::chrono::seconds(1));
+  EXPECT_EQ(status, 0);
+  close(ends[0]);
+}
+
+// Of all the ways to wait only those with a deadline are left: whatever steps ask for.
+TEST(cuda_steps_wait_for_nothing_without_a_deadline) {
+  const TinyModel model(shape_of_ranks(), DType::kBf16);
+  for (const char* device : {"cuda", "cuda:0,0"}) {
+    Session session(on_cuda(model, device));
+    const size_t before = cuda_host::num_waits();
+    Request request = with_many_biases();
+    request.sampling.num_logprobs = 100;
+    const RequestId first = session.submit(request), second = session.submit(random_ids(2, 150, 300), 6);
+    EXPECT_EQ(session.wait(first).token_ids.size(), size_t{3});
+    EXPECT_EQ(session.wait(second).token_ids.size(), size_t{6});
+    EXPECT_EQ(cuda_host::num_waits(), before);
+  }
+}
+
+TEST(cuda_lost_device_is_not_called_again) {
+  DecoderShape shape;
+  shape.file_dtype = DType::kBf16;
+  DecoderFixture fixture(shape);
+  cuda_host::break_device(cudaErrorIllegalAddress);
+  EXPECT_ERROR("device_lost", fixture.run(cuda_options(DType::kBf16), {random_ids(1, 9, shape.vocab_size)}));
+  cuda_host::repair_device();
+  EXPECT_ERROR("device_lost", fixture.run(cuda_options(DType::kBf16), {random_ids(1, 9, shape.vocab_size)}));
+  // A rank that begins its step after another has lost the device may be the first to say so: it names the cause.
+  std::string said;
+  try {
+    refuse_lost_device();
+  } catch (const Error& error) {
+    said = error.what();
+  }
+  EXPECT(said.find("an illegal memory access was encountered") != std::string::npos);
+  is_device_lost() = false;
+}
+
+}  // namespace
+}  // namespace capstan::testing
