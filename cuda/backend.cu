@@ -52,7 +52,6 @@ class CudaBackend final : public Backend {
   CudaBackend(const CudaBackendOptions& options, std::unique_ptr<Comm> comm) : device_(options.device), num_sharing_(options.num_sharing), dtype_(options.weight_dtype) {
     if (dtype_ == DType::kF32) throw Error(ErrorCode::kInvalidArgument, "dtype: expected bf16 or f16 on CUDA, got f32");
     const Parts wanted = parts_wanted();
-    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
     ranks_ = std::make_unique<Ranks>(std::move(comm), device_, options.links);
     graph_budget_ = std::min(kGraphBytes, memory().total / 64);
     room_ = {attribute_of(device_, cudaDevAttrMultiProcessorCount), static_cast<size_t>(attribute_of(device_, cudaDevAttrMaxSharedMemoryPerBlockOptin))};
@@ -66,6 +65,7 @@ class CudaBackend final : public Backend {
     info_.preferred_block_size = info_.block_size_multiple = kBlockSize;
     info_.compute_dtype = dtype_;
     info_.has_fp8_cache = true;
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
   }
   ~CudaBackend() override {
     if (is_device_lost()) return;
@@ -103,6 +103,7 @@ class CudaBackend final : public Backend {
   int64_t kv_budget_bytes(double utilization) const override;
   std::vector<std::string> notes() const override;
   void prepare(const DeviceModel& model, const DeviceLimits& limits) override;
+  void begin_serving() override { is_serving_ = true; }
 
   void begin_step(const StepInput& step) override;
   void embed(const Matrix& table) override;
@@ -124,21 +125,30 @@ class CudaBackend final : public Backend {
     uint16_t* at(bool in_rows) const { return in_rows && gapped_rows.bytes() > 0 ? gapped_rows.as<uint16_t>() : buffer.as<uint16_t>(); }
   };
   template <class Work>
-  auto guarded(const Work& work) -> decltype(work()) {
+  auto guarded(const Work& work) const -> decltype(work()) {
     refuse_lost_device();
-    check(cudaSetDevice(device_), "choosing the device");
-    return work();
+    try {
+      check(cudaSetDevice(device_), "choosing the device");
+      return work();
+    } catch (const std::exception& error) {
+      shares_recording = false;  // nothing goes on with the recording, but this thread may
+      // With NCCL, other ranks may have enqueued a sum that waits for this rank's for ever.
+      if (is_serving_ && (ranks_->has_nccl() || dynamic_cast<const RuntimeError*>(&error) != nullptr)) lose_device(error.what());
+      throw;
+    }
   }
 
   struct Memory {
     int64_t free, total;
   };
   Memory memory() const {
-    size_t free = 0, total = 0;
-    check(cudaSetDevice(device_), "choosing the device");
-    check(cudaMemGetInfo(&free, &total), "asking for the memory left");
-    return {static_cast<int64_t>(free), static_cast<int64_t>(total)};
+    return guarded([] {
+      size_t free = 0, total = 0;
+      check(cudaMemGetInfo(&free, &total), "asking for the memory left");
+      return Memory{static_cast<int64_t>(free), static_cast<int64_t>(total)};
+    });
   }
+
   void allocate(const DeviceModel& model, const DeviceLimits& limits);
   Acts make_acts(int64_t rows, const DepthSplit& split, const char* purpose);
   int world_size() const { return ranks_->size(); }
@@ -230,6 +240,7 @@ class CudaBackend final : public Backend {
   } pending_{};
   int num_logit_rows_ = 0;
 
+  bool is_serving_ = false;
   StepMode mode_ = StepMode::kEager;
   DecodePlan plan_;
   std::vector<std::function<void()>> ops_;  // that are kept

@@ -38,6 +38,7 @@ CudaLinks* link(const int* devices, int count, char* note, size_t size) {
   std::string text;
   CudaLinks* links = nullptr;
   try {
+    refuse_lost_device();
     links = Nccl::connect({devices, static_cast<size_t>(count)}, text).release();
   } catch (const std::exception& error) {
     text = error.what();

@@ -11,7 +11,7 @@
 
 namespace capstan::cuda {
 
-// The first error that is not about memory; CUDA is then refused in this process, and nothing of it is called again.
+// The first error after which the device is not as it was; CUDA is then refused in this process, and nothing of it is called again.
 struct DeviceLoss {
   std::atomic<bool> has_happened{false};
   std::mutex mutex;
@@ -42,10 +42,15 @@ inline void refuse_lost_device() {
   throw Error(ErrorCode::kDeviceLost, "CUDA: the device was lost earlier and cannot be used again in this process; it was lost by: " + loss.reason);
 }
 
+// An error that leaves the device as it was: its memory is full. While a backend serves it is a loss all the same.
+struct RuntimeError : Error {
+  using Error::Error;
+};
+
 inline void check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   const std::string reason = std::string("CUDA: ") + what + ": " + cudaGetErrorString(error);
-  if (error == cudaErrorMemoryAllocation) throw Error(ErrorCode::kOutOfMemory, reason);
+  if (error == cudaErrorMemoryAllocation) throw RuntimeError(ErrorCode::kOutOfMemory, reason);
   lose_device(reason);
 }
 

@@ -210,6 +210,8 @@ class Backend {
   virtual std::vector<std::string> notes() const { return {}; }
   // Allocates the KV cache, in place of what is reserved of it, and the activations unless they are reserved. Throws kOutOfMemory.
   virtual void prepare(const DeviceModel& model, const DeviceLimits& limits) = 0;
+  // From here on requests depend on the device: where memory is its own, to run out of it is to lose it (kDeviceLost).
+  virtual void begin_serving() {}
 
   // One step, in this order: begin_step; embed; per layer norm_qkv, attention, output_residual, norm_gate_up, down_residual; then lm_head and
   // sample, possibly several times (prompt logprobs go in groups of at most max_num_seqs rows). The hidden states live in the backend.

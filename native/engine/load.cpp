@@ -239,6 +239,7 @@ LoadedEngine load_engine(const LoadRequest& request, const LoadObserver& observe
     runner->ranks()[rank].backend->prepare(model, limits);
   });
   runner->warm_up_decode(limits);  // recorded, now that the cache has its place
+  for (const Rank& rank : runner->ranks()) rank.backend->begin_serving();
 
   LoadedEngine loaded;
   EngineInfo& info = loaded.info;

@@ -1,4 +1,4 @@
-// What ends the use of a device. Nothing waits for a lost one, and nothing calls it.
+// What ends the use of a device and what does not: memory that is full, kernels that hang. Nothing waits for a lost device, and nothing calls it.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <future>
+#include <stdexcept>
 #include <thread>
 
 #include "cuda/memory.h"
@@ -53,6 +54,18 @@ class ShortDeadline {
     step_deadline() = std::chrono::milliseconds(60'000);
   }
 };
+
+std::string what_fails(const LoadRequest& request, const char* code) {
+  try {
+    load_engine(request, [](int64_t, int64_t) { throw std::logic_error("weights are read"); }, [](auto&&) {});
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error_code_name(error.code())), std::string(code));
+    return error.what();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
 
 void expect_lost(Session& session, const Answer& answer) {
   EXPECT(answer.finish->reason == FinishReason::kError && answer.finish->error_code == ErrorCode::kDeviceLost);
@@ -153,6 +166,50 @@ TEST(cuda_steps_wait_for_nothing_without_a_deadline) {
     EXPECT_EQ(session.wait(second).token_ids.size(), size_t{6});
     EXPECT_EQ(cuda_host::num_waits(), before);
   }
+}
+
+// In the midst of serving a full device is a lost one: nobody knows what the driver has left undone.
+TEST(cuda_memory_that_ends_in_flight_loses_the_device) {
+  const TinyModel model(shape_of_ranks(), DType::kBf16);
+  for (const char* device : {"cuda", "cuda:0,0"}) {
+    const ShortDeadline deadline;
+    size_t calls = 0;
+    {
+      Session session(on_cuda(model, device));
+      cuda_host::set_device_memory(cuda_host::device_memory_in_use());
+      expect_lost(session, session.wait(session.submit(with_many_biases())));
+      EXPECT(session.engine().stats().failure.find("out of memory") != std::string::npos);
+      calls = cuda_host::num_calls();
+    }
+    cuda_host::set_device_memory(size_t{1} << 30);
+    EXPECT(what_fails(on_cuda(model, device), "device_lost").find("out of memory") != std::string::npos);
+    EXPECT_EQ(cuda_host::num_calls(), calls);
+  }
+}
+
+TEST(cuda_memory_that_ends_at_start_is_told) {
+  const TinyModel model(shape_of_ranks(), DType::kBf16);
+  const size_t before = cuda_host::device_memory_in_use();
+  for (const char* device : {"cuda", "cuda:0,0"}) {
+    // Room for one of the two pinned buffers.
+    cuda_host::set_pinned_memory(12 << 20);
+    EXPECT_ERROR("out_of_memory", Session(on_cuda(model, device)));
+    cuda_host::set_pinned_memory(size_t{1} << 30);
+    EXPECT(cuda_host::device_memory_in_use() == before && cuda_host::pinned_memory_in_use() == 0);
+    Session session(on_cuda(model, device));
+    EXPECT(cuda_host::pinned_memory_in_use() < 8 << 20);  // the weights have gone through
+    EXPECT_EQ(session.wait(session.submit({1, 2, 3}, 2)).token_ids.size(), size_t{2});
+  }
+}
+
+// This thread's next load has nothing to do with it.
+TEST(cuda_recording_that_fails_ends_on_its_thread) {
+  const TinyModel model(shape_of_ranks(), DType::kBf16);
+  const ShortDeadline deadline;
+  cuda_host::break_graphs(cudaErrorLaunchFailure);
+  EXPECT_ERROR("device_lost", Session(on_cuda(model, "cuda:0,0")));
+  EXPECT(!shares_recording);
+  cuda_host::break_graphs(cudaSuccess);
 }
 
 TEST(cuda_lost_device_is_not_called_again) {

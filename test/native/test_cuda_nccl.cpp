@@ -182,6 +182,26 @@ TEST(cuda_nccl_error_loses_the_device) {
   }
   // No call follows.
   EXPECT(nccl.calls("destroy").empty());
+  nccl->calls.clear();
+  EXPECT_ERROR("device_lost", Session(on_devices(model, "cuda:0,1")));
+  EXPECT(nccl->calls.empty());
+  is_device_lost() = false;
+}
+
+// The other rank's sum may be on its stream already, where nothing will ever end it.
+TEST(cuda_nccl_rank_that_fails_loses_the_device) {
+  const TinyModel model(shape_of_ranks(), DType::kBf16);
+  const FoundNccl nccl;
+  {
+    Session session(on_devices(model, "cuda:0,1"));
+    nccl->add_up = [](int rank, float*, size_t, void*) {
+      if (rank == 1) throw std::runtime_error("a rank's own fault");
+    };
+    const Answer answer = session.wait(session.submit({1, 2, 3}, 2));
+    EXPECT(answer.finish->reason == FinishReason::kError && answer.finish->error_code == ErrorCode::kDeviceLost);
+    EXPECT(session.engine().stats().failure.find("a rank's own fault") != std::string::npos);
+  }
+  EXPECT(nccl.calls("destroy").empty());
   is_device_lost() = false;
 }
 
