@@ -715,6 +715,10 @@ void CudaBackend::sample(std::span<const SampleRow> rows, std::span<SampleResult
 
 std::unique_ptr<Backend> make_cuda_backend(const CudaBackendOptions& options, std::unique_ptr<Comm> comm) {
   refuse_lost_device();
+  const int major = attribute_of(options.device, cudaDevAttrComputeCapabilityMajor), minor = attribute_of(options.device, cudaDevAttrComputeCapabilityMinor);
+  if (major < 8)
+    throw Error(ErrorCode::kInvalidArgument,
+                "device: expected compute capability 8.0 or newer, device " + std::to_string(options.device) + " has " + std::to_string(major) + "." + std::to_string(minor));
   // NOTE: what a backend is made of belongs to the device that is current when it is made.
   check(cudaSetDevice(options.device), "choosing the device");
   return std::make_unique<CudaBackend>(options, std::move(comm));

@@ -11,7 +11,7 @@
 
 namespace capstan::cuda {
 
-// The first error after which the device is not as it was; CUDA is then refused in this process, and nothing of it is called again.
+// The first error after which a device is not as it was; CUDA is then refused in this process, and nothing of it is called again.
 struct DeviceLoss {
   std::atomic<bool> has_happened{false};
   std::mutex mutex;
@@ -42,15 +42,32 @@ inline void refuse_lost_device() {
   throw Error(ErrorCode::kDeviceLost, "CUDA: the device was lost earlier and cannot be used again in this process; it was lost by: " + loss.reason);
 }
 
-// An error that leaves the device as it was: its memory is full. While a backend serves it is a loss all the same.
+// An error that leaves the device as it was: its memory is full, or it is not for us. While a backend serves it is a loss all the same.
 struct RuntimeError : Error {
   using Error::Error;
 };
+
+// Too old for the code or the driver, or another's.
+inline bool is_refusal(cudaError_t error) {
+  switch (error) {
+    case cudaErrorInitializationError:
+    case cudaErrorInsufficientDriver:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorInvalidDeviceFunction:
+    case cudaErrorInvalidDevice:
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorUnsupportedPtxVersion:
+    case cudaErrorSystemNotReady:
+    case cudaErrorSystemDriverMismatch: return true;
+    default: return false;
+  }
+}
 
 inline void check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   const std::string reason = std::string("CUDA: ") + what + ": " + cudaGetErrorString(error);
   if (error == cudaErrorMemoryAllocation) throw RuntimeError(ErrorCode::kOutOfMemory, reason);
+  if (is_refusal(error)) throw RuntimeError(ErrorCode::kInvalidArgument, "device: " + reason);
   lose_device(reason);
 }
 

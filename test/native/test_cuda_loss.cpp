@@ -1,4 +1,4 @@
-// What ends the use of a device and what does not: memory that is full, kernels that hang. Nothing waits for a lost device, and nothing calls it.
+// What ends the use of a device and what does not: memory that is full, kernels that hang, devices that are not for us. Nothing waits for a lost device, and nothing calls it.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -210,6 +210,20 @@ TEST(cuda_recording_that_fails_ends_on_its_thread) {
   EXPECT_ERROR("device_lost", Session(on_cuda(model, "cuda:0,0")));
   EXPECT(!shares_recording);
   cuda_host::break_graphs(cudaSuccess);
+}
+
+TEST(cuda_device_that_is_not_for_us_is_told_and_not_lost) {
+  const TinyModel model(TinyShape{}, DType::kBf16);
+  cuda_host::set_compute_capability(7);
+  EXPECT_EQ(what_fails(on_cuda(model, "cuda:1"), "invalid_argument"), "device: expected compute capability 8.0 or newer, device 1 has 7.0");
+  cuda_host::set_compute_capability(8);
+  for (const int error : {cudaErrorDevicesUnavailable, cudaErrorNoKernelImageForDevice}) {
+    cuda_host::break_device(error);
+    EXPECT(what_fails(on_cuda(model), "invalid_argument").find(cudaGetErrorString(static_cast<cudaError_t>(error))) != std::string::npos);
+    cuda_host::repair_device();
+  }
+  Session session(on_cuda(model));
+  EXPECT_EQ(session.wait(session.submit({1, 2, 3}, 2)).token_ids.size(), size_t{2});
 }
 
 TEST(cuda_lost_device_is_not_called_again) {
