@@ -93,6 +93,7 @@ class CudaBackend final : public Backend {
   int64_t kv_block_bytes(const DeviceModel& model, int block_size, DType kv_cache_dtype) const override {
     return model.num_layers * make_kv_layout(block_size, model.num_kv_heads, model.head_dim, kv_cache_dtype == DType::kFp8E4m3).block_bytes();
   }
+  void check_model(const DeviceModel& model, int64_t weight_bytes) const override;
   int64_t available_bytes() const override { return memory().free; }
   void reserve(const DeviceModel& model, const DeviceLimits& limits) override {
     DeviceLimits smallest = limits;
@@ -263,8 +264,17 @@ CudaBackend::Acts CudaBackend::make_acts(int64_t rows, const DepthSplit& split, 
   return acts;
 }
 
-void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits) {
+void CudaBackend::check_model(const DeviceModel& model, int64_t weight_bytes) const {
   if (model.head_dim > 128) throw Error(ErrorCode::kUnsupportedModel, "CUDA: head size: expected at most 128, got " + std::to_string(model.head_dim));
+  if (model.vocab_size > kMaxVocab)
+    throw Error(ErrorCode::kUnsupportedModel, "CUDA: vocabulary: expected at most " + std::to_string(kMaxVocab) + " tokens, got " + std::to_string(model.vocab_size));
+  const int64_t needed = weight_bytes * num_sharing_, left = available_bytes();
+  if (needed > left)
+    throw Error(ErrorCode::kOutOfMemory, "the weights need " + std::to_string(needed >> 20) + " MiB as " + dtype_name(dtype_) + " on device " + std::to_string(device_) + ", and " +
+                                             std::to_string(left >> 20) + " MiB of its memory are left");
+}
+
+void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits) {
   if (limits.kv_cache_dtype != dtype_ && limits.kv_cache_dtype != DType::kFp8E4m3)
     throw Error(ErrorCode::kInvalidArgument, std::string("kvCacheDtype: expected fp8 or ") + dtype_name(dtype_) + ", the type computed in, on CUDA, got " + dtype_name(limits.kv_cache_dtype));
   model_ = model;

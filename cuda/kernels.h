@@ -212,6 +212,8 @@ struct SampleItem {
 };
 
 constexpr int kMaxTopLogprobs = 64;
+constexpr int kIdBits = 18;
+constexpr int64_t kMaxVocab = int64_t{1} << kIdBits;
 
 // A row of scores, which begins like its row of logits beside a boundary of 16 bytes.
 CAPSTAN_BOTH constexpr int64_t sample_scratch_floats(int64_t vocab_size) { return (vocab_size + 3 + 3) / 4 * 4; }

@@ -6,8 +6,6 @@
 
 namespace capstan::cuda {
 
-constexpr int kIdBits = 18;
-constexpr int64_t kMaxVocab = int64_t{1} << kIdBits;
 constexpr int32_t kLastId = static_cast<int32_t>(kMaxVocab - 1);
 constexpr int kDigitBits = 10, kDigits = 1 << kDigitBits;
 static_assert(kDigits == kSampleThreads);  // a digit to a thread

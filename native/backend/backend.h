@@ -191,6 +191,9 @@ class Backend {
   virtual ~Backend() = default;
   virtual const BackendInfo& info() const = 0;
 
+  // Before the weights: throws kUnsupportedModel where the backend cannot run such a model, of whose length nothing is said yet, and kOutOfMemory where so many bytes
+  // of this rank's weights do not fit into a memory of the device's own.
+  virtual void check_model(const DeviceModel&, int64_t) const {}
   // Weights. Streamed from the files into the packing; the files are not read after load. NaN or Inf in a tensor throws kInvalidModel with
   // its name.
   virtual std::unique_ptr<Matrix> load_matrix(const MatrixSource& source, const LoadProgress& progress) = 0;

@@ -195,6 +195,11 @@ LoadedEngine load_engine(const LoadRequest& request, const LoadObserver& observe
   if (kv_cache_dtype == DType::kFp8E4m3 && !backend_info.has_fp8_cache)
     throw Error(ErrorCode::kInvalidArgument, "kvCacheDtype: expected auto, f32, f16 or bf16 on " + backend_info.name + ", got fp8");
 
+  if (request.compute == ComputeChoice::kF32 && backend_info.compute_dtype != DType::kF32)
+    throw Error(ErrorCode::kInvalidArgument, "computeDtype: expected auto on " + backend_info.name + ", which computes in " + dtype_name(backend_info.compute_dtype) + " here, got f32");
+  const int64_t weight_bytes = num_elements(tensors) * static_cast<int64_t>(dtype_size(request.device.weight_dtype)) / request.device.world_size;  // of a rank, at least
+  for (size_t rank = 0; rank < world_size; ++rank) group.backends[rank]->check_model(make_device_model(request.spec, plans[rank], request.vocabulary->num_ids(), 0), weight_bytes);
+
   // Some is read by several ranks: all is done when they are.
   std::mutex progress_mutex;
   int64_t done = 0;

@@ -226,6 +226,29 @@ TEST(cuda_device_that_is_not_for_us_is_told_and_not_lost) {
   EXPECT_EQ(session.wait(session.submit({1, 2, 3}, 2)).token_ids.size(), size_t{2});
 }
 
+// Before any weights are read.
+TEST(cuda_refuses_what_it_cannot_run_before_it_loads) {
+  const TinyModel model(TinyShape{}, DType::kBf16);
+  LoadRequest request = on_cuda(model);
+  request.compute = ComputeChoice::kF32;
+  EXPECT_EQ(what_fails(request, "invalid_argument"), "computeDtype: expected auto on cuda, which computes in bf16 here, got f32");
+  TinyShape shape;
+  shape.head_dim = 160;
+  const TinyModel wide(shape, DType::kBf16);
+  EXPECT_EQ(what_fails(on_cuda(wide), "unsupported_model"), "CUDA: head size: expected at most 128, got 160");
+  shape = shape_of_ranks();
+  shape.hidden_size = 16, shape.vocab_size = (1 << 18) + 1;
+  const TinyModel wordy(shape, DType::kBf16);
+  EXPECT_EQ(what_fails(on_cuda(wordy), "unsupported_model"), "CUDA: vocabulary: expected at most 262144 tokens, got 262145");
+  // 12 MiB of embedding and head, half of which each of two ranks has.
+  shape.vocab_size = 200'000;
+  const TinyModel heavy(shape, DType::kBf16);
+  cuda_host::set_device_memory(8 << 20);
+  for (const char* device : {"cuda", "cuda:0,0"}) EXPECT_EQ(what_fails(on_cuda(heavy, device), "out_of_memory"), "the weights need 12 MiB as bf16 on device 0, and 8 MiB of its memory are left");
+  EXPECT_EQ(what_fails(on_cuda(heavy, "cuda:0,1"), ""), "weights are read");
+  cuda_host::set_device_memory(size_t{1} << 30);
+}
+
 TEST(cuda_lost_device_is_not_called_again) {
   DecoderShape shape;
   shape.file_dtype = DType::kBf16;
