@@ -11,7 +11,7 @@
 
 namespace capstan {
 
-constexpr uint32_t kCudaApiVersion = 4;
+constexpr uint32_t kCudaApiVersion = 5;
 constexpr const char* kCudaEntryName = "capstan_cuda_api";
 
 // What ranks on several devices share beyond their own means, alive as long as any of them.
