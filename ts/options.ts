@@ -96,7 +96,7 @@ export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOpti
     pinThreads: checkBoolean('pinThreads', options.pinThreads ?? false),
     deterministic: checkBoolean('deterministic', options.deterministic ?? false),
     dtype: checkOneOf('dtype', options.dtype ?? 'auto', ['auto', ...DTYPES]),
-    computeDtype: checkOneOf('computeDtype', options.computeDtype ?? 'auto', isCuda ? ['auto', 'bf16'] : ['auto', 'f32', 'bf16']),
+    computeDtype: checkOneOf('computeDtype', options.computeDtype ?? 'auto', ['auto', 'f32', 'bf16']),
     kvCacheDtype: checkOneOf('kvCacheDtype', options.kvCacheDtype ?? 'auto', ['auto', ...DTYPES, 'fp8']),
     isa: checkOneOf('isa', options.isa ?? 'auto', ISAS),
     blockSize: count('blockSize', 0),
