@@ -47,7 +47,7 @@ TEST(matrix_packs_slices_of_any_type_and_size) {
             wanted.emplace_back(values.begin() + row * (cols + 5) + 4, values.begin() + row * (cols + 5) + 4 + cols);
         }
         int64_t progress = 0;
-        const auto matrix = pack_matrix(source, dtype, team, [&](int64_t bytes) { progress = bytes; });
+        const auto matrix = pack_matrix(source, dtype, team, [&](int64_t bytes) { progress += bytes; });
         EXPECT_EQ(matrix->rows, static_cast<int64_t>(wanted.size()));
         EXPECT_EQ(progress, matrix->rows * cols * static_cast<int64_t>(dtype_size(file_dtype)));
         EXPECT_EQ(matrix->num_panels, (matrix->rows + 15) / 16);
