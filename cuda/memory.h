@@ -72,6 +72,7 @@ template <class Query>
 void wait_until_done(const Query& query) {
   const auto begun = std::chrono::steady_clock::now();
   for (int round = 0;; ++round) {
+    refuse_lost_device();  // which another rank may have noticed first
     const cudaError_t state = query();
     if (state == cudaSuccess) return;
     if (state != cudaErrorNotReady) check(state, "waiting for a step");

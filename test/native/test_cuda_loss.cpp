@@ -98,6 +98,22 @@ TEST(cuda_hung_step_is_not_waited_for_by_the_next) {
   }
 }
 
+TEST(cuda_wait_ends_when_another_rank_has_lost_the_device) {
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a test");
+  cuda_host::hang_device();
+  check(cudaMemsetAsync(nullptr, 0, 0, stream), "a test");
+  const auto code = std::async(std::launch::async, [&] { return thrown_code([&] { wait_for(stream); }); });
+  const size_t before = cuda_host::num_calls();
+  while (cuda_host::num_calls() == before) std::this_thread::yield();
+  EXPECT_ERROR("device_lost", lose_device("a test"));
+  EXPECT(code.wait_for(std::chrono::seconds(30)) == std::future_status::ready);
+  is_device_lost() = false;
+  cuda_host::repair_device();
+  wait_for(stream);
+  check(cudaStreamDestroy(stream), "a test");
+}
+
 // Close comes before anybody has waited for the step that hangs: the backend does, up to the deadline, and then leaves everything behind.
 TEST(cuda_closes_while_the_device_hangs) {
   const TinyModel model(shape_of_ranks(), DType::kBf16);
