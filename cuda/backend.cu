@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
+#include <set>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -205,7 +206,7 @@ class CudaBackend final : public Backend {
   DeviceRoom room_;
   bool has_wgmma_ = false;     // and uses it
   bool has_graphs_ = true;     // of decodes
-  bool may_record_ = false;    // more of them
+  bool may_record_ = false;    // the cache has its place
   bool has_one_shot_ = true;   // sums of ranks also where two could do
   bool begins_early_ = false;  // kernels, before the one in front has ended
   BackendInfo info_;
@@ -246,6 +247,7 @@ class CudaBackend final : public Backend {
   DecodePlan plan_;
   std::vector<std::function<void()>> ops_;  // that are kept
   std::map<DecodePlan, Graph> graphs_;
+  std::set<DecodePlan> plans_without_;  // a graph, as there was no room for one
   int64_t graph_budget_ = 0, graph_bytes_ = 0;  // of the device's memory, at most and as yet
 };
 
@@ -319,7 +321,7 @@ int64_t CudaBackend::kv_budget_bytes(double utilization) const {
 std::vector<std::string> CudaBackend::notes() const {
   if (!has_graphs_) return {};
   const std::string most = std::to_string(graph_budget_ >> 20) + " MiB";
-  if (!may_record_) return {"steps run without CUDA graphs: that of the largest takes more than the " + most + " of memory that graphs may take"};
+  if (graphs_.empty()) return {"the largest steps run without a CUDA graph, which would take more than the " + most + " of memory that graphs may"};
   return {"CUDA graphs have taken " + std::to_string((graph_bytes_ + (1 << 20) - 1) >> 20) + " MiB of memory and may take " + most + "; steps of sizes for which nothing is left run without"};
 }
 
@@ -364,15 +366,18 @@ void CudaBackend::begin_step(const StepInput& step) {
   });
 }
 
-// Makes a graph of what is kept. One that there is no room for is the last that is tried: steps that have none run without.
+// Makes a graph of what is kept, once: steps like one for which there is no room run without.
 void CudaBackend::record() {
   const int64_t before = memory().free;
   ranks_->begin_recording(stream_);
   for (const auto& op : ops_) op();
   Graph graph = ranks_->end_recording(stream_);
-  graph_bytes_ += before - memory().free;  // NOTE: and what others do to it at the time
-  may_record_ = ranks_->all((graph || !ranks_->is_first()) && graph_bytes_ <= graph_budget_);
-  if (!may_record_) return;
+  const int64_t taken = std::max<int64_t>(before - memory().free, 0);  // NOTE: by others, too, at the time: that may cost this plan its graph, but no other
+  if (!ranks_->all((graph || !ranks_->is_first()) && graph_bytes_ + taken <= graph_budget_)) {
+    plans_without_.insert(plan_);
+    return;
+  }
+  graph_bytes_ += taken;
   graphs_[plan_] = std::move(graph);
   mode_ = StepMode::kReplaying;
 }
@@ -697,7 +702,7 @@ void CudaBackend::lm_head(const Vector& norm, const Matrix& head, std::span<cons
         head_rows(norm, head, arrays_->device_head_rows(), plan_.rows);
         if (sampler_ != nullptr) sampler_->draw(logits_.as<float>(), arrays_->device_samples(), plan_.rows, stream_);
       });
-      if (mode_ == StepMode::kKeeping && may_record_) record();
+      if (mode_ == StepMode::kKeeping && may_record_ && !plans_without_.contains(plan_)) record();
       // The first rank goes on when it knows what is to be drawn.
       if (sampler_ == nullptr) run_kept();
       return;
