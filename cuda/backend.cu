@@ -334,7 +334,8 @@ void CudaBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) 
     model_.max_model_len = longest;  // that buffers are made for
     limits_ = limits;
     CAPSTAN_CHECK(model.rope_table.size() * sizeof(float) <= rope_.bytes());
-    check(cudaMemcpyAsync(rope_.as<void>(), model.rope_table.data(), model.rope_table.size() * sizeof(float), cudaMemcpyHostToDevice, stream_), "the rotations");
+    if (!model.rope_table.empty())
+      check(cudaMemcpyAsync(rope_.as<void>(), model.rope_table.data(), model.rope_table.size() * sizeof(float), cudaMemcpyHostToDevice, stream_), "the rotations");
     graphs_.clear();
     may_record_ = has_graphs_;
     kv_ = {};
