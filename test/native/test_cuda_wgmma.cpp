@@ -246,5 +246,15 @@ TEST(cuda_wgmma_engine_answers_like_without) {
   EXPECT_EQ(Session(request).info().isa, std::string("mma"));
 }
 
+TEST(cuda_wgmma_engine_on_ranks_answers_like_the_cpu) {
+  const Hopper hopper;
+  expect_ranks_like_the_cpu();
+}
+
+TEST(cuda_wgmma_engine_soak) {
+  const Hopper hopper;
+  expect_sound_soak();
+}
+
 }  // namespace
 }  // namespace capstan::testing

@@ -17,6 +17,9 @@ std::string cuda_device(int world_size);
 RunOptions cuda_options(DType dtype, bool is_deterministic = true);
 // Decoders of every shape against the double-precision reference, in 16-bit types.
 void expect_like_reference(bool is_deterministic);
+// The engine, not deterministic: on several ranks as on the CPU; and with requests that come and go at random.
+void expect_ranks_like_the_cpu();
+void expect_sound_soak();
 std::vector<int32_t> random_ids(uint64_t seed, int count, int64_t vocab_size);
 // Decoders of different variants, some with sizes that fit no tile.
 const std::vector<DecoderShape>& decoder_shapes();
