@@ -20,7 +20,8 @@ class Buffer {
   Buffer(size_t bytes, const char* purpose) : bytes_(bytes) {
     if (bytes == 0) return;
     device_ = current_device();
-    check(Memory::allocate(&data_, bytes), purpose);
+    const cudaError_t error = Memory::allocate(&data_, bytes);
+    if (error != cudaSuccess) check(error, (purpose + (", " + std::to_string((bytes + (1 << 20) - 1) >> 20)) + " MiB").c_str());
   }
   Buffer(Buffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)), device_(other.device_) {}
   Buffer& operator=(Buffer&& other) noexcept {

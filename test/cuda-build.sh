@@ -11,7 +11,9 @@ cd "$(dirname "$0")/.."
 # Cards between two targets run what the older PTX becomes; cards after the newest, the newest PTX.
 check_list() {
   local wanted='sm_80 sm_86 sm_89 sm_90 ptx_80'
-  if nvcc --list-gpu-arch | grep -q compute_120; then wanted+=' sm_120 ptx_120'; fi
+  local known
+  known=$(nvcc --list-gpu-arch)  # apart: whoever stops reading early would end nvcc
+  if [[ $known == *compute_120* ]]; then wanted+=' sm_120 ptx_120'; fi
   python3 test/cuda-targets.py "$1" $wanted
 }
 if [ "${1:-}" = --list ]; then
@@ -65,3 +67,23 @@ FAT=build/cuda-targets
 env -u CAPSTAN_CUDA_ARCHS cmake -S cuda -B "$FAT" -DCMAKE_BUILD_TYPE=Release > "$OUT/configure-targets.log"
 make -C "$FAT" -s kernels/rows.cu.o > "$OUT/targets.log" 2>&1 || { tail -20 "$OUT/targets.log"; exit 1; }
 check_list "$FAT/CMakeFiles/capstan_cuda_objects.dir/kernels/rows.cu.o"
+
+# The library as it is linked: it needs no library of NVIDIA's, the addon opens it, and says why it cannot be used where there is no driver.
+LIBRARY=$OUT/cuda/capstan_cuda.so
+needed=$(readelf -d "$LIBRARY" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
+if grep -E 'cuda|cublas|nccl|nvrtc' <<< "$needed"; then
+  echo 'the library is linked to this, which a machine need not have' >&2
+  exit 1
+fi
+if [ -e build/Release/capstan.node ] && ! ldconfig -p | grep -c libcuda.so.1 > /dev/null; then
+  said=$(CAPSTAN_CUDA_LIBRARY=$PWD/$LIBRARY node -e "
+    const { Engine } = require('./dist/ts/index.js');
+    (async () => {
+      const engine = await Engine.load('demo');
+      console.log(...engine.info.notes);
+      await engine.close();
+      await Engine.load('demo', { device: 'cuda' }).then(() => console.log('loaded'), (error) => console.log(error.message));
+    })();")
+  [ "$(grep -c 'no NVIDIA driver' <<< "$said")" = 2 ] || { printf 'expected twice that there is no NVIDIA driver, got %s\n' "$said" >&2; exit 1; }
+  echo 'the addon opens the library, and says that there is no driver'
+fi

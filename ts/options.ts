@@ -9,11 +9,11 @@ import { findToolCallFormat } from './text/tool-calls';
 export interface EngineOptions {
   /** Where to run: 'cpu'; 'cuda', the first GPUs; 'cuda:0,1', one rank on each (a repeated number makes virtual ranks). 'auto' (the default) is the CPU in this version and says why. */
   device?: 'auto' | 'cpu' | 'cuda' | `cuda:${string}`;
-  /** Ranks that each layer is split over: 1, 2, 4 or 8; the tokens are the same for all. Default: as many as `device` lists, else 1. */
+  /** Ranks that each layer is split over: 1, 2, 4 or 8; the tokens are the same for all, on CUDA with `deterministic`. Default: as many as `device` lists, else 1. */
   tensorParallelSize?: number;
-  /** Threads in total over ranks; default: the cores that affinity and the control group allow. */
+  /** Threads of the CPU in total over ranks, which CUDA does not compute on; default: the cores that affinity and the control group allow. */
   threads?: number;
-  /** Tie each thread to a core; default false. */
+  /** Tie each thread of the CPU to a core; default false. */
   pinThreads?: boolean;
   /** Give a request the same tokens to the bit whatever runs beside it, at some cost in speed on CUDA; default false. The CPU always does. */
   deterministic?: boolean;
@@ -23,7 +23,7 @@ export interface EngineOptions {
   computeDtype?: 'auto' | 'f32' | 'bf16';
   /** Number type of the KV cache; 'auto' (default) = the one computed in; 'fp8', on CUDA alone, holds twice the tokens less exactly, and CUDA has no other than these two. */
   kvCacheDtype?: 'auto' | NativeCacheDType;
-  /** Instruction set of the kernels; 'auto' (default) = the best of this machine. */
+  /** Instruction set of the CPU's kernels; 'auto' (default) = the best of this machine. */
   isa?: NativeEngineOptions['isa'];
   /** Tokens per KV cache block; default: what the backend prefers (16, on CUDA 64). */
   blockSize?: number;

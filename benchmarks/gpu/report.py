@@ -152,23 +152,29 @@ def table(results):
             beside += gate(name, theirs['us'] / line['us'] >= least)
         print(f"{name:<26}{line['us']:>10.1f}{line['gb_per_s']:>8.0f}{line['tflop_per_s']:>9.1f}{shown(line, 'bandwidth_share', '.0%'):>9}{beside}")
     if steps:
-        print(f"\n{'step':<28}{'us':>10}{'steady us':>11}{'limit us':>10}{'share':>7}{'tok/s':>10}{'transformers us':>17}  gate")
+        print(f"\n{'step':<28}{'us':>10}{'steady us':>11}{'limit us':>10}{'share':>7}{'tok/s':>10}{'transformers us':>17}{'/us':>8}  gate")
     for name, line in steps.items():
         if 'steady_us' not in line:
             continue
         theirs = torch.get(name.removeprefix('deterministic '))
-        beside = f"{theirs['us']:>17.0f}" if theirs else ' ' * 17
+        beside = f"{theirs['us']:>17.0f}{theirs['us'] / line['steady_us']:>8.2f}" if theirs else ' ' * 25
         if name in LEAST_SHARES and 'steady_share' in line:
             beside += gate(name, line['steady_share'] >= LEAST_SHARES[name])
         print(f"{name:<28}{line['us']:>10.0f}{line['steady_us']:>11.0f}{shown(line, 'limit_us', '.0f'):>10}{shown(line, 'steady_share', '.0%'):>7}{line['tokens_per_s']:>10.0f}{beside}")
+    for name, line in torch.items():
+        if name.startswith('generate'):
+            print(f"{name + ' by transformers':<28}{line['us']:>10.0f}  us a token, its prompt included")
     if any('ms' in line for line in serve.values()):
         print(f"\n{'over HTTP':<26}{'ms':>10}  gate")
     for name, line in serve.items():
         if 'ms' in line:
             print(f"{name:<26}{line['ms']:>10.2f}{gate(name, line['ms'] <= MOST_MS[name]) if name in MOST_MS else ''}")
+        else:
+            print(f"{name}: " + ', '.join(f'{field} {value}' for field, value in line.items() if field != 'name' and not isinstance(value, dict)))
     if gates:
         failed = [name for name, passed in gates.items() if not passed]
-        print(f"\n{len(gates) - len(failed)} of {len(gates)} gates passed{': not ' if failed else ''}{', '.join(failed)}; not measured: {', '.join(name for name in [*LEAST_SHARES, *MOST_MS] if name not in gates) or 'none'}")
+        unmeasured = [name for name in [*LEAST_SHARES, *MOST_MS] if name not in gates] + [f'{kind} beside PyTorch' for kind in LEAST_RATIOS if not any(name_of_theirs(name).startswith(kind) for name in gates)]
+        print(f"\n{len(gates) - len(failed)} of {len(gates)} gates passed{': not ' if failed else ''}{', '.join(failed)}; not measured: {', '.join(unmeasured) or 'none'}")
 
     # Last, as whoever runs this far away sees the end of what is said.
     print()

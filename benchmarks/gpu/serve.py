@@ -6,6 +6,7 @@ compared with those of transformers. JSON lines; ends with 1 where they differ b
 """
 import argparse
 import http.client
+import itertools
 import json
 import os
 import re
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 PORT = 18090
 
@@ -146,11 +148,16 @@ def prompt_of(length, seed):
 
 
 def measure_random(args, folder, shape):
-    """Times, and the answers that are to be compared."""
+    """Times, and the answers that are to be compared: of prompts one after the other, and of many at a time, which go through other products, attention and graphs; again when they are cached."""
     with Server(args, folder, args.device) as server:
         name = model_name()
         tell(f'start of the {shape} shape', seconds=round(server.seconds, 2))
-        answers = [answer_of(name, prompt_of(length, 9)) for length in args.lengths]
+        answers = {'alone': [answer_of(name, prompt_of(length, 9), prompt_logprobs=0) for length in args.lengths]}
+        for count in (6,) if args.tiny else (8, 96):
+            prompts = [prompt_of(70 + i % 60, 1000 * count + i) for i in range(count)]  # a block of the KV cache, and some
+            with ThreadPoolExecutor(count) as pool:
+                for state in ('', ', cached'):
+                    answers[f'{count} at a time{state}'] = list(pool.map(lambda prompt: answer_of(name, prompt), prompts))
         for length in (64, 128) if args.tiny else (1024, 8192):
             times = {'cold': [], 'cached': []}
             for i in range(5):
@@ -166,12 +173,12 @@ def measure_random(args, folder, shape):
         return answers
 
 
-def answer_of(model, prompt):
-    """What is compared of a greedy answer: its tokens, the likeliest of each step, and the log-probability of each token of the prompt but the first."""
-    body = complete(prompt, 16, model=model, logprobs=2 * NUM_TOP, prompt_logprobs=0, return_token_ids=True, return_tokens_as_token_ids=True)
+def answer_of(model, prompt, **more):
+    """What is compared of a greedy answer: its tokens, the likeliest of each step, and, where asked for, the log-probability of each token of the prompt but the first."""
+    body = complete(prompt, 16, model=model, logprobs=2 * NUM_TOP, return_token_ids=True, return_tokens_as_token_ids=True, **more)
     choice = body['choices'][0]
     top = [{int(word.removeprefix('token_id:')): logprob for word, logprob in step.items()} for step in choice['logprobs']['top_logprobs']]
-    of_prompt = [entry[str(token)]['logprob'] for token, entry in zip(prompt[1:], choice['prompt_logprobs'][1:], strict=True)]
+    of_prompt = [entry[str(token)]['logprob'] for token, entry in zip(prompt[1:], choice['prompt_logprobs'][1:], strict=True)] if 'prompt_logprobs' in more else None
     return {'prompt': prompt, 'tokens': choice['token_ids'], 'top': top, 'of_prompt': of_prompt}
 
 
@@ -203,8 +210,12 @@ class Differences:
                 'passed': all(value <= self.worst_allowed for value in self.ours) and mean <= mean_allowed}
 
 
+def first_position(answer):
+    return len(answer['prompt']) - 1 if answer['of_prompt'] is None else 0
+
+
 def logprobs_by_transformers(folder, dtype, answers):
-    """Of each answer's prompt and tokens in one pass: (positions, vocab_size), what follows each position."""
+    """Of each answer in one pass: (positions, vocab_size), what follows each position of its prompt, or only the last, and of its tokens."""
     import torch
     from transformers import AutoModelForCausalLM
     device = 'cuda' if torch.cuda.is_available() else 'cpu'
@@ -212,33 +223,36 @@ def logprobs_by_transformers(folder, dtype, answers):
     with torch.inference_mode():
         for answer in answers:
             ids = torch.tensor([answer['prompt'] + answer['tokens'][:-1]], device=device)
-            yield torch.log_softmax(model(ids).logits[0].float(), -1).cpu()
+            yield torch.log_softmax(model(ids).logits[0, first_position(answer):].float(), -1).cpu()
 
 
 def compare_with_transformers(folder, shape, answers):
-    """Of each prompt its own log-probabilities; of each step, after the tokens that we chose, the likeliest five's, and that none is likelier than our choice by more than
+    """Of prompts their own log-probabilities; of each step, after the tokens that we chose, the likeliest five's, and that none is likelier than our choice by more than
     differences explain. False where more differs than is allowed."""
     import torch
     with open(os.path.join(folder, 'tokenizer.json'), encoding='utf-8') as stream:
         tokenizer = json.load(stream)
     num_ids = 1 + max([*tokenizer['model']['vocab'].values(), *(token['id'] for token in tokenizer['added_tokens'])])
-    prompts, steps, margins = Differences(), Differences(), []
-    truths = list(logprobs_by_transformers(folder, torch.float32, answers))
-    for answer, truth, rounded in zip(answers, truths, logprobs_by_transformers(folder, torch.bfloat16, answers)):
-        first = len(answer['prompt']) - 1
-        for position, (token, logprob) in enumerate(zip(answer['prompt'][1:], answer['of_prompt'], strict=True)):
-            prompts.add(truth[position, token].item(), logprob, rounded[position, token].item())
-        for position, (token, top) in enumerate(zip(answer['tokens'], answer['top'], strict=True), first):
-            for id in truth[position].topk(NUM_TOP).indices.tolist():
-                wanted = truth[position, id].item()
-                # Not among ours: then it is at most as likely as the last of them.
-                steps.add(wanted, top[id] if id in top else min(wanted, *top.values()), rounded[position, id].item())
-            margins.append((truth[position, :num_ids].max() - truth[position, token]).item())
-    of_prompts, of_steps = prompts.figures(), steps.figures()
-    passed = of_prompts['passed'] and of_steps['passed'] and all(margin <= 2 * steps.worst_allowed for margin in margins)
-    tell(f'{shape} shape to transformers in f32', prompts=[len(answer['prompt']) for answer in answers], of_prompts=of_prompts, of_steps=of_steps, tokens=len(margins), tokens_equal=margins.count(0.0),
-         worst_margin=round(max(margins), 4), passed=passed)
-    return passed
+    every = [answer for of_kind in answers.values() for answer in of_kind]
+    truths = list(logprobs_by_transformers(folder, torch.float32, every))
+    judged = zip(every, truths, logprobs_by_transformers(folder, torch.bfloat16, every))
+    all_passed = True
+    for kind, of_kind in answers.items():
+        prompts, steps, margins = Differences(), Differences(), []
+        for answer, truth, rounded in itertools.islice(judged, len(of_kind)):
+            for position, (token, logprob) in enumerate(zip(answer['prompt'][1:], answer['of_prompt'] or [])):
+                prompts.add(truth[position, token].item(), logprob, rounded[position, token].item())
+            for position, (token, top) in enumerate(zip(answer['tokens'], answer['top'], strict=True), len(truth) - len(answer['tokens'])):
+                for id in truth[position].topk(NUM_TOP).indices.tolist():
+                    wanted = truth[position, id].item()
+                    # Not among ours: then it is at most as likely as the last of them.
+                    steps.add(wanted, top[id] if id in top else min(wanted, *top.values()), rounded[position, id].item())
+                margins.append((truth[position, :num_ids].max() - truth[position, token]).item())
+        of_prompts, of_steps = prompts.figures() if prompts.ours else None, steps.figures()
+        passed = (of_prompts is None or of_prompts['passed']) and of_steps['passed'] and all(margin <= 2 * steps.worst_allowed for margin in margins)
+        tell(f'{shape} shape to transformers in f32, {kind}', of_prompts=of_prompts, of_steps=of_steps, tokens=len(margins), tokens_equal=margins.count(0.0), worst_margin=round(max(margins), 4), passed=passed)
+        all_passed = all_passed and passed
+    return all_passed
 
 
 def answer_of_demo(args, device):

@@ -140,8 +140,11 @@ class Bench {
     limits.max_num_seqs = options.is_tiny() ? 4 : 256;
     limits.block_size = block_size_ = info.preferred_block_size;
     limits.kv_cache_dtype = info.compute_dtype;
-    limits.num_blocks = num_blocks_ = options.is_tiny() ? 16 : 256 * 8192 / block_size_ + 64;
     DeviceModel model = make_device_model(spec_, make_shard_plan(spec_, 0, 1), spec_.vocab_size, spec_.max_position_embeddings);
+    // What all decodes need, or what a smaller card has once its buffers are there.
+    backend().reserve(model, limits);
+    const int64_t room = backend().kv_budget_bytes(0.9) / backend().kv_block_bytes(model, block_size_, limits.kv_cache_dtype);
+    limits.num_blocks = num_blocks_ = options.is_tiny() ? 16 : static_cast<int>(std::min<int64_t>(256 * 8192 / block_size_ + 64, room));
     model.rope_table = make_rope_table(spec_.rope, spec_.max_position_embeddings);
     backend().prepare(model, limits);
     linear_params_ = 0;
@@ -150,6 +153,7 @@ class Bench {
   }
 
   void decode(int num_seqs, int context) {
+    if (static_cast<int64_t>(num_seqs) * ((context + block_size_ - 1) / block_size_) > num_blocks_) return;  // it does not fit on this card
     const double filled = fill(num_seqs, context - 1);
     StepBatch first(0, num_seqs, num_seqs, context, 1, block_size_, spec_.vocab_size), second = first;
     // One after the other, and with as many in flight as the device takes.
@@ -166,7 +170,7 @@ class Bench {
     const double head = static_cast<double>(spec_.vocab_size * spec_.hidden_size);
     const double kv_bytes = static_cast<double>(num_seqs) * context * spec_.num_layers * 2 * spec_.num_kv_heads * spec_.head_dim * 2;
     const double bytes = (linear_params_ + head) * 2, flops = 2 * (linear_params_ + head) * num_seqs;
-    const double limit = std::max(bytes / options_.read_bandwidth, flops / options_.peak) + kv_bytes / options_.read_bandwidth;
+    const double limit = std::max((bytes + kv_bytes) / options_.read_bandwidth, flops / options_.peak);
     print("decode " + std::to_string(num_seqs) + "x" + std::to_string(context), alone, steady, limit, num_seqs, filled);
   }
 

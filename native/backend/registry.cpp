@@ -123,7 +123,7 @@ DeviceGroup make_device_group(const DeviceOptions& options) {
   // NOTE: CUDA has run on no device yet, so that 'auto' stays with the CPU and says so; `device: 'cuda'` asks for it.
   if (is_auto) {
     DeviceGroup group = make_cpu_group(options);
-    group.notes.push_back(library.num_devices > 0 ? "running on the CPU; there is a CUDA device, which device: 'cuda' uses" : "running on the CPU: " + library.reason);
+    group.notes.push_back(library.num_devices > 0 ? "running on the CPU; there is a CUDA device, which --device cuda (device: 'cuda') uses" : "running on the CPU: " + library.reason);
     return group;
   }
   if (library.num_devices == 0) throw Error(ErrorCode::kInvalidArgument, "device: cuda cannot be used here: " + library.reason);
