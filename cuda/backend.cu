@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <string>
@@ -27,6 +28,7 @@ namespace {
 constexpr int kBlockSize = 64;  // preferred, and what others are multiples of: tiles of keys lie in one block
 constexpr int kSkinnyTokens = 64;  // at most, that launch_gemm multiplies where there is wgmma, and whose parts of sums are kept
 constexpr int kTokenPad = 64;   // activations are read in tiles of up to this many tokens
+constexpr int kMarkedLayers = 8;  // with up to 40 operations each. The driver takes some 1,000 that have not run; whoever then enqueues waits within it, with no deadline
 constexpr int64_t kGraphBytes = int64_t{512} << 20;  // of the device's memory, at most: what graphs, and code that is loaded when they are recorded, may take
 
 // Parts of the backend to do without, so that a fault on a device can be told to be of one of them: CAPSTAN_CUDA_WITHOUT is a list of these, with commas.
@@ -176,6 +178,7 @@ class CudaBackend final : public Backend {
   void head_rows(const Vector& norm, const Matrix& head, const int32_t* rows, int num_rows);
   void record();
   void run_kept();
+  void keep_near();
 
   NormArgs norm_of(const float* weight, const int32_t* rows, int num_rows) const;
   GemmArgs product_of(const Matrix& weights, const Acts& acts, int num_tokens) const;
@@ -244,6 +247,9 @@ class CudaBackend final : public Backend {
 
   bool is_serving_ = false;
   StepMode mode_ = StepMode::kEager;
+  bool is_recording_ = false;
+  std::array<std::optional<Event>, 2> marks_;  // in what is enqueued, the older of which has been passed before there is more
+  int num_layers_enqueued_ = 0;
   DecodePlan plan_;
   std::vector<std::function<void()>> ops_;  // that are kept
   std::map<DecodePlan, Graph> graphs_;
@@ -370,9 +376,18 @@ void CudaBackend::begin_step(const StepInput& step) {
 // Makes a graph of what is kept, once: steps like one for which there is no room run without.
 void CudaBackend::record() {
   const int64_t before = memory().free;
-  ranks_->begin_recording(stream_);
-  for (const auto& op : ops_) op();
-  Graph graph = ranks_->end_recording(stream_);
+  Graph graph;
+  is_recording_ = true;
+  try {
+    ranks_->begin_recording(stream_);
+    for (const auto& op : ops_) op();
+    graph = ranks_->end_recording(stream_);
+  } catch (...) {
+    is_recording_ = false;
+    if (ranks_->is_first()) drop_recording(stream_);  // of all ranks
+    throw;
+  }
+  is_recording_ = false;
   const int64_t taken = std::max<int64_t>(before - memory().free, 0);  // NOTE: by others, too, at the time: that may cost this plan its graph, but no other
   if (!ranks_->all((graph || !ranks_->is_first()) && graph_bytes_ + taken <= graph_budget_)) {
     plans_without_.insert(plan_);
@@ -489,8 +504,18 @@ void CudaBackend::project(GemmArgs product, const NormArgs* norm, const QkvArgs*
   if (heads != nullptr) launch_qkv(*heads, stream_);
 }
 
+// Enqueues no more than a few layers ahead of the device.
+void CudaBackend::keep_near() {
+  if (is_recording_ || ++num_layers_enqueued_ % kMarkedLayers != 0) return;
+  std::optional<Event>& mark = marks_[static_cast<size_t>(num_layers_enqueued_ / kMarkedLayers % 2)];
+  if (mark) mark->wait();
+  else mark.emplace();
+  mark->record(stream_);
+}
+
 void CudaBackend::norm_qkv(int layer, const LayerWeights& weights) {
   enqueue([this, layer, &weights] {
+    keep_near();
     const NormArgs norm = norm_of(of(weights.input_norm), nullptr, step_.num_tokens);
     GemmArgs product = product_of(*weights.qkv_proj, norm_acts_, step_.num_tokens);
     product.out = qkv_.as<float>();

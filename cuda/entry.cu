@@ -1,5 +1,6 @@
 // The one door of `capstan_cuda.so` (native/backend/cuda_api.h).
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -65,6 +66,8 @@ Backend* make_backend(const CudaBackendOptions* options, Comm* comm, int* code, 
 }  // namespace capstan::cuda
 
 extern "C" __attribute__((visibility("default"))) const capstan::CudaApi* capstan_cuda_api() {
+  // Before the first call: all kernels are loaded at the start, where their memory counts and nothing waits, not one by one when a step or a recording first needs them.
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   static const std::string build_id = capstan::cuda_build_id();
   static const capstan::CudaApi api{capstan::kCudaApiVersion, build_id.c_str(), capstan::cuda::num_devices, capstan::cuda::link, capstan::cuda::make_backend};
   return &api;

@@ -45,4 +45,12 @@ inline Graph end_recording(cudaStream_t stream) {
   return made;
 }
 
+// After a failure: nobody may wait for a stream that still records.
+inline void drop_recording(cudaStream_t stream) {
+  if (is_device_lost()) return;
+  cudaGraph_t graph = nullptr;
+  if (cudaStreamEndCapture(stream, &graph) == cudaSuccess && graph != nullptr) cudaGraphDestroy(graph);
+  cudaGetLastError();
+}
+
 }  // namespace capstan::cuda

@@ -103,6 +103,8 @@ void DeviceSampler::collect() {
     for (auto& [row, logits] : call.logits) spare_rows_.push_back(std::move(logits));
   }
   steps_.pop_front();
+  // Freeing waits for the device, which by now has nothing to do.
+  if (steps_.empty() && spare_rows_.size() > kSpareRows) spare_rows_.resize(kSpareRows);
 }
 
 void DeviceSampler::fill(const Call& call, const SampleOutput* outputs) const {

@@ -63,6 +63,7 @@ class DeviceSampler {
   Staging staging_;
   Slot slots_[2];
   std::deque<Step> steps_;  // that have samples and were not collected
+  static constexpr size_t kSpareRows = 64;
   std::vector<PinnedBuffer> spare_rows_;  // (vocab_size) for logits: kept, as freeing them waits for the device
   int64_t num_begun_ = 0, num_collected_ = 0;
   std::vector<SampleItem> host_items_;

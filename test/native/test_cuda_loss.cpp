@@ -98,6 +98,21 @@ TEST(cuda_hung_step_is_not_waited_for_by_the_next) {
   }
 }
 
+// Steps of many layers are more than the driver takes at a time: nobody enqueues so much ahead of the device, where the driver would wait with no deadline.
+TEST(cuda_hung_step_of_many_layers_is_not_enqueued_behind) {
+  TinyShape shape = shape_of_ranks();
+  shape.num_layers = 80;
+  const TinyModel model(shape, DType::kBf16);
+  for (const char* device : {"cuda", "cuda:0,1"}) {
+    const ShortDeadline deadline;
+    LoadRequest request = on_cuda(model, device);
+    request.kv_cache_bytes = 64 << 20;
+    Session session(request);
+    cuda_host::hang_device();
+    expect_lost(session, session.wait(session.submit(with_many_biases())));
+  }
+}
+
 TEST(cuda_wait_ends_when_another_rank_has_lost_the_device) {
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a test");

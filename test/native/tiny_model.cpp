@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -101,8 +102,8 @@ void TinyModel::add(const std::string& name, int64_t rows, int64_t cols, float d
 }
 
 bool Answer::operator==(const Answer& other) const {
-  return token_ids == other.token_ids && top_ids == other.top_ids && logprobs.size() == other.logprobs.size() &&
-         std::memcmp(logprobs.data(), other.logprobs.data(), logprobs.size() * sizeof(float)) == 0;
+  const auto has_same_bits = [](float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b); };
+  return token_ids == other.token_ids && top_ids == other.top_ids && std::ranges::equal(logprobs, other.logprobs, has_same_bits);
 }
 
 Session::Session(const LoadRequest& request)

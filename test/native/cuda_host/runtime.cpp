@@ -42,15 +42,21 @@ struct Stream {
   std::vector<size_t> tips;  // what the next node is after
 
   void push(std::function<void()> item) {
-    if (recording == nullptr) return work.push_back(std::move(item));
+    if (recording == nullptr) {
+      refuse_to_block();
+      return work.push_back(std::move(item));
+    }
     recording->nodes.push_back({std::move(item), std::exchange(tips, {recording->nodes.size()})});
   }
+  // A stream takes so much that has not run; whoever has more waits for it.
+  void refuse_to_block() const;
   // Becomes one with what is in front of it, which it is given to run when it has to.
   void push_early(std::function<void(const std::function<void()>& before)> item);
 };
 void Stream::push_early(std::function<void(const std::function<void()>& before)> item) {
   const auto joined = [&](std::function<void()> before) { return [item = std::move(item), before = std::move(before)] { item(before); }; };
   if (recording == nullptr) {
+    refuse_to_block();
     std::function<void()> before = [] {};
     if (!work.empty()) before = std::move(work.back()), work.pop_back();
     return work.push_back(joined(std::move(before)));
@@ -150,6 +156,14 @@ void would_wait(const char* call) {
   std::fprintf(stderr, "cuda_host: %s would wait for a hung kernel for ever\n", call);
   std::abort();
 }
+
+}  // namespace
+
+void Stream::refuse_to_block() const {
+  if (is_hung && work.size() >= 1000) would_wait("a launch");
+}
+
+namespace {
 
 void run_one(Stream* stream) {
   const std::function<void()> work = std::move(stream->work.front());
