@@ -47,7 +47,7 @@ LoadRequest on_device(const TinyModel& model, int world_size = 1, bool is_determ
   return request;
 }
 
-// Steps are compared until the tokens part, which they may only where the CPU is near a tie.
+// Steps are compared until the tokens part, which they may only where the CPU's margin is within the limit.
 void expect_near(const Answer& got, const Answer& wanted, double limit, const std::string& what) {
   constexpr size_t kWidth = 1 + kNumAlternatives;
   for (size_t step = 0; step < wanted.token_ids.size(); ++step) {
@@ -57,19 +57,25 @@ void expect_near(const Answer& got, const Answer& wanted, double limit, const st
     for (size_t i = 0; i < kNumAlternatives; ++i)
       if (!(std::abs(mine[1 + i] - theirs[1 + i]) <= limit)) fail(what.c_str(), static_cast<int>(step), "log-probability " + show(mine[1 + i]) + " instead of " + show(theirs[1 + i]));
     if (got.token_ids[step] == wanted.token_ids[step]) continue;
-    if (theirs[1] - theirs[2] > 2 * limit)
+    if (theirs[1] - theirs[2] > limit)
       fail(what.c_str(), static_cast<int>(step), "token " + show(got.token_ids[step]) + " instead of " + show(wanted.token_ids[step]) + ", margin " + show(theirs[1] - theirs[2]));
     return;
   }
 }
 
-void expect_like_the_cpu(const TinyShape& shape, DType dtype, int world_size) {
+// As contract 4 has it; but as in the decoder's test, narrow models lose more to activations of 16 bits.
+double limit_of(const TinyShape& shape, DType dtype) {
+  const bool is_narrow = shape.hidden_size < 512;
+  return dtype == DType::kF16 ? (is_narrow ? 0.02 : 0.01) : is_narrow ? 0.25 : 0.15;
+}
+
+void expect_like_the_cpu(const TinyShape& shape, DType dtype, int world_size, const Prompts& prompts = engine_prompts()) {
   const TinyModel model(shape, dtype);
   LoadRequest on_cpu = model.request();
   on_cpu.compute = ComputeChoice::kF32;
   Session cpu(on_cpu), cuda(on_device(model, world_size, false));
   EXPECT_EQ(cuda.info().backend, std::string("cuda"));
-  const Prompts prompts = engine_prompts();
+  const double limit = limit_of(shape, dtype);
   for (size_t i = 0; i < prompts.size(); ++i) {
     Request request;
     request.prompt_token_ids = prompts[i];
@@ -78,8 +84,6 @@ void expect_like_the_cpu(const TinyShape& shape, DType dtype, int world_size) {
     request.sampling.num_logprobs = kNumAlternatives;
     if (i % 2 == 1) request.sampling.num_prompt_logprobs = 0;
     const Answer wanted = cpu.wait(cpu.submit(request)), got = cuda.wait(cuda.submit(request));
-    // As in the decoder's test: narrow models lose much to activations in bf16.
-    const double limit = dtype == DType::kF16 ? 0.02 : 0.25;
     expect_near(got, wanted, limit, std::string(dtype_name(dtype)) + ", " + std::to_string(world_size) + " ranks, prompt " + std::to_string(i));
     EXPECT_EQ(got.prompt_logprobs.size(), wanted.prompt_logprobs.size());
     for (size_t p = 1; p < wanted.prompt_logprobs.size(); ++p) EXPECT_NEAR(got.prompt_logprobs[p]->logprob, wanted.prompt_logprobs[p]->logprob, limit);
@@ -89,6 +93,12 @@ void expect_like_the_cpu(const TinyShape& shape, DType dtype, int world_size) {
 TEST(cuda_engine_answers_like_the_cpu) {
   for (const auto& [shape, dtype] : models()) expect_like_the_cpu(shape, dtype, 1);
   expect_ranks_like_the_cpu();
+}
+
+TEST(cuda_engine_keeps_a_wider_model_within_contract_4) {
+  TinyShape shape{.hidden_size = 512, .intermediate_size = 1024, .num_heads = 8, .num_kv_heads = 2, .head_dim = 64};
+  const Prompts prompts = is_full_run() ? some_prompts() : Prompts{random_ids(1, 20, 300), random_ids(2, 66, 300)};
+  for (const DType dtype : {DType::kBf16, DType::kF16}) expect_like_the_cpu(shape, dtype, 1, prompts);
 }
 
 TEST(cuda_engine_company_cache_and_chunks_change_no_bit) {
