@@ -191,9 +191,8 @@ class CudaBackend final : public Backend {
   AddPartialsArgs sum_of_parts() const;
   AddPartialsArgs sum_of(std::span<void* const> all, int begin, int end) const;
   AddPartialsArgs sum_by_nccl() const;
-  // The tokens that a rank adds in two shots: whole tiles, so that their activations lie together.
-  int share_begin(int rank) const { return std::min(step_.num_tokens, rank * share_size()); }
-  int share_size() const { return static_cast<int>(round_up((step_.num_tokens + world_size() - 1) / world_size(), kTileTokens)); }
+  int share_begin(int rank) const { return cuda::share_begin(rank, step_.num_tokens, world_size()); }
+  int share_size() const { return cuda::share_size(step_.num_tokens, world_size()); }
   int64_t layer_bytes() const { return limits_.num_blocks * layout_.block_bytes(); }
   // (max_num_tokens, hidden_size) what this rank alone has of the sum of all.
   float* partial() const { return hidden_.as<float>() + partial_offset(); }

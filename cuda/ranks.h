@@ -1,6 +1,7 @@
 #pragma once
 // The ranks of a group: a host thread and a stream each, on several devices or sharing one. What a rank shows the others, their kernels read by its address; the
 // hosts only put events between their streams, so that nothing spins on a device and a whole step of all ranks can be one graph.
+#include <algorithm>
 #include <array>
 #include <memory>
 
@@ -35,6 +36,10 @@ inline SumWay choose_sum_way(int world_size, int num_tokens, int64_t bytes, bool
   const bool takes_two = world_size > 2 && num_tokens > kTileTokens && (!has_one_shot || bytes >= (world_size <= 4 ? 2 : 1) * two_shot_bytes());
   return takes_two ? SumWay::kTwoShots : SumWay::kOneShot;
 }
+
+// The tokens that a rank adds in two shots: whole tiles, so that their activations lie together.
+inline int share_size(int num_tokens, int world_size) { return static_cast<int>(round_up((num_tokens + world_size - 1) / world_size, kTileTokens)); }
+inline int share_begin(int rank, int num_tokens, int world_size) { return std::min(num_tokens, rank * share_size(num_tokens, world_size)); }
 
 class Ranks {
  public:

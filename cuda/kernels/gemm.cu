@@ -2,6 +2,7 @@
 // the other, which it adds in a tree of its own. Or it has one part, and whoever needs the sum adds them (GemmOutput::kParts): matrices of few rows are then spread
 // over the device. The warps of a block share the activations, which come through shared memory in chunks. The number of tokens changes no bit: each token is a
 // column of its own. The first weights are under way before the kernel in front has ended.
+#include "cuda/gemm_layout.h"
 #include "cuda/kernels/epilogue.h"
 #include "cuda/launch.h"
 #include "native/base/check.h"
@@ -144,10 +145,10 @@ __global__ void __launch_bounds__(kMostWarps* kWarpSize) gemm_kernel(GemmArgs ar
   const DepthSplit split = args.weights.split;
   const int steps = static_cast<int>(split.padded_part / kTileDepth), num_parts = args.output == GemmOutput::kParts ? 1 : split.parts;
   const int64_t first_k = blockIdx.z * split.padded_part, padded = split.padded();
-  const int tiles_per_block = static_cast<int>(blockDim.x) / kWarpSize;
-  const int64_t num_tiles = (args.weights.rows + kTileRows - 1) / kTileRows, stride = int64_t{gridDim.x} * tiles_per_block;
+  const TileGroups groups{static_cast<int>(blockDim.x) / kWarpSize, gridDim.x, (args.weights.rows + kTileRows - 1) / kTileRows};
+  const int64_t num_tiles = groups.num_tiles, stride = groups.stride();
   const int first_token = static_cast<int>(blockIdx.y) * N * kTileTokens;
-  int64_t tile = int64_t{blockIdx.x} * tiles_per_block + warp_id();
+  int64_t tile = groups.first(blockIdx.x) + warp_id();
   const auto weights_of = [&](int64_t of_tile) {
     return of_tile < num_tiles ? reinterpret_cast<const uint4*>(args.weights.data + weight_index(of_tile * kTileRows, first_k, padded)) + lane_id() : nullptr;
   };
@@ -160,7 +161,7 @@ __global__ void __launch_bounds__(kMostWarps* kWarpSize) gemm_kernel(GemmArgs ar
   let_next_begin();
   wait_for_previous();
 
-  const int64_t num_turns = (num_tiles - int64_t{blockIdx.x} * tiles_per_block + stride - 1) / stride;
+  const int64_t num_turns = groups.turns(blockIdx.x);
   ActChunks<N> chunks;
   chunks.from = reinterpret_cast<const uint4*>(args.acts + operand_index(first_token, first_k, padded));
   chunks.token_tile = padded / kTileDepth * kWarpSize;
@@ -216,25 +217,13 @@ int most_warps(const DeviceRoom& room) {
   return warps < kMostWarps ? static_cast<int>(warps) : kMostWarps;
 }
 
-// Warps of a block, so that rounds of groups over so many blocks take least; of equals the most, which share activations.
-int choose_warps(int64_t num_tiles, int64_t num_blocks, int most) {
-  int best = 0;
-  int64_t least = 0;
-  for (int warps = 1; warps <= most; ++warps) {
-    const int64_t groups = (num_tiles + warps - 1) / warps, time = (groups + num_blocks - 1) / num_blocks * warps;
-    if (best == 0 || time <= least) best = warps, least = time;
-  }
-  return best;
-}
-
 template <class T, int N>
 void launch_with(const GemmArgs& args, const DeviceRoom& room, cudaStream_t stream) {
   const int token_blocks = (args.num_tokens + N * kTileTokens - 1) / (N * kTileTokens), parts = args.output == GemmOutput::kParts ? args.weights.split.parts : 1;
   const int64_t num_tiles = (args.weights.rows + kTileRows - 1) / kTileRows, share = room.multiprocessors / (token_blocks * parts), num_blocks = share > 0 ? share : 1;
-  const int warps = choose_warps(num_tiles, num_blocks, most_warps<N>(room));
-  const int64_t groups = (num_tiles + warps - 1) / warps;
-  const dim3 grid(static_cast<unsigned>(groups < num_blocks ? groups : num_blocks), static_cast<unsigned>(token_blocks), static_cast<unsigned>(parts));
-  launch_early(args.begins_early, gemm_kernel<T, N>, grid, dim3(static_cast<unsigned>(warps * kWarpSize)), stage_bytes<N>() + static_cast<size_t>(warps) * warp_bytes<N>(), stream, args);
+  const TileGroups groups = group_tiles(num_tiles, num_blocks, most_warps<N>(room));
+  const dim3 grid(static_cast<unsigned>(groups.num_blocks), static_cast<unsigned>(token_blocks), static_cast<unsigned>(parts));
+  launch_early(args.begins_early, gemm_kernel<T, N>, grid, dim3(static_cast<unsigned>(groups.warps * kWarpSize)), stage_bytes<N>() + static_cast<size_t>(groups.warps) * warp_bytes<N>(), stream, args);
 }
 
 template <class T>
