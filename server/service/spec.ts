@@ -119,7 +119,6 @@ function checkModel(model: string | null, bindings: readonly Binding[]): void {
 }
 
 function checkRanks({ compute: { gpu_count: gpus }, runtime: { tensor_parallel_size: ranks } }: StoredSpec): void {
-  if (![0, 1, 2, 4, 8].includes(gpus)) throw new ServiceError('invalid_argument', `compute.gpu_count: expected 0, 1, 2, 4 or 8 for the built-in runtime, which splits a model over that many, got ${gpus}`);
   if (gpus > 0 && ranks !== null && ranks !== gpus) throw new ServiceError('invalid_argument', `runtime.tensor_parallel_size: expected ${gpus}, which compute.gpu_count is, or null, got ${ranks}`);
 }
 
