@@ -204,9 +204,8 @@ class Backend {
   // Memory left once the weights are loaded.
   virtual int64_t available_bytes() const = 0;
   // A device with memory of its own allocates all but the KV cache (of whose size limits say nothing yet), and of that one block, for steps that warm it up (the
-  // model need have no rope_table yet);
-  // `kv_budget_bytes` then is what this rank's cache may have if this process is to use that share of the memory. 0: the machine's memory is meant, and there is no
-  // such budget. Throws kOutOfMemory.
+  // model need have no rope_table yet); `kv_budget_bytes` then is what this rank's cache may have if this process is to use that share of the memory. 0: the machine's
+  // memory is meant, and there is no such budget. Throws kOutOfMemory.
   virtual void reserve(const DeviceModel&, const DeviceLimits&) {}
   virtual int64_t kv_budget_bytes(double) const { return 0; }
   // What the log should say once steps of all kinds have run.

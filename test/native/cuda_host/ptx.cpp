@@ -153,23 +153,7 @@ Handler of_number(std::string_view type, Make make) {
 template <class T>
 using Wide = std::conditional_t<std::is_signed_v<T>, __int128, unsigned __int128>;
 template <class T>
-struct Twice;
-template <>
-struct Twice<int16_t> {
-  using Type = int32_t;
-};
-template <>
-struct Twice<uint16_t> {
-  using Type = uint32_t;
-};
-template <>
-struct Twice<int32_t> {
-  using Type = int64_t;
-};
-template <>
-struct Twice<uint32_t> {
-  using Type = uint64_t;
-};
+using Twice = std::conditional_t<sizeof(T) == 2, std::conditional_t<std::is_signed_v<T>, int32_t, uint32_t>, std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>;
 
 #define CAPSTAN_HANDLER +[]([[maybe_unused]] Thread & thread, [[maybe_unused]] const Instruction& at)
 
@@ -339,7 +323,7 @@ Handler arithmetic(const std::vector<std::string_view>& words) {
       using T = decltype(tag);
       if constexpr (sizeof(T) == 2 || sizeof(T) == 4) {
         return CAPSTAN_HANDLER {
-          using W = typename Twice<T>::Type;
+          using W = Twice<T>;
           put(thread, at.operands[0], static_cast<W>(static_cast<W>(operand<T>(thread, at, 1)) * static_cast<W>(operand<T>(thread, at, 2))));
         };
       }
