@@ -119,17 +119,9 @@ TEST(cuda_out_of_memory_is_told) {
   cuda_host::set_device_memory(size_t{1} << 30);
 }
 
-LoadRequest small_on_cuda(const TinyModel& model) {
-  LoadRequest request = model.request();
-  request.compute = ComputeChoice::kAuto;
-  request.device.device = "cuda";
-  request.max_num_batched_tokens = 96, request.max_num_seqs = 8;
-  return request;
-}
-
 TEST(cuda_memory_is_used_up_to_the_share_asked_for) {
   const TinyModel model(TinyShape{}, DType::kBf16);
-  LoadRequest request = small_on_cuda(model);
+  LoadRequest request = on_cuda(model);
   request.kv_cache_bytes = 0;
   const size_t before = cuda_host::device_memory_in_use();
   for (const size_t megabytes : {16, 32}) {
@@ -167,7 +159,7 @@ TEST(cuda_memory_is_used_up_to_the_share_asked_for) {
 // Half the bytes of two, and as many for the exponents as one dimension has; on the CPU there is none.
 TEST(cuda_alone_has_a_cache_of_8_bits) {
   const TinyModel model(TinyShape{}, DType::kBf16);
-  LoadRequest request = small_on_cuda(model);
+  LoadRequest request = on_cuda(model);
   request.kv_cache_bytes = 1 << 20;
   Session wide(request);
   request.is_kv_dtype_given = true;
@@ -187,15 +179,15 @@ TEST(cuda_alone_has_a_cache_of_8_bits) {
 TEST(cuda_does_without_what_it_is_told) {
   const TinyModel model(TinyShape{}, DType::kBf16);
   const Prompts prompts = {random_ids(1, 3, 300), random_ids(2, 80, 300)};
-  const auto wanted = solo_answers(small_on_cuda(model), 6, prompts);
+  const auto wanted = solo_answers(on_cuda(model), 6, prompts);
   const size_t before = cuda_host::num_graphs();
   setenv("CAPSTAN_CUDA_WITHOUT", "graphs,early", 1);
-  expect_same(solo_answers(small_on_cuda(model), 6, prompts), wanted, "without graphs");
+  expect_same(solo_answers(on_cuda(model), 6, prompts), wanted, "without graphs");
   EXPECT_EQ(cuda_host::num_graphs(), before);
   setenv("CAPSTAN_CUDA_WITHOUT", "wgmma", 1);
-  EXPECT(Session(small_on_cuda(model)).info().isa == "mma");
+  EXPECT(Session(on_cuda(model)).info().isa == "mma");
   setenv("CAPSTAN_CUDA_WITHOUT", "graph", 1);
-  EXPECT_ERROR("invalid_argument", Session(small_on_cuda(model)));
+  EXPECT_ERROR("invalid_argument", Session(on_cuda(model)));
   unsetenv("CAPSTAN_CUDA_WITHOUT");
 }
 
@@ -218,7 +210,7 @@ TEST(cuda_tells_steadily_how_much_is_loaded) {
   TinyShape shape;
   shape.vocab_size = 70'000, shape.intermediate_size = 256;
   const TinyModel model(shape, DType::kBf16);
-  LoadRequest request = small_on_cuda(model);
+  LoadRequest request = on_cuda(model);
   expect_steady_progress(request);
   request.device.device = "cuda:0,0";
   request.device.world_size = 2;
@@ -229,7 +221,7 @@ TEST(cuda_tells_steadily_how_much_is_loaded) {
 TEST(cuda_closes_in_the_middle_of_a_prompt) {
   const size_t before = cuda_host::num_streams();
   const TinyModel model(TinyShape{}, DType::kBf16);
-  LoadRequest request = small_on_cuda(model);
+  LoadRequest request = on_cuda(model);
   request.max_num_batched_tokens = request.max_num_seqs = 1;
   {
     Session session(request);
@@ -242,7 +234,7 @@ TEST(cuda_closes_in_the_middle_of_a_prompt) {
 
 TEST(cuda_decodes_of_like_size_share_a_graph) {
   const TinyModel model(TinyShape{}, DType::kBf16);
-  Session session(small_on_cuda(model));
+  Session session(on_cuda(model));
   const size_t warmed_up = cuda_host::num_graphs();
   session.wait(session.submit(random_ids(1, 5, 300), 8));
   const size_t before = cuda_host::num_graphs();
@@ -277,7 +269,7 @@ TEST(cuda_graphs_keep_to_their_memory) {
   TinyShape shape;
   shape.intermediate_size = 256;
   const TinyModel model(shape, DType::kBf16);
-  LoadRequest request = small_on_cuda(model);
+  LoadRequest request = on_cuda(model);
   request.device.is_deterministic = true;
   std::vector<Answer> wanted;
   {
@@ -307,10 +299,10 @@ TEST(cuda_graphs_keep_to_their_memory) {
 // A device that others have filled up for a while: no graph can be made in the meantime.
 TEST(cuda_steps_run_without_graphs_where_there_is_no_memory) {
   const TinyModel model(TinyShape{}, DType::kBf16);
-  Session usual(small_on_cuda(model));
+  Session usual(on_cuda(model));
   const std::vector<Answer> wanted = answers_in_batches(usual);
   for (const char* device : {"cuda", "cuda:0,1"}) {
-    LoadRequest request = small_on_cuda(model);
+    LoadRequest request = on_cuda(model);
     request.device.device = device;
     request.device.world_size = device == std::string("cuda") ? 1 : 2;
     Session session(request);
@@ -347,10 +339,10 @@ TEST(cuda_ranks_share_a_graph) {
     }
     return ids;
   };
-  Session alone(small_on_cuda(model));
+  Session alone(on_cuda(model));
   const std::vector<int32_t> wanted = answers(alone);
   for (const char* device : {"cuda:0,0", "cuda:0,1"}) {
-    LoadRequest request = small_on_cuda(model);
+    LoadRequest request = on_cuda(model);
     request.device.device = device;
     request.device.world_size = 2;
     Session session(request);
@@ -359,7 +351,7 @@ TEST(cuda_ranks_share_a_graph) {
     EXPECT_EQ(cuda_host::num_graphs(), warmed_up + 1);
   }
   cuda_host::set_peers(false);
-  LoadRequest request = small_on_cuda(model);
+  LoadRequest request = on_cuda(model);
   request.device.device = "cuda:0,1";
   request.device.world_size = 2;
   EXPECT_ERROR("invalid_argument", Session{request});

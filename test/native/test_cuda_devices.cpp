@@ -36,12 +36,9 @@ cudaError_t launch_write(int* to, cudaStream_t stream) {
 }
 
 std::vector<std::vector<int32_t>> answers_on(const TinyModel& model, const std::string& device, int world_size) {
-  LoadRequest request = model.request();
-  request.compute = ComputeChoice::kAuto;
-  request.device.device = device;
+  LoadRequest request = on_cuda(model, device);
   request.device.world_size = world_size;
   request.device.is_deterministic = true;
-  request.max_num_batched_tokens = 96, request.max_num_seqs = 8;
   Session session(request);
   std::vector<std::vector<int32_t>> answers;
   for (const int length : {3, 80}) answers.push_back(session.wait(session.submit(random_ids(static_cast<uint64_t>(length), length, 300), 6)).token_ids);

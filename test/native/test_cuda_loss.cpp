@@ -19,21 +19,6 @@ namespace {
 
 using namespace cuda;
 
-LoadRequest on_cuda(const TinyModel& model, const std::string& device = "cuda") {
-  LoadRequest request = model.request();
-  request.compute = ComputeChoice::kAuto;
-  request.device.device = device;
-  request.device.world_size = static_cast<int>(std::ranges::count(device, ',')) + 1;
-  request.max_num_batched_tokens = 96, request.max_num_seqs = 8;
-  return request;
-}
-
-TinyShape shape_of_ranks() {
-  TinyShape shape;
-  shape.intermediate_size = 256;
-  return shape;
-}
-
 // One whose rows need more memory than the sampler has taken at the beginning; the prompt takes two steps, of which the first wants no logits.
 Request with_many_biases() {
   Request request;

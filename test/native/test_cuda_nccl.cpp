@@ -81,21 +81,6 @@ class FoundNccl {
   std::unique_ptr<cuda::Event> written_[2], read_[2];  // each of its rank's device
 };
 
-LoadRequest on_devices(const TinyModel& model, const char* device) {
-  LoadRequest request = model.request();
-  request.compute = ComputeChoice::kAuto;
-  request.device.device = device;
-  request.device.world_size = static_cast<int>(std::count(request.device.device.begin(), request.device.device.end(), ',')) + 1;
-  request.max_num_batched_tokens = 96, request.max_num_seqs = 8;
-  return request;
-}
-
-TinyShape shape_of_ranks() {
-  TinyShape shape;
-  shape.intermediate_size = 256;
-  return shape;
-}
-
 // Prompts around the tokens that the fused products take.
 Prompts prompts_of_ranks() { return {random_ids(1, 3, 300), random_ids(2, 5, 300), random_ids(3, 80, 300)}; }
 
@@ -106,10 +91,10 @@ bool says(const Session& session, const std::string& text) {
 // Two numbers have one sum, in whatever order.
 TEST(cuda_nccl_adds_up_between_devices) {
   const TinyModel model(shape_of_ranks(), DType::kBf16);
-  const auto wanted = solo_answers(on_devices(model, "cuda"), 4, prompts_of_ranks());
+  const auto wanted = solo_answers(on_cuda(model, "cuda"), 4, prompts_of_ranks());
   const FoundNccl nccl;
   {
-    Session session(on_devices(model, "cuda:1,0"));
+    Session session(on_cuda(model, "cuda:1,0"));
     EXPECT(says(session, "are NCCL's, version 2.21.5"));
     EXPECT(nccl.calls("init") == std::vector<std::string>{"init 1 0"});
     expect_same(batched_answers(session, 4, prompts_of_ranks()), wanted, "by NCCL");
@@ -131,7 +116,7 @@ TEST(cuda_nccl_is_left_alone_where_it_has_no_place) {
   const TinyModel model(shape_of_ranks(), DType::kBf16);
   const FoundNccl nccl;
   for (const bool is_deterministic : {false, true}) {
-    LoadRequest request = on_devices(model, is_deterministic ? "cuda:0,1" : "cuda:0,0");
+    LoadRequest request = on_cuda(model, is_deterministic ? "cuda:0,1" : "cuda:0,0");
     request.device.is_deterministic = is_deterministic;
     Session session(request);
     session.wait(session.submit(random_ids(1, 20, 300), 2));
@@ -142,10 +127,10 @@ TEST(cuda_nccl_is_left_alone_where_it_has_no_place) {
 // Each with its reason, and the answers of our own sums.
 TEST(cuda_nccl_that_cannot_be_used_says_why) {
   const TinyModel model(shape_of_ranks(), DType::kBf16);
-  const auto wanted = solo_answers(on_devices(model, "cuda"), 2, prompts_of_ranks());
+  const auto wanted = solo_answers(on_cuda(model, "cuda"), 2, prompts_of_ranks());
   const FoundNccl nccl;
   const auto expect_own = [&](const std::string& reason) {
-    Session session(on_devices(model, "cuda:0,1"));
+    Session session(on_cuda(model, "cuda:0,1"));
     if (!says(session, "NCCL is not used: " + reason)) fail(__FILE__, __LINE__, "no note of: " + reason);
     expect_same(batched_answers(session, 2, prompts_of_ranks()), wanted, reason.c_str());
     EXPECT(nccl.calls("sum").empty());
@@ -172,7 +157,7 @@ TEST(cuda_nccl_error_loses_the_device) {
   const TinyModel model(shape_of_ranks(), DType::kBf16);
   const FoundNccl nccl;
   {
-    Session session(on_devices(model, "cuda:0,1"));
+    Session session(on_cuda(model, "cuda:0,1"));
     session.wait(session.submit({1, 2, 3}, 2));
     nccl->result_of_sum = 1;
     const Answer answer = session.wait(session.submit({1, 2, 3}, 2));
@@ -183,7 +168,7 @@ TEST(cuda_nccl_error_loses_the_device) {
   // No call follows.
   EXPECT(nccl.calls("destroy").empty());
   nccl->calls.clear();
-  EXPECT_ERROR("device_lost", Session(on_devices(model, "cuda:0,1")));
+  EXPECT_ERROR("device_lost", Session(on_cuda(model, "cuda:0,1")));
   EXPECT(nccl->calls.empty());
   is_device_lost() = false;
 }
@@ -193,7 +178,7 @@ TEST(cuda_nccl_rank_that_fails_loses_the_device) {
   const TinyModel model(shape_of_ranks(), DType::kBf16);
   const FoundNccl nccl;
   {
-    Session session(on_devices(model, "cuda:0,1"));
+    Session session(on_cuda(model, "cuda:0,1"));
     nccl->add_up = [](int rank, float*, size_t, void*) {
       if (rank == 1) throw std::runtime_error("a rank's own fault");
     };

@@ -13,6 +13,21 @@ namespace capstan::testing {
 
 bool is_full_run() { return std::getenv("CAPSTAN_TEST_FULL") != nullptr; }
 
+LoadRequest on_cuda(const TinyModel& model, const std::string& device) {
+  LoadRequest request = model.request();
+  request.compute = ComputeChoice::kAuto;
+  request.device.device = device;
+  request.device.world_size = static_cast<int>(std::ranges::count(device, ',')) + 1;
+  request.max_num_batched_tokens = 96, request.max_num_seqs = 8;
+  return request;
+}
+
+TinyShape shape_of_ranks() {
+  TinyShape shape;
+  shape.intermediate_size = 256;
+  return shape;
+}
+
 std::string cuda_device(int world_size) {
   std::string device = "cuda";
   for (int rank = 0; world_size > 1 && rank < world_size; ++rank) device += rank == 0 ? ":0" : ",0";

@@ -14,6 +14,9 @@ bool is_full_run();
 // 'cuda', or 'cuda:0,0' and the like for virtual ranks on one device.
 std::string cuda_device(int world_size);
 
+// A small engine with a rank on each device listed; a shape whose MLP can be split over them.
+LoadRequest on_cuda(const TinyModel& model, const std::string& device = "cuda");
+TinyShape shape_of_ranks();
 RunOptions cuda_options(DType dtype, bool is_deterministic = true);
 // Decoders of every shape against the double-precision reference, in 16-bit types.
 void expect_like_reference(bool is_deterministic);
