@@ -17,7 +17,9 @@ export default tseslint.config(
   },
   {
     files: ['server/console/**/*.ts', 'server/console/**/*.tsx'],
-    languageOptions: { parserOptions: { project: './server/console/tsconfig.json', tsconfigRootDir: import.meta.dirname } },
+    languageOptions: {
+      parserOptions: { project: './server/console/tsconfig.json', tsconfigRootDir: import.meta.dirname },
+    },
   },
   {
     // Fakes and recorded wire values are looser than the product.

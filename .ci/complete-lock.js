@@ -6,8 +6,8 @@ const fs = require('node:fs');
 
 const lockPath = `${__dirname}/../package-lock.json`;
 const lock = JSON.parse(fs.readFileSync(lockPath, 'utf8'));
-const OS = ['darwin','linux','win32','android','freebsd','openharmony','openbsd','netbsd','sunos','aix'];
-const CPU = ['arm64','x64','arm','ia32','ppc64','s390x','riscv64','loong64','wasm32','mips64el'];
+const OS = ['darwin', 'linux', 'win32', 'android', 'freebsd', 'openharmony', 'openbsd', 'netbsd', 'sunos', 'aix'];
+const CPU = ['arm64', 'x64', 'arm', 'ia32', 'ppc64', 's390x', 'riscv64', 'loong64', 'wasm32', 'mips64el'];
 const added = [];
 for (const [path, pkg] of Object.entries(lock.packages)) {
   for (const [name, version] of Object.entries(pkg.optionalDependencies ?? {})) {
@@ -19,7 +19,16 @@ for (const [path, pkg] of Object.entries(lock.packages)) {
     const cpu = CPU.find((c) => parts.includes(c));
     if (!os || !cpu || !/^\d/.test(version)) continue;
     const libc = os !== 'linux' ? undefined : /musl/.test(name) ? ['musl'] : /gnu/.test(name) ? ['glibc'] : undefined;
-    lock.packages[key] = { version, cpu: [cpu], ...(pkg.dev ? { dev: true } : {}), ...(libc ? { libc } : {}), ...(pkg.license ? { license: pkg.license } : {}), optional: true, os: [os], ...(pkg.engines ? { engines: pkg.engines } : {}) };
+    lock.packages[key] = {
+      version,
+      cpu: [cpu],
+      ...(pkg.dev ? { dev: true } : {}),
+      ...(libc ? { libc } : {}),
+      ...(pkg.license ? { license: pkg.license } : {}),
+      optional: true,
+      os: [os],
+      ...(pkg.engines ? { engines: pkg.engines } : {}),
+    };
     added.push(name);
   }
 }

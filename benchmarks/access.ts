@@ -21,9 +21,24 @@ function fill(table: KeyTable, check: KeyCheck, secrets: string[]): void {
     const { publicId, secret } = generateKey();
     const copy = (text: string) => Buffer.from(text, 'latin1').toString('latin1');
     table.apply({
-      id: copy(`key_${String(i).padStart(26, '0')}`), publicId: copy(publicId), ownerId: copy(target.ownerId), isEnabled: true, expiresAt: i % 2 === 0 ? null : 4_000_000_000_000 + i, limits: null, allowedCidrs: null, budget: null, budgetUse: null,
+      id: copy(`key_${String(i).padStart(26, '0')}`),
+      publicId: copy(publicId),
+      ownerId: copy(target.ownerId),
+      isEnabled: true,
+      expiresAt: i % 2 === 0 ? null : 4_000_000_000_000 + i,
+      limits: null,
+      allowedCidrs: null,
+      budget: null,
+      budgetUse: null,
       deployments: i % 2 === 0 ? null : [copy(target.id)],
-      secrets: [{ version: 1, hash: `$argon2id$v=19$m=19456,t=2,p=1$${secret.slice(21, 43)}$${secret.slice(15, 58)}`, validUntil: null }], rev: i + 1,
+      secrets: [
+        {
+          version: 1,
+          hash: `$argon2id$v=19$m=19456,t=2,p=1$${secret.slice(21, 43)}$${secret.slice(15, 58)}`,
+          validUntil: null,
+        },
+      ],
+      rev: i + 1,
     });
     check.learn(publicId, 1, secret);
     secrets.push(secret);
@@ -65,7 +80,13 @@ function measure(request: (i: number) => CheckedRequest): Figures {
 const table = new KeyTable();
 const uses = new KeyUses();
 const check = new KeyCheck({
-  table, uses, budgets: new BudgetMeter(() => 0), isCutting: true, limiter: new KeyLimiter(monotonicMs), now: Date.now, isFresh: () => true,
+  table,
+  uses,
+  budgets: new BudgetMeter(() => 0),
+  isCutting: true,
+  limiter: new KeyLimiter(monotonicMs),
+  now: Date.now,
+  isFresh: () => true,
   verifier: new Verifier({ maxRunning: 2, maxWaiting: 32, maxFailuresPerMinute: 20, monotonicMs }),
 });
 const secrets: string[] = [];
@@ -77,7 +98,14 @@ const tableBytes = withSecrets - before - secrets.length * (80 + 8);
 
 let seed = 1;
 const next = () => (seed = (Math.imul(seed, 1_103_515_245) + 12_345) & 0x7fffffff);
-const ask = (secret: string): CheckedRequest => ({ headers: [['host', 'localhost'], ['content-type', 'application/json'], ['authorization', `Bearer ${secret}`]], remoteAddress: '127.0.0.1' });
+const ask = (secret: string): CheckedRequest => ({
+  headers: [
+    ['host', 'localhost'],
+    ['content-type', 'application/json'],
+    ['authorization', `Bearer ${secret}`],
+  ],
+  remoteAddress: '127.0.0.1',
+});
 const unknown = Array.from({ length: 1000 }, () => generateKey().secret);
 const wrong = Array.from({ length: 1000 }, (_, i) => generateKey(secrets[i].slice(8, 20)).secret);
 const rows = {
@@ -86,13 +114,19 @@ const rows = {
   'unknown id': (i: number) => ask(unknown[i % 1000]),
 };
 const results = Object.entries(rows).map(([name, request]) => {
-  const rounds = Array.from({ length: ROUNDS + 2 }, () => measure(request)).slice(2).sort((a, b) => a.p99 - b.p99);
+  const rounds = Array.from({ length: ROUNDS + 2 }, () => measure(request))
+    .slice(2)
+    .sort((a, b) => a.p99 - b.p99);
   return { name, median: rounds[Math.floor(ROUNDS / 2)], quietest: rounds[0] };
 });
 const [load] = os.loadavg();
-if (process.argv.includes('--json')) console.log(JSON.stringify({ node: process.version, load, numKeys, tableBytes, results }));
+if (process.argv.includes('--json'))
+  console.log(JSON.stringify({ node: process.version, load, numKeys, tableBytes, results }));
 else {
-  console.log(`${numKeys} keys, all warm: ${(tableBytes / 1e6).toFixed(1)} MB (${Math.round(tableBytes / numKeys)} bytes a key); node ${process.version}; load ${load.toFixed(1)}; µs a check, ${ROUNDS} rounds of ${CHECKS}`);
+  console.log(
+    `${numKeys} keys, all warm: ${(tableBytes / 1e6).toFixed(1)} MB (${Math.round(tableBytes / numKeys)} bytes a key); node ${process.version}; load ${load.toFixed(1)}; µs a check, ${ROUNDS} rounds of ${CHECKS}`,
+  );
   const line = ({ cpu, p50, p99 }: Figures) => `cpu ${cpu.toFixed(2)}  p50 ${p50.toFixed(2)}  p99 ${p99.toFixed(2)}`;
-  for (const { name, median, quietest } of results) console.log(`${name.padEnd(14)} median round: ${line(median)}   quietest: ${line(quietest)}`);
+  for (const { name, median, quietest } of results)
+    console.log(`${name.padEnd(14)} median round: ${line(median)}   quietest: ${line(quietest)}`);
 }

@@ -16,7 +16,12 @@ import { createLog } from '../server/log';
 
 const monotonicMs = () => performance.now();
 const PIECE = `data: ${JSON.stringify({ id: 'chatcmpl-0123456789', object: 'chat.completion.chunk', created: 1_800_000_000, model: 'demo', choices: [{ index: 0, delta: { content: ' word' }, finish_reason: null }] })}\n\n`;
-const ANSWER = JSON.stringify({ id: 'chatcmpl-0123456789', object: 'chat.completion', choices: [{ index: 0, message: { role: 'assistant', content: 'Hello there.' }, finish_reason: 'stop' }], usage: { prompt_tokens: 9, completion_tokens: 3, total_tokens: 12 } });
+const ANSWER = JSON.stringify({
+  id: 'chatcmpl-0123456789',
+  object: 'chat.completion',
+  choices: [{ index: 0, message: { role: 'assistant', content: 'Hello there.' }, finish_reason: 'stop' }],
+  usage: { prompt_tokens: 9, completion_tokens: 3, total_tokens: 12 },
+});
 
 /** Open streams by the length of their step. */
 const groups = new Map<number, Set<() => void>>();
@@ -24,7 +29,7 @@ const groups = new Map<number, Set<() => void>>();
 function everyStep(stepMs: number, send: () => void): () => void {
   let group = groups.get(stepMs);
   if (group === undefined) {
-    const made = group = new Set<() => void>();
+    const made = (group = new Set<() => void>());
     groups.set(stepMs, made);
     setInterval(() => made.forEach((step) => step()), stepMs);
   }
@@ -62,11 +67,21 @@ const replica: StreamHandler = async (request, reply) => {
   stream.end();
 };
 
-function gatewayHandler(port: number, numKeys: number, numDeployments: number): { handler: StreamHandler; key: string } {
+function gatewayHandler(
+  port: number,
+  numKeys: number,
+  numDeployments: number,
+): { handler: StreamHandler; key: string } {
   const owner = 'usr_00000000000000000000000000';
   const table = new KeyTable();
   const check = new KeyCheck({
-    table, uses: new KeyUses(), budgets: new BudgetMeter(() => 0), isCutting: true, limiter: new KeyLimiter(monotonicMs), now: Date.now, isFresh: () => true,
+    table,
+    uses: new KeyUses(),
+    budgets: new BudgetMeter(() => 0),
+    isCutting: true,
+    limiter: new KeyLimiter(monotonicMs),
+    now: Date.now,
+    isFresh: () => true,
     verifier: new Verifier({ maxRunning: 2, maxWaiting: 32, maxFailuresPerMinute: 20, monotonicMs }),
   });
   const dep = (i: number) => `dep_${String(i).padStart(26, '0')}`;
@@ -74,8 +89,24 @@ function gatewayHandler(port: number, numKeys: number, numDeployments: number): 
   for (let i = 0; i < numKeys; i++) {
     const { publicId, secret } = generateKey();
     table.apply({
-      id: `key_${String(i).padStart(26, '0')}`, publicId, ownerId: owner, isEnabled: true, expiresAt: null, limits: null, allowedCidrs: null, budget: null, budgetUse: null, deployments: i % 2 === 0 ? null : [dep(i % numDeployments)],
-      secrets: [{ version: 1, hash: `$argon2id$v=19$m=19456,t=2,p=1$${secret.slice(21, 43)}$${secret.slice(15, 58)}`, validUntil: null }], rev: i + 1,
+      id: `key_${String(i).padStart(26, '0')}`,
+      publicId,
+      ownerId: owner,
+      isEnabled: true,
+      expiresAt: null,
+      limits: null,
+      allowedCidrs: null,
+      budget: null,
+      budgetUse: null,
+      deployments: i % 2 === 0 ? null : [dep(i % numDeployments)],
+      secrets: [
+        {
+          version: 1,
+          hash: `$argon2id$v=19$m=19456,t=2,p=1$${secret.slice(21, 43)}$${secret.slice(15, 58)}`,
+          validUntil: null,
+        },
+      ],
+      rev: i + 1,
     });
     if (i !== numKeys >> 1) continue;
     check.learn(publicId, 1, secret);
@@ -84,21 +115,44 @@ function gatewayHandler(port: number, numKeys: number, numDeployments: number): 
   const targets = new Targets();
   for (let i = 0; i < numDeployments; i++) {
     targets.set({
-      deploymentId: dep(i), slug: `d${i}`, ownerId: owner, accessControl: true, state: 'running', coldStartWaitMs: 1, cacheScope: 'key',
-      replicas: [{ id: `rep_${i}`, address: { type: 'tcp', host: '127.0.0.1', port }, secret: 'secret', isBuiltin: true }],
+      deploymentId: dep(i),
+      slug: `d${i}`,
+      ownerId: owner,
+      accessControl: true,
+      state: 'running',
+      coldStartWaitMs: 1,
+      cacheScope: 'key',
+      replicas: [
+        { id: `rep_${i}`, address: { type: 'tcp', host: '127.0.0.1', port }, secret: 'secret', isBuiltin: true },
+      ],
     });
   }
   const meter = new UsageMeter();
-  const access = { check: (request: Parameters<KeyCheck['check']>[0], target: Parameters<KeyCheck['check']>[1]) => check.check(request, target) };
-  const gateway = new Gateway({ targets, control: { wake: () => {}, onOpenRequests: () => {} }, access: access as never, log: createLog('error'), onEnd: (record) => meter.record(record) });
+  const access = {
+    check: (request: Parameters<KeyCheck['check']>[0], target: Parameters<KeyCheck['check']>[1]) =>
+      check.check(request, target),
+  };
+  const gateway = new Gateway({
+    targets,
+    control: { wake: () => {}, onOpenRequests: () => {} },
+    access: access as never,
+    log: createLog('error'),
+    onEnd: (record) => meter.record(record),
+  });
   return { handler: gateway.handle, key };
 }
 
 void (async () => {
   const [role, ...numbers] = process.argv.slice(2);
   const [port, numKeys, numDeployments] = numbers.map(Number);
-  const { handler, key } = role === 'replica' ? { handler: replica, key: '' } : gatewayHandler(port, numKeys, numDeployments);
-  const transport = await createTransport('uws', { handler, maxBodyBytes: 1 << 24, bodyTimeoutMs: 60_000, streamsBodies: true });
+  const { handler, key } =
+    role === 'replica' ? { handler: replica, key: '' } : gatewayHandler(port, numKeys, numDeployments);
+  const transport = await createTransport('uws', {
+    handler,
+    maxBodyBytes: 1 << 24,
+    bodyTimeoutMs: 60_000,
+    streamsBodies: true,
+  });
   process.on('message', () => {
     const { user, system } = process.cpuUsage();
     process.send?.({ userMs: user / 1000, systemMs: system / 1000 });

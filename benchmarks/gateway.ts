@@ -9,9 +9,22 @@ import os from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 
-const { values } = parseArgs({ options: { out: { type: 'string' }, seconds: { type: 'string', default: '60' }, keys: { type: 'string', default: '100000' }, deployments: { type: 'string', default: '1000' }, profile: { type: 'string' } } });
+const { values } = parseArgs({
+  options: {
+    out: { type: 'string' },
+    seconds: { type: 'string', default: '60' },
+    keys: { type: 'string', default: '100000' },
+    deployments: { type: 'string', default: '1000' },
+    profile: { type: 'string' },
+  },
+});
 const NUM_STREAMS = 64;
-const BODY = Buffer.from(JSON.stringify({ model: 'demo', messages: [{ role: 'user', content: 'Say hello, and tell me about the weather of tomorrow.' }] }));
+const BODY = Buffer.from(
+  JSON.stringify({
+    model: 'demo',
+    messages: [{ role: 'user', content: 'Say hello, and tell me about the weather of tomorrow.' }],
+  }),
+);
 const agent = new Agent({ keepAlive: true, maxSockets: 256 });
 
 interface Side {
@@ -21,14 +34,20 @@ interface Side {
 }
 
 async function start(...args: string[]): Promise<Side> {
-  const child = fork(join(__dirname, 'gateway-side.ts'), args, { execArgv: ['-r', join(__dirname, '../test/oracle/register-ts.cjs'), ...(values.profile === undefined ? [] : ['--cpu-prof', '--cpu-prof-dir', join(values.profile, args[0])])] });
-  const [{ port, key }] = await once(child, 'message') as [{ port: number; key: string }];
+  const child = fork(join(__dirname, 'gateway-side.ts'), args, {
+    execArgv: [
+      '-r',
+      join(__dirname, '../test/oracle/register-ts.cjs'),
+      ...(values.profile === undefined ? [] : ['--cpu-prof', '--cpu-prof-dir', join(values.profile, args[0])]),
+    ],
+  });
+  const [{ port, key }] = (await once(child, 'message')) as [{ port: number; key: string }];
   return { child, port, key };
 }
 
 async function cpuMs({ child }: Side): Promise<number> {
   child.send('cpu');
-  const [{ userMs, systemMs }] = await once(child, 'message') as [{ userMs: number; systemMs: number }];
+  const [{ userMs, systemMs }] = (await once(child, 'message')) as [{ userMs: number; systemMs: number }];
   return userMs + systemMs;
 }
 
@@ -48,25 +67,41 @@ interface Seen {
 function ask({ port, prefix, key }: Way, query: string): Promise<Seen> {
   return new Promise((resolve, reject) => {
     const startedMs = performance.now();
-    const sent = request({
-      agent, port, host: '127.0.0.1', method: 'POST', path: `${prefix}/v1/chat/completions${query}`,
-      headers: { 'Content-Type': 'application/json', 'Content-Length': BODY.length, ...(key === '' ? {} : { Authorization: `Bearer ${key}` }) },
-    }, (response) => {
-      let firstByteMs = 0;
-      let numBytes = 0;
-      response.on('data', (piece: Buffer) => {
-        if (numBytes === 0) firstByteMs = performance.now() - startedMs;
-        numBytes += piece.length;
-      });
-      response.on('end', () => (response.statusCode === 200 ? resolve({ firstByteMs, totalMs: performance.now() - startedMs, numBytes }) : reject(new Error(`answered ${response.statusCode}`))));
-      response.on('error', reject);
-    });
+    const sent = request(
+      {
+        agent,
+        port,
+        host: '127.0.0.1',
+        method: 'POST',
+        path: `${prefix}/v1/chat/completions${query}`,
+        headers: {
+          'Content-Type': 'application/json',
+          'Content-Length': BODY.length,
+          ...(key === '' ? {} : { Authorization: `Bearer ${key}` }),
+        },
+      },
+      (response) => {
+        let firstByteMs = 0;
+        let numBytes = 0;
+        response.on('data', (piece: Buffer) => {
+          if (numBytes === 0) firstByteMs = performance.now() - startedMs;
+          numBytes += piece.length;
+        });
+        response.on('end', () =>
+          response.statusCode === 200
+            ? resolve({ firstByteMs, totalMs: performance.now() - startedMs, numBytes })
+            : reject(new Error(`answered ${response.statusCode}`)),
+        );
+        response.on('error', reject);
+      },
+    );
     sent.on('error', reject);
     sent.end(BODY);
   });
 }
 
-const quantile = (numbers: readonly number[], q: number): number => [...numbers].sort((a, b) => a - b)[Math.min(numbers.length - 1, Math.floor(numbers.length * q))];
+const quantile = (numbers: readonly number[], q: number): number =>
+  [...numbers].sort((a, b) => a - b)[Math.min(numbers.length - 1, Math.floor(numbers.length * q))];
 
 /** First bytes, both ways by turns, so that whatever the machine does meets both alike. */
 async function firstBytes(direct: Way, through: Way, query: string, ms: number): Promise<[number[], number[]]> {
@@ -86,7 +121,7 @@ async function firstBytes(direct: Way, through: Way, query: string, ms: number):
 async function streams(way: Way, query: string): Promise<number> {
   const startedMs = performance.now();
   const all = await Promise.all(Array.from({ length: NUM_STREAMS }, () => ask(way, query)));
-  return all.reduce((sum, { numBytes }) => sum + numBytes, 0) / (performance.now() - startedMs) * 1000;
+  return (all.reduce((sum, { numBytes }) => sum + numBytes, 0) / (performance.now() - startedMs)) * 1000;
 }
 
 const lines: string[] = [];
@@ -103,12 +138,26 @@ void (async () => {
   const budgetMs = Number(values.seconds) * 1000;
   row('what', 'direct', 'through the gateway', 'difference', 'aim');
   row('---', '---', '---', '---', '---');
-  for (const [name, query] of [['first byte of an answer in one piece', ''], ['first byte of a stream', '?pieces=1&step=0']] as const) {
+  for (const [name, query] of [
+    ['first byte of an answer in one piece', ''],
+    ['first byte of a stream', '?pieces=1&step=0'],
+  ] as const) {
     const [without, within] = await firstBytes(direct, through, query, budgetMs * 0.2);
-    const ms = (numbers: readonly number[]) => `p50 ${quantile(numbers, 0.5).toFixed(3)} ms, p99 ${quantile(numbers, 0.99).toFixed(3)} ms`;
-    row(`${name}, one request after another (${without.length} each)`, ms(without), ms(within), `p50 +${(quantile(within, 0.5) - quantile(without, 0.5)).toFixed(3)} ms`, '≤ 1 ms at p50');
+    const ms = (numbers: readonly number[]) =>
+      `p50 ${quantile(numbers, 0.5).toFixed(3)} ms, p99 ${quantile(numbers, 0.99).toFixed(3)} ms`;
+    row(
+      `${name}, one request after another (${without.length} each)`,
+      ms(without),
+      ms(within),
+      `p50 +${(quantile(within, 0.5) - quantile(without, 0.5)).toFixed(3)} ms`,
+      '≤ 1 ms at p50',
+    );
   }
-  for (const [name, stepMs, numPieces] of [['40 tokens/s each', 25, 160], ['100 tokens/s each', 10, 400], ['as fast as it goes', 0, 2_000]] as const) {
+  for (const [name, stepMs, numPieces] of [
+    ['40 tokens/s each', 25, 160],
+    ['100 tokens/s each', 10, 400],
+    ['as fast as it goes', 0, 2_000],
+  ] as const) {
     const query = `?pieces=${numPieces}&step=${stepMs}`;
     const rates: [number[], number[]] = [[], []];
     let gatewayMs = 0;
@@ -118,20 +167,28 @@ void (async () => {
       rates[0].push(await streams(direct, query));
       const before = await cpuMs(gateway);
       const rate = await streams(through, query);
-      gatewayMs += await cpuMs(gateway) - before;
+      gatewayMs += (await cpuMs(gateway)) - before;
       rates[1].push(rate);
       numTokens += NUM_STREAMS * numPieces;
     }
     const [without, within] = rates.map((all) => quantile(all, 0.5));
     const mb = (rate: number) => `${(rate / 1e6).toFixed(2)} MB/s`;
-    row(`${NUM_STREAMS} streams, ${name} (median of ${rates[0].length})`, mb(without), mb(within), `${(within / without * 100).toFixed(1)} %; ${(gatewayMs / numTokens * 1000).toFixed(1)} µs of the gateway's processor a token: ${(numTokens / gatewayMs).toFixed(0)} k tokens/s a core`, '≥ 90 %');
+    row(
+      `${NUM_STREAMS} streams, ${name} (median of ${rates[0].length})`,
+      mb(without),
+      mb(within),
+      `${((within / without) * 100).toFixed(1)} %; ${((gatewayMs / numTokens) * 1000).toFixed(1)} µs of the gateway's processor a token: ${(numTokens / gatewayMs).toFixed(0)} k tokens/s a core`,
+      '≥ 90 %',
+    );
   }
   const [load] = os.loadavg();
   const head = [
-    '# What the gateway costs', '',
+    '# What the gateway costs',
+    '',
     `\`node -r ./test/oracle/register-ts.cjs benchmarks/gateway.ts\` on ${os.cpus().length} cores (${os.cpus()[0].model.trim()}), Node ${process.version}, load ${load.toFixed(1)} at the end. Client, gateway and replica are a process each, so that three`,
     `processes share these cores: as fast as it goes, the ways through the gateway and past it do not have the same processors. The deployment is one of ${values.deployments}, restricted; its key one of ${values.keys}.`,
-    'A token is an event of some 200 bytes. The gateway takes the usage comment out, counts, and checks the key of every request.', '',
+    'A token is an event of some 200 bytes. The gateway takes the usage comment out, counts, and checks the key of every request.',
+    '',
   ];
   if (values.out !== undefined) writeFileSync(values.out, `${[...head, ...lines].join('\n')}\n`);
   for (const { child } of [gateway, replica]) child.disconnect();

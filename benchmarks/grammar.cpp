@@ -1,6 +1,6 @@
-// Time of a token mask at a vocabulary of 151,936 made to look like a byte-level BPE one, over whole documents: the first time through (masks are
-// made) and the steady state (they are there). What the engine's thread does is timed; a mask that it leaves to another thread is counted, and made
-// untimed in the steady state.
+// Time of a token mask at a vocabulary of 151,936 made to look like a byte-level BPE one, over whole documents: the
+// first time through (masks are made) and the steady state (they are there). What the engine's thread does is timed; a
+// mask that it leaves to another thread is counted, and made untimed in the steady state.
 //   grammar [--json FILE]
 #include <algorithm>
 #include <chrono>
@@ -21,35 +21,47 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kVocabSize = 151'936;
 
-double us_since(Clock::time_point begin) { return std::chrono::duration<double, std::micro>(Clock::now() - begin).count(); }
+double us_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+}
 
-// Bytes, words of a few syllables with and without a space before them, runs of punctuation and spaces, UTF-8, digits, code: lengths and shares as in
-// vocabularies trained on text and code.
+// Bytes, words of a few syllables with and without a space before them, runs of punctuation and spaces, UTF-8, digits,
+// code: lengths and shares as in vocabularies trained on text and code.
 std::vector<std::string> make_vocabulary() {
   std::mt19937 random(1);
-  const std::vector<std::string> syllables = {"a", "e", "i", "o", "un", "re", "in", "th", "er", "on", "at", "en", "st", "com", "pro", "tion", "ing", "ment", "ly", "al", "is",
-                                              "Ma", "De", "co", "ta", "li", "ver", "S", "T", "po", "ra", "ne", "ic", "es", "con", "an", "get", "Set", "_", "Data", "able"};
-  const std::vector<std::string> marks = {"\"", ",", ":", "{", "}", "[", "]", "(", ")", ".", ";", "\\", "/", "'", "-", "=", "<", ">", "!", "?", "\n", "\t", " ", "  ", "\",", "\":", "\"}", "{\""};
+  const std::vector<std::string> syllables = {"a",  "e",   "i",   "o",   "un",   "re",  "in",   "th",  "er", "on", "at",
+                                              "en", "st",  "com", "pro", "tion", "ing", "ment", "ly",  "al", "is", "Ma",
+                                              "De", "co",  "ta",  "li",  "ver",  "S",   "T",    "po",  "ra", "ne", "ic",
+                                              "es", "con", "an",  "get", "Set",  "_",   "Data", "able"};
+  const std::vector<std::string> marks = {"\"", ",",  ":", "{",  "}",   "[",   "]",   "(",  ")", ".",
+                                          ";",  "\\", "/", "'",  "-",   "=",   "<",   ">",  "!", "?",
+                                          "\n", "\t", " ", "  ", "\",", "\":", "\"}", "{\""};
   std::vector<std::string> tokens;
   std::set<std::string> seen;
   const auto add = [&](const std::string& token) {
     if (seen.insert(token).second) tokens.push_back(token);
   };
-  for (int byte = 0; byte < 256; ++byte) add(std::string(1, static_cast<char>(byte)));
-  for (int n = 2; n <= 128; n += n < 16 ? 1 : 16) add(std::string(static_cast<size_t>(n), ' ')), add(std::string(static_cast<size_t>(n), '='));
+  for (int byte = 0; byte < 256; ++byte)
+    add(std::string(1, static_cast<char>(byte)));
+  for (int n = 2; n <= 128; n += n < 16 ? 1 : 16)
+    add(std::string(static_cast<size_t>(n), ' ')), add(std::string(static_cast<size_t>(n), '='));
   while (tokens.size() < kVocabSize - 1) {
     std::string token = random() % 2 == 0 ? " " : "";
     const auto kind = random() % 100;
     if (kind < 72)
-      for (size_t n = 1 + random() % 4; n > 0; --n) token += syllables[random() % syllables.size()];
+      for (size_t n = 1 + random() % 4; n > 0; --n)
+        token += syllables[random() % syllables.size()];
     else if (kind < 82)
-      for (size_t n = 2 + random() % 3; n > 0; --n) token += marks[random() % marks.size()];
+      for (size_t n = 2 + random() % 3; n > 0; --n)
+        token += marks[random() % marks.size()];
     else if (kind < 88)
-      token += syllables[random() % syllables.size()] + marks[random() % marks.size()] + (random() % 2 == 0 ? syllables[random() % syllables.size()] : "");
+      token += syllables[random() % syllables.size()] + marks[random() % marks.size()] +
+               (random() % 2 == 0 ? syllables[random() % syllables.size()] : "");
     else
       for (size_t n = 1 + random() % 3; n > 0; --n) {
         const uint32_t c = 0x4E00 + static_cast<uint32_t>(random() % 0x5000);
-        token += {static_cast<char>(0xE0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 63)), static_cast<char>(0x80 | (c & 63))};
+        token += {static_cast<char>(0xE0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 63)),
+                  static_cast<char>(0x80 | (c & 63))};
       }
     add(token);
   }
@@ -60,8 +72,10 @@ std::vector<std::string> make_vocabulary() {
 std::shared_ptr<const TokenTable> make_table(const std::vector<std::string>& tokens) {
   std::string bytes;
   std::vector<uint32_t> offsets{0};
-  for (const std::string& token : tokens) offsets.push_back(static_cast<uint32_t>((bytes += token).size()));
-  return std::make_shared<const TokenTable>(bytes, offsets, std::vector<uint8_t>(tokens.size()), std::vector<int32_t>{kVocabSize - 1});
+  for (const std::string& token : tokens)
+    offsets.push_back(static_cast<uint32_t>((bytes += token).size()));
+  return std::make_shared<const TokenTable>(bytes, offsets, std::vector<uint8_t>(tokens.size()),
+                                            std::vector<int32_t>{kVocabSize - 1});
 }
 
 struct Case {
@@ -92,9 +106,10 @@ struct Result {
   int num_tokens = 0, num_left = 0;
 };
 
-// One document of random allowed tokens; longer ones are likelier, as a tokenizer would have it. Appends the time of each mask. Returns how many
-// were left to another thread.
-int run_document(const std::shared_ptr<const CompiledGrammar>& grammar, uint32_t seed, bool is_steady, std::vector<double>& times) {
+// One document of random allowed tokens; longer ones are likelier, as a tokenizer would have it. Appends the time of
+// each mask. Returns how many were left to another thread.
+int run_document(const std::shared_ptr<const CompiledGrammar>& grammar, uint32_t seed, bool is_steady,
+                 std::vector<double>& times) {
   constexpr int kMaxTokens = 300;
   std::mt19937 random(seed);
   GrammarMatcher matcher(grammar);
@@ -109,7 +124,9 @@ int run_document(const std::shared_ptr<const CompiledGrammar>& grammar, uint32_t
     int32_t best = -1;
     for (int attempt = 0; attempt < 5000; ++attempt) {
       const auto id = static_cast<int32_t>(random() % kVocabSize);
-      if ((mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0 && (best < 0 || grammar->tokens()->bytes_of(id).size() > 2)) best = id;
+      if ((mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0 &&
+          (best < 0 || grammar->tokens()->bytes_of(id).size() > 2))
+        best = id;
       if (best >= 0 && attempt > 20) break;
     }
     for (int32_t id = 0; best < 0 && id < kVocabSize; ++id)
@@ -125,14 +142,17 @@ Result measure(const std::shared_ptr<const CompiledGrammar>& grammar) {
   std::vector<double> times;
   const auto mean = [&] {
     double sum = 0;
-    for (const double time : times) sum += time;
+    for (const double time : times)
+      sum += time;
     return sum / static_cast<double>(times.size());
   };
-  for (uint32_t seed = 0; seed < kDocuments; ++seed) run_document(grammar, seed, false, times);
+  for (uint32_t seed = 0; seed < kDocuments; ++seed)
+    run_document(grammar, seed, false, times);
   result.first_mean = mean();
   result.first_max = *std::ranges::max_element(times);
   times.clear();
-  for (uint32_t seed = 0; seed < kDocuments; ++seed) result.num_left += run_document(grammar, seed, true, times);
+  for (uint32_t seed = 0; seed < kDocuments; ++seed)
+    result.num_left += run_document(grammar, seed, true, times);
   std::ranges::sort(times);
   result.mean = mean();
   result.p99 = times[times.size() * 99 / 100];
@@ -146,11 +166,16 @@ Result measure(const std::shared_ptr<const CompiledGrammar>& grammar) {
 int main(int argc, char** argv) {
   const std::vector<Case> cases = {
       {"json", "root ::= object\n" + kValue},
-      {"record", R"g(root ::= "{\"name\": " string ", \"age\": " [0-9]{1,3} ", \"tags\": [" string ("," string){0,8} "], \"address\": {\"street\": " string ", \"zip\": \"" [0-9]{5} "\"}}")g" "\n" + kValue},
+      {"record",
+       R"g(root ::= "{\"name\": " string ", \"age\": " [0-9]{1,3} ", \"tags\": [" string ("," string){0,8} "], \"address\": {\"street\": " string ", \"zip\": \"" [0-9]{5} "\"}}")g"
+       "\n" +
+           kValue},
       {"bounded string", "root ::= \"\\\"\" char{0,400} \"\\\"\"\n" + kValue},
-      {"enum of 1,000", [] {
+      {"enum of 1,000",
+       [] {
          std::string text = "root ::= \"\\\"\" (";
-         for (int i = 0; i < 1000; ++i) text += (i > 0 ? " | \"" : "\"") + std::string("option ") + std::to_string(i * 7919 % 100'003) + "\"";
+         for (int i = 0; i < 1000; ++i)
+           text += (i > 0 ? " | \"" : "\"") + std::string("option ") + std::to_string(i * 7919 % 100'003) + "\"";
          return text + ") \"\\\"\"";
        }()},
       {"reasoning, then json", ""},
@@ -158,19 +183,27 @@ int main(int argc, char** argv) {
   };
   auto begin = Clock::now();
   const auto tokens = make_table(make_vocabulary());
-  std::printf("vocabulary of %d: trie of %u nodes in %.0f ms\n", kVocabSize, tokens->trie().num_nodes(), us_since(begin) / 1000);
+  std::printf("vocabulary of %d: trie of %u nodes in %.0f ms\n", kVocabSize, tokens->trie().num_nodes(),
+              us_since(begin) / 1000);
   std::string json;
-  std::printf("%-16s %10s %12s %12s | %10s %10s %10s %8s %8s %8s\n", "grammar", "compile", "first mean", "first max", "mean us", "p99 us", "max us", "left", "tokens", "cache MB");
+  std::printf("%-16s %10s %12s %12s | %10s %10s %10s %8s %8s %8s\n", "grammar", "compile", "first mean", "first max",
+              "mean us", "p99 us", "max us", "left", "tokens", "cache MB");
   for (const Case& test : cases) {
     begin = Clock::now();
-    const auto grammar = std::make_shared<const CompiledGrammar>(test.grammar.empty() ? thought_and_json() : parse_gbnf(test.grammar), tokens);
+    const auto grammar = std::make_shared<const CompiledGrammar>(
+        test.grammar.empty() ? thought_and_json() : parse_gbnf(test.grammar), tokens);
     const double compile_us = us_since(begin);
     const Result result = measure(grammar);
     const double cache_mb = static_cast<double>(grammar->masks().size_bytes()) / 1e6;
-    std::printf("%-16s %7.0f us %9.1f us %9.0f us | %10.1f %10.1f %10.1f %8d %8d %8.1f\n", test.name, compile_us, result.first_mean, result.first_max, result.mean, result.p99, result.max, result.num_left, result.num_tokens, cache_mb);
+    std::printf("%-16s %7.0f us %9.1f us %9.0f us | %10.1f %10.1f %10.1f %8d %8d %8.1f\n", test.name, compile_us,
+                result.first_mean, result.first_max, result.mean, result.p99, result.max, result.num_left,
+                result.num_tokens, cache_mb);
     char line[512];
-    std::snprintf(line, sizeof line, "%s  {\"grammar\": \"%s\", \"compile_us\": %.0f, \"first_mean_us\": %.1f, \"first_max_us\": %.0f, \"mean_us\": %.2f, \"p99_us\": %.2f, \"max_us\": %.1f, \"num_left\": %d, \"num_tokens\": %d, \"cache_mb\": %.2f}",
-                  json.empty() ? "" : ",\n", test.name, compile_us, result.first_mean, result.first_max, result.mean, result.p99, result.max, result.num_left, result.num_tokens, cache_mb);
+    std::snprintf(
+        line, sizeof line,
+        "%s  {\"grammar\": \"%s\", \"compile_us\": %.0f, \"first_mean_us\": %.1f, \"first_max_us\": %.0f, \"mean_us\": %.2f, \"p99_us\": %.2f, \"max_us\": %.1f, \"num_left\": %d, \"num_tokens\": %d, \"cache_mb\": %.2f}",
+        json.empty() ? "" : ",\n", test.name, compile_us, result.first_mean, result.first_max, result.mean, result.p99,
+        result.max, result.num_left, result.num_tokens, cache_mb);
     json += line;
   }
   if (argc == 3 && std::strcmp(argv[1], "--json") == 0) std::ofstream(argv[2]) << "[\n" << json << "\n]\n";

@@ -1,7 +1,7 @@
 #include "benchmarks/limits.h"
 
-#include <ctime>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <thread>
 #include <vector>
@@ -23,7 +23,8 @@ constexpr int64_t kChainSteps = 4'000'000;
 
 uint64_t read_plain(const char* from, size_t bytes) {
   uint64_t sum = 0;
-  for (size_t i = 0; i < bytes; i += 64) sum += *reinterpret_cast<const uint64_t*>(from + i);
+  for (size_t i = 0; i < bytes; i += 64)
+    sum += *reinterpret_cast<const uint64_t*>(from + i);
   return sum;
 }
 
@@ -35,7 +36,8 @@ __attribute__((target("avx512f"))) uint64_t read_avx512(const char* from, size_t
       _mm_prefetch(from + i + 4096 + j * 64, _MM_HINT_T0);
       sum[j] = _mm512_xor_si512(sum[j], _mm512_load_si512(from + i + j * 64));
     }
-  return static_cast<uint64_t>(_mm512_reduce_add_epi64(_mm512_xor_si512(_mm512_xor_si512(sum[0], sum[1]), _mm512_xor_si512(sum[2], sum[3]))));
+  return static_cast<uint64_t>(
+      _mm512_reduce_add_epi64(_mm512_xor_si512(_mm512_xor_si512(sum[0], sum[1]), _mm512_xor_si512(sum[2], sum[3]))));
 }
 
 // Twelve independent chains: enough for the latency. The empty asm keeps the compiler from merging equal ones.
@@ -49,10 +51,12 @@ __attribute__((target("avx512f,avx512bf16"))) void multiply_bf16(int64_t steps) 
   const __m512bh a = (__m512bh)_mm512_set1_epi16(0x3f80), b = (__m512bh)_mm512_set1_epi16(0x3c00);
   for (int64_t i = 0; i < steps; ++i) {
 #pragma GCC unroll 12
-    for (int j = 0; j < 12; ++j) sum[j] = _mm512_dpbf16_ps(sum[j], a, b);
+    for (int j = 0; j < 12; ++j)
+      sum[j] = _mm512_dpbf16_ps(sum[j], a, b);
   }
 #pragma GCC unroll 12
-  for (int j = 0; j < 12; ++j) asm volatile("" : : "v"(sum[j]));
+  for (int j = 0; j < 12; ++j)
+    asm volatile("" : : "v"(sum[j]));
 }
 
 __attribute__((target("avx512f"))) void multiply_f32(int64_t steps) {
@@ -65,10 +69,12 @@ __attribute__((target("avx512f"))) void multiply_f32(int64_t steps) {
   const __m512 a = _mm512_set1_ps(1.0f), b = _mm512_set1_ps(0.01f);
   for (int64_t i = 0; i < steps; ++i) {
 #pragma GCC unroll 12
-    for (int j = 0; j < 12; ++j) sum[j] = _mm512_fmadd_ps(a, b, sum[j]);
+    for (int j = 0; j < 12; ++j)
+      sum[j] = _mm512_fmadd_ps(a, b, sum[j]);
   }
 #pragma GCC unroll 12
-  for (int j = 0; j < 12; ++j) asm volatile("" : : "v"(sum[j]));
+  for (int j = 0; j < 12; ++j)
+    asm volatile("" : : "v"(sum[j]));
 }
 #endif
 
@@ -92,7 +98,9 @@ bool has_bf16() {
 
 static clockid_t clock_id = CLOCK_MONOTONIC;
 
-void count_cpu_time() { clock_id = CLOCK_THREAD_CPUTIME_ID; }
+void count_cpu_time() {
+  clock_id = CLOCK_THREAD_CPUTIME_ID;
+}
 
 double now_seconds() {
   timespec time{};
@@ -104,9 +112,13 @@ struct LimitMeter::Memory {
   HugeBuffer buffer{kReadBytes + 8192, "the bandwidth test"};
 };
 
-LimitMeter::LimitMeter(Team& team) : team_(team), memory_(new Memory) { std::memset(memory_->buffer.as<char>(), 1, kReadBytes); }
+LimitMeter::LimitMeter(Team& team) : team_(team), memory_(new Memory) {
+  std::memset(memory_->buffer.as<char>(), 1, kReadBytes);
+}
 
-LimitMeter::~LimitMeter() { delete memory_; }
+LimitMeter::~LimitMeter() {
+  delete memory_;
+}
 
 double LimitMeter::read_gb_per_s() {
   const char* data = memory_->buffer.as<char>();
@@ -156,7 +168,8 @@ std::string machine_description() {
     value("cpu family", family);
     value("model\t", number);
   }
-  return model + " (family " + family + ", model " + number + "), " + std::to_string(std::thread::hardware_concurrency()) + " cores";
+  return model + " (family " + family + ", model " + number + "), " +
+         std::to_string(std::thread::hardware_concurrency()) + " cores";
 }
 
 }  // namespace capstan::benchmarks

@@ -26,7 +26,8 @@ class LimitMeter {
   Memory* memory_;
 };
 
-// Wall time, or the processor time of the calling thread once `count_cpu_time` was called: for one thread on a machine that is not alone.
+// Wall time, or the processor time of the calling thread once `count_cpu_time` was called: for one thread on a machine
+// that is not alone.
 double now_seconds();
 void count_cpu_time();
 // "AMD EPYC, 2 cores, …" as the system tells it.

@@ -1,6 +1,7 @@
-// Time of every op of the CPU backend on the Qwen2.5-0.5B shape with random weights, as a share of the limit measured in the same run:
-// the larger of weight (and KV) bytes over read bandwidth and operations over peak.
-//   ops [--rows 1,8,512] [--dtype bf16] [--isa avx512bf16] [--threads 2] [--context 512] [--repeats 5] [--layers 24] [--clock wall|cpu] [--json FILE] [--limits 1]
+// Time of every op of the CPU backend on the Qwen2.5-0.5B shape with random weights, as a share of the limit measured
+// in the same run: the larger of weight (and KV) bytes over read bandwidth and operations over peak.
+//   ops [--rows 1,8,512] [--dtype bf16] [--isa avx512bf16] [--threads 2] [--context 512] [--repeats 5] [--layers 24]
+//   [--clock wall|cpu] [--json FILE] [--limits 1]
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -80,9 +81,11 @@ struct Model {
 Model load(Backend& backend, int fd, int num_layers) {
   const auto matrix = [&](std::vector<int64_t> heights, int64_t cols, MatrixKind kind, bool is_gated) {
     std::vector<FileTensor> tensors;
-    for (const int64_t height : heights) tensors.push_back({"random", fd, 0, DType::kBf16, height, cols});
+    for (const int64_t height : heights)
+      tensors.push_back({"random", fd, 0, DType::kBf16, height, cols});
     MatrixSource source;
-    for (const FileTensor& tensor : tensors) source.slices.push_back({&tensor, 0, tensor.rows, 0, tensor.cols});
+    for (const FileTensor& tensor : tensors)
+      source.slices.push_back({&tensor, 0, tensor.rows, 0, tensor.cols});
     source.kind = kind;
     source.total_cols = cols;
     source.interleave_pairs = is_gated;
@@ -97,7 +100,8 @@ Model load(Backend& backend, int fd, int num_layers) {
     LayerWeights weights;
     weights.input_norm = vector();
     weights.post_attention_norm = vector();
-    weights.qkv_proj = matrix({kHeads * kHeadDim, kKvHeads * kHeadDim, kKvHeads * kHeadDim}, kHidden, MatrixKind::kColumn, false);
+    weights.qkv_proj =
+        matrix({kHeads * kHeadDim, kKvHeads * kHeadDim, kKvHeads * kHeadDim}, kHidden, MatrixKind::kColumn, false);
     weights.o_proj = matrix({kHidden}, kHeads * kHeadDim, MatrixKind::kRow, false);
     weights.gate_up_proj = matrix({kInner, kInner}, kHidden, MatrixKind::kColumn, true);
     weights.down_proj = matrix({kHidden}, kInner, MatrixKind::kRow, false);
@@ -107,7 +111,8 @@ Model load(Backend& backend, int fd, int num_layers) {
 }
 
 enum Op { kEmbed, kQkv, kAttention, kOutput, kGateUp, kDown, kHead, kNumOps };
-const char* const kOpNames[] = {"embed", "norm_qkv", "attention", "output_residual", "norm_gate_up", "down_residual", "lm_head"};
+const char* const kOpNames[] = {"embed",        "norm_qkv",      "attention", "output_residual",
+                                "norm_gate_up", "down_residual", "lm_head"};
 
 // Sequences of a step with `rows` rows: decodes at full context up to 64 rows, else one prefill.
 struct Batch {
@@ -122,7 +127,8 @@ struct Batch {
     const int context = is_prefill ? rows : options.context;
     blocks_per_seq = (context + 15) / 16;
     for (int seq = 0; seq < num_seqs; ++seq) {
-      for (int block = 0; block < blocks_per_seq; ++block) block_tables.push_back(seq * blocks_per_seq + block);
+      for (int block = 0; block < blocks_per_seq; ++block)
+        block_tables.push_back(seq * blocks_per_seq + block);
       for (int position = is_prefill ? 0 : context - 1; position < context; ++position) {
         ids.push_back((seq * 7919 + position * 104729) % kVocab);
         positions.push_back(position);
@@ -164,7 +170,8 @@ std::vector<double> run_step(Backend& backend, const Model& model, const Batch& 
     timed(kDown, [&] { backend.down_residual(layer); });
   }
   std::vector<int32_t> rows;
-  for (int seq = 0; seq < batch.num_logit_rows; ++seq) rows.push_back(batch.cu_seqlens[seq + 1] - 1);
+  for (int seq = 0; seq < batch.num_logit_rows; ++seq)
+    rows.push_back(batch.cu_seqlens[seq + 1] - 1);
   timed(kHead, [&] { backend.lm_head(*model.norm, *model.embedding, rows); });
   return seconds;
 }
@@ -174,27 +181,38 @@ struct Work {
 };
 
 Work work_of(Op op, const Options& options, const Batch& batch) {
-  const double rows = static_cast<double>(batch.ids.size()), item = static_cast<double>(dtype_size(options.dtype)), layers = options.layers;
-  const auto matrix = [&](double n, double k, double r, double times) { return Work{n * k * item * times, 2 * n * k * r * times, 0}; };
+  const double rows = static_cast<double>(batch.ids.size()), item = static_cast<double>(dtype_size(options.dtype)),
+               layers = options.layers;
+  const auto matrix = [&](double n, double k, double r, double times) {
+    return Work{n * k * item * times, 2 * n * k * r * times, 0};
+  };
   switch (op) {
-    case kQkv: return matrix((kHeads + 2 * kKvHeads) * kHeadDim, kHidden, rows, layers);
-    case kOutput: return matrix(kHidden, kHeads * kHeadDim, rows, layers);
-    case kGateUp: return matrix(2 * kInner, kHidden, rows, layers);
-    case kDown: return matrix(kHidden, kInner, rows, layers);
-    case kHead: return matrix(kVocab, kHidden, batch.num_logit_rows, 1);
+    case kQkv:
+      return matrix((kHeads + 2 * kKvHeads) * kHeadDim, kHidden, rows, layers);
+    case kOutput:
+      return matrix(kHidden, kHeads * kHeadDim, rows, layers);
+    case kGateUp:
+      return matrix(2 * kInner, kHidden, rows, layers);
+    case kDown:
+      return matrix(kHidden, kInner, rows, layers);
+    case kHead:
+      return matrix(kVocab, kHidden, batch.num_logit_rows, 1);
     case kAttention: {
       double keys = 0;
-      for (const int32_t context : batch.context_lens) keys += context;
+      for (const int32_t context : batch.context_lens)
+        keys += context;
       return {keys * kKvHeads * kHeadDim * 2 * item * layers, 0, batch.keys_seen * kHeads * kHeadDim * 4 * layers};
     }
-    default: return {};
+    default:
+      return {};
   }
 }
 
 std::vector<int> parse_list(const char* text) {
   std::vector<int> list;
   std::stringstream stream(text);
-  for (std::string part; std::getline(stream, part, ',');) list.push_back(std::atoi(part.c_str()));
+  for (std::string part; std::getline(stream, part, ',');)
+    list.push_back(std::atoi(part.c_str()));
   return list;
 }
 
@@ -221,7 +239,8 @@ Options parse(int argc, char** argv) {
 // The machine's limits alone, as JSON.
 void print_limits(const Options& options) {
   std::vector<int> cpus;
-  for (int thread = 0; thread < options.threads; ++thread) cpus.push_back(thread);
+  for (int thread = 0; thread < options.threads; ++thread)
+    cpus.push_back(thread);
   Team team(cpus, true);
   LimitMeter meter(team);
   std::vector<double> bandwidths, peaks;
@@ -229,14 +248,16 @@ void print_limits(const Options& options) {
     bandwidths.push_back(meter.read_gb_per_s());
     peaks.push_back(meter.bf16_gflop_per_s());
   }
-  std::printf("{\"machine\":\"%s\",\"read_gb_per_s\":%.2f,\"bf16_gflop_per_s\":%.1f}\n", machine_description().c_str(), median(bandwidths), median(peaks));
+  std::printf("{\"machine\":\"%s\",\"read_gb_per_s\":%.2f,\"bf16_gflop_per_s\":%.1f}\n", machine_description().c_str(),
+              median(bandwidths), median(peaks));
 }
 
 void run(const Options& options) {
   CpuBackendOptions backend_options;
   backend_options.isa = options.isa;
   backend_options.weight_dtype = options.dtype;
-  for (int thread = 0; thread < options.threads; ++thread) backend_options.cpus.push_back(thread);
+  for (int thread = 0; thread < options.threads; ++thread)
+    backend_options.cpus.push_back(thread);
   const std::unique_ptr<Backend> backend = make_cpu_backend(backend_options, nullptr);
   const int fd = random_file();
   const double load_start = now_seconds();
@@ -244,7 +265,8 @@ void run(const Options& options) {
   const double load_seconds = now_seconds() - load_start;
   double bytes = static_cast<double>(model.embedding->bytes);
   for (const LayerWeights& layer : model.layers)
-    for (const Matrix* matrix : {layer.qkv_proj.get(), layer.o_proj.get(), layer.gate_up_proj.get(), layer.down_proj.get()})
+    for (const Matrix* matrix :
+         {layer.qkv_proj.get(), layer.o_proj.get(), layer.gate_up_proj.get(), layer.down_proj.get()})
       bytes += static_cast<double>(matrix->bytes);
   close(fd);
   DeviceLimits limits;
@@ -258,11 +280,13 @@ void run(const Options& options) {
   Team team(backend_options.cpus, true);
   LimitMeter meter(team);
   const std::string machine = machine_description();
-  std::printf("%s, %s, %s, %d threads\n", machine.c_str(), cpu_isa_name(options.isa), dtype_name(options.dtype), options.threads);
+  std::printf("%s, %s, %s, %d threads\n", machine.c_str(), cpu_isa_name(options.isa), dtype_name(options.dtype),
+              options.threads);
   std::printf("load: %.2f GB packed in %.2f s\n", bytes / 1e9, load_seconds);
   std::ostringstream json;
-  json << "{\"machine\":\"" << machine << "\",\"isa\":\"" << cpu_isa_name(options.isa) << "\",\"dtype\":\"" << dtype_name(options.dtype)
-       << "\",\"threads\":" << options.threads << ",\"load_seconds\":" << load_seconds << ",\"packed_bytes\":" << bytes << ",\"ops\":[";
+  json << "{\"machine\":\"" << machine << "\",\"isa\":\"" << cpu_isa_name(options.isa) << "\",\"dtype\":\""
+       << dtype_name(options.dtype) << "\",\"threads\":" << options.threads << ",\"load_seconds\":" << load_seconds
+       << ",\"packed_bytes\":" << bytes << ",\"ops\":[";
   const char* separator = "";
   for (const int rows : options.rows) {
     const Batch batch(options, rows);
@@ -275,22 +299,27 @@ void run(const Options& options) {
       peaks.push_back(options.dtype == DType::kBf16 ? meter.bf16_gflop_per_s() : f32_peaks.back());
       const std::vector<double> ops = run_step(*backend, model, batch);
       double total = 0;
-      for (int op = 0; op < kNumOps; ++op) seconds[op].push_back(ops[op]), total += ops[op];
+      for (int op = 0; op < kNumOps; ++op)
+        seconds[op].push_back(ops[op]), total += ops[op];
       seconds[kNumOps].push_back(total);
     }
-    const double bandwidth = median(bandwidths) * 1e9, peak = std::max(median(peaks), 1.0) * 1e9, f32_peak = std::max(median(f32_peaks), 1.0) * 1e9;
-    std::printf("\n%d rows; limits %.1f GB/s, %.0f GFLOP/s\n%-16s %10s %8s %9s %7s\n", rows, bandwidth / 1e9, peak / 1e9, "op", "ms", "GB/s", "GFLOP/s", "share");
+    const double bandwidth = median(bandwidths) * 1e9, peak = std::max(median(peaks), 1.0) * 1e9,
+                 f32_peak = std::max(median(f32_peaks), 1.0) * 1e9;
+    std::printf("\n%d rows; limits %.1f GB/s, %.0f GFLOP/s\n%-16s %10s %8s %9s %7s\n", rows, bandwidth / 1e9,
+                peak / 1e9, "op", "ms", "GB/s", "GFLOP/s", "share");
     double limit_total = 0;
     for (int op = 0; op <= kNumOps; ++op) {
       const Work work = op == kNumOps ? Work{} : work_of(static_cast<Op>(op), options, batch);
       const double time = median(seconds[op]);
-      const double limit = op == kNumOps ? limit_total : std::max(work.bytes / bandwidth, work.flops / peak + work.f32_flops / f32_peak);
+      const double limit =
+          op == kNumOps ? limit_total : std::max(work.bytes / bandwidth, work.flops / peak + work.f32_flops / f32_peak);
       if (op < kNumOps) limit_total += limit;
       const double flops = work.flops + work.f32_flops;
-      std::printf("%-16s %10.3f %8.1f %9.1f %6.0f%%\n", op == kNumOps ? "step" : kOpNames[op], time * 1e3, work.bytes / time / 1e9, flops / time / 1e9,
-                  100 * limit / time);
-      json << separator << "\n{\"rows\":" << rows << ",\"op\":\"" << (op == kNumOps ? "step" : kOpNames[op]) << "\",\"ms\":" << time * 1e3
-           << ",\"gb_per_s\":" << work.bytes / time / 1e9 << ",\"gflop_per_s\":" << flops / time / 1e9 << ",\"limit_share\":" << limit / time
+      std::printf("%-16s %10.3f %8.1f %9.1f %6.0f%%\n", op == kNumOps ? "step" : kOpNames[op], time * 1e3,
+                  work.bytes / time / 1e9, flops / time / 1e9, 100 * limit / time);
+      json << separator << "\n{\"rows\":" << rows << ",\"op\":\"" << (op == kNumOps ? "step" : kOpNames[op])
+           << "\",\"ms\":" << time * 1e3 << ",\"gb_per_s\":" << work.bytes / time / 1e9
+           << ",\"gflop_per_s\":" << flops / time / 1e9 << ",\"limit_share\":" << limit / time
            << ",\"read_gb_per_s\":" << bandwidth / 1e9 << ",\"peak_gflop_per_s\":" << peak / 1e9 << "}";
       separator = ",";
     }

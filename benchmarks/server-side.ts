@@ -14,15 +14,26 @@ process.env.TEXT_SOURCE_TOKENS = String(numTokens);
 void (async () => {
   const engine = await Engine.load(tinyModel(), { maxNumSeqs: 256 });
   const app = new App({
-    servedNames: ['m'], healthStallTimeoutMs: 30_000, sse: { pingIntervalMs: 15_000, slowClientTimeoutMs: 60_000 }, log: createLog('error'),
-    routes: [{
-      method: 'GET', path: '/cpu', handle: (_context, _request, reply) => {
-        const { user, system } = process.cpuUsage();
-        reply.send(200, { 'Content-Type': 'application/json' }, JSON.stringify({ ms: (user + system) / 1000 }));
+    servedNames: ['m'],
+    healthStallTimeoutMs: 30_000,
+    sse: { pingIntervalMs: 15_000, slowClientTimeoutMs: 60_000 },
+    log: createLog('error'),
+    routes: [
+      {
+        method: 'GET',
+        path: '/cpu',
+        handle: (_context, _request, reply) => {
+          const { user, system } = process.cpuUsage();
+          reply.send(200, { 'Content-Type': 'application/json' }, JSON.stringify({ ms: (user + system) / 1000 }));
+        },
       },
-    }],
+    ],
   });
   app.serve(engine);
-  const transport = await createTransport(transportName, { handler: (request, reply) => app.handle(request, reply), maxBodyBytes: 1 << 20, bodyTimeoutMs: 60_000 });
+  const transport = await createTransport(transportName, {
+    handler: (request, reply) => app.handle(request, reply),
+    maxBodyBytes: 1 << 20,
+    bodyTimeoutMs: 60_000,
+  });
   process.stdout.write(`${await transport.listen('127.0.0.1', 0)}\n`);
 })();

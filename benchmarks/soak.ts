@@ -11,7 +11,14 @@ import { Random } from '../server/bench/random';
 import { killAll, prepare, type Running, startServer } from '../test/fakes/server-process';
 
 const { values } = parseArgs({
-  options: { minutes: { type: 'string', default: '30' }, width: { type: 'string', default: '12' }, seed: { type: 'string', default: '1' }, transport: { type: 'string', default: 'auto' }, out: { type: 'string' }, json: { type: 'string' } },
+  options: {
+    minutes: { type: 'string', default: '30' },
+    width: { type: 'string', default: '12' },
+    seed: { type: 'string', default: '1' },
+    transport: { type: 'string', default: 'auto' },
+    out: { type: 'string' },
+    json: { type: 'string' },
+  },
 });
 const root = join(__dirname, '..');
 const keysDb = join(mkdtempSync(join(tmpdir(), 'capstan-soak-')), 'keys.db');
@@ -40,7 +47,15 @@ let numKeyChanges = 0;
 let numStreamErrors = 0;
 
 async function keys(...args: string[]): Promise<Record<string, unknown>> {
-  const { stdout } = await run(process.execPath, [join(root, 'dist/server/main.js'), 'keys', args[0], '--keys-db', keysDb, '--json', ...args.slice(1)]);
+  const { stdout } = await run(process.execPath, [
+    join(root, 'dist/server/main.js'),
+    'keys',
+    args[0],
+    '--keys-db',
+    keysDb,
+    '--json',
+    ...args.slice(1),
+  ]);
   return JSON.parse(stdout) as Record<string, unknown>;
 }
 
@@ -51,33 +66,99 @@ async function createKey(name: string): Promise<Key> {
 
 type Kind = { path: string; body: object | string; isStream: boolean; expected: readonly number[] };
 
-const SCHEMA = { type: 'object', properties: { name: { type: 'string', maxLength: 12 }, age: { type: 'integer', minimum: 0, maximum: 150 } }, required: ['name', 'age'], additionalProperties: false };
-const TOOLS = [{ type: 'function', function: { name: 'get_weather', parameters: { type: 'object', properties: { city: { type: 'string', maxLength: 20 } }, required: ['city'] } } }];
-const QUESTIONS = ['What is Capstan?', 'Count from 1 to 20.', 'Hello!', 'What is 7 + 5?', 'How do I start the server?', 'What is the weather in Paris?'];
+const SCHEMA = {
+  type: 'object',
+  properties: { name: { type: 'string', maxLength: 12 }, age: { type: 'integer', minimum: 0, maximum: 150 } },
+  required: ['name', 'age'],
+  additionalProperties: false,
+};
+const TOOLS = [
+  {
+    type: 'function',
+    function: {
+      name: 'get_weather',
+      parameters: { type: 'object', properties: { city: { type: 'string', maxLength: 20 } }, required: ['city'] },
+    },
+  },
+];
+const QUESTIONS = [
+  'What is Capstan?',
+  'Count from 1 to 20.',
+  'Hello!',
+  'What is 7 + 5?',
+  'How do I start the server?',
+  'What is the weather in Paris?',
+];
 
 function pickKind(random: Random): Kind {
   const pick = <T>(choices: readonly T[]): T => choices[random.integer(0, choices.length - 1)];
   const isStream = random.next() < 0.6;
-  const messages = [...(random.next() < 0.3 ? [{ role: 'system', content: 'word '.repeat(random.integer(1, 300)) }] : []), { role: 'user', content: pick(QUESTIONS) + ' '.repeat(random.integer(0, 3)) }];
+  const messages = [
+    ...(random.next() < 0.3 ? [{ role: 'system', content: 'word '.repeat(random.integer(1, 300)) }] : []),
+    { role: 'user', content: pick(QUESTIONS) + ' '.repeat(random.integer(0, 3)) },
+  ];
   const chat = { messages, max_tokens: random.integer(1, 120), temperature: pick([0, 0.7, 1.5]), stream: isStream };
   const roll = random.next();
   if (roll < 0.5) return { path: '/v1/chat/completions', body: chat, isStream, expected: [200] };
-  if (roll < 0.62) return { path: '/v1/completions', body: { prompt: Array.from({ length: random.integer(1, 400) }, () => random.integer(10, 1500)), max_tokens: random.integer(1, 60), stream: isStream, ignore_eos: true }, isStream, expected: [200] };
-  if (roll < 0.72) return { path: '/v1/chat/completions', body: { ...chat, response_format: { type: 'json_schema', json_schema: { name: 's', schema: SCHEMA } } }, isStream, expected: [200] };
-  if (roll < 0.8) return { path: '/v1/chat/completions', body: { ...chat, tools: TOOLS, tool_choice: pick(['auto', 'required']) }, isStream, expected: [200] };
-  if (roll < 0.86) return { path: '/v1/chat/completions', body: { ...chat, n: random.integer(2, 4), temperature: 1, logprobs: true, top_logprobs: 2 }, isStream, expected: [200] };
+  if (roll < 0.62)
+    return {
+      path: '/v1/completions',
+      body: {
+        prompt: Array.from({ length: random.integer(1, 400) }, () => random.integer(10, 1500)),
+        max_tokens: random.integer(1, 60),
+        stream: isStream,
+        ignore_eos: true,
+      },
+      isStream,
+      expected: [200],
+    };
+  if (roll < 0.72)
+    return {
+      path: '/v1/chat/completions',
+      body: { ...chat, response_format: { type: 'json_schema', json_schema: { name: 's', schema: SCHEMA } } },
+      isStream,
+      expected: [200],
+    };
+  if (roll < 0.8)
+    return {
+      path: '/v1/chat/completions',
+      body: { ...chat, tools: TOOLS, tool_choice: pick(['auto', 'required']) },
+      isStream,
+      expected: [200],
+    };
+  if (roll < 0.86)
+    return {
+      path: '/v1/chat/completions',
+      body: { ...chat, n: random.integer(2, 4), temperature: 1, logprobs: true, top_logprobs: 2 },
+      isStream,
+      expected: [200],
+    };
   const bad: Kind[] = [
     { path: '/v1/chat/completions', body: { ...chat, temperature: 9 }, isStream: false, expected: [400] },
     { path: '/v1/chat/completions', body: '{"messages": [', isStream: false, expected: [400] },
     { path: '/v1/chat/completions', body: { ...chat, model: 'nothing' }, isStream: false, expected: [404] },
-    { path: '/v1/chat/completions', body: { ...chat, messages: [{ role: 'user', content: 'word '.repeat(50_000) }] }, isStream: false, expected: [400] },
-    { path: '/v1/chat/completions', body: { ...chat, response_format: { type: 'json_schema', json_schema: { name: 's', schema: { type: 'zzz' } } } }, isStream: false, expected: [400] },
+    {
+      path: '/v1/chat/completions',
+      body: { ...chat, messages: [{ role: 'user', content: 'word '.repeat(50_000) }] },
+      isStream: false,
+      expected: [400],
+    },
+    {
+      path: '/v1/chat/completions',
+      body: { ...chat, response_format: { type: 'json_schema', json_schema: { name: 's', schema: { type: 'zzz' } } } },
+      isStream: false,
+      expected: [400],
+    },
     { path: '/v1/nothing', body: {}, isStream: false, expected: [404] },
   ];
   return pick(bad);
 }
 
-async function sendOne(url: string, random: Random, getKey: () => { secret: string; mayBeRefused: boolean }): Promise<void> {
+async function sendOne(
+  url: string,
+  random: Random,
+  getKey: () => { secret: string; mayBeRefused: boolean },
+): Promise<void> {
   const { path, body, expected, isStream } = pickKind(random);
   const { secret, mayBeRefused } = getKey();
   const controller = new AbortController();
@@ -86,17 +167,25 @@ async function sendOne(url: string, random: Random, getKey: () => { secret: stri
   let status = 499;
   try {
     const response = await fetch(url + path, {
-      method: 'POST', headers: { 'Content-Type': 'application/json', Authorization: `Bearer ${secret}` }, body: typeof body === 'string' ? body : JSON.stringify(body), signal: controller.signal,
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json', Authorization: `Bearer ${secret}` },
+      body: typeof body === 'string' ? body : JSON.stringify(body),
+      signal: controller.signal,
     });
     status = response.status;
     const text = await response.text();
-    if (status === 200 && isStream && !text.endsWith('data: [DONE]\n\n')) problems.push(`a stream without its end: ${JSON.stringify(text.slice(-100))}`);
+    if (status === 200 && isStream && !text.endsWith('data: [DONE]\n\n'))
+      problems.push(`a stream without its end: ${JSON.stringify(text.slice(-100))}`);
     if (text.includes('"error":{')) {
       if (status === 200) numStreamErrors++;
     } else if (status !== 200) problems.push(`${status} without an envelope`);
-    if (!expected.includes(status) && !(mayBeRefused && status === 401)) problems.push(`${path}: ${status} instead of ${expected.join()}: ${text.slice(0, 200)}`);
+    if (!expected.includes(status) && !(mayBeRefused && status === 401))
+      problems.push(`${path}: ${status} instead of ${expected.join()}: ${text.slice(0, 200)}`);
   } catch (error) {
-    if (!controller.signal.aborted) problems.push(`${path}: ${(error as Error).message} ${((error as Error).cause as Error | undefined)?.message ?? ''}`);
+    if (!controller.signal.aborted)
+      problems.push(
+        `${path}: ${(error as Error).message} ${((error as Error).cause as Error | undefined)?.message ?? ''}`,
+      );
     numAborts++;
   } finally {
     clearTimeout(timer);
@@ -108,11 +197,18 @@ async function sendOne(url: string, random: Random, getKey: () => { secret: stri
 
 async function readMetrics(url: string, secret: string): Promise<Map<string, number>> {
   const text = await (await fetch(`${url}/metrics`, { headers: { Authorization: `Bearer ${secret}` } })).text();
-  return new Map(text.split('\n').filter((line) => line !== '' && !line.startsWith('#')).map((line) => [line.slice(0, line.lastIndexOf(' ')), Number(line.slice(line.lastIndexOf(' ') + 1))]));
+  return new Map(
+    text
+      .split('\n')
+      .filter((line) => line !== '' && !line.startsWith('#'))
+      .map((line) => [line.slice(0, line.lastIndexOf(' ')), Number(line.slice(line.lastIndexOf(' ') + 1))]),
+  );
 }
 
 function sumOf(metrics: Map<string, number>, prefix: string, filter: (name: string) => boolean = () => true): number {
-  return [...metrics].filter(([name]) => name.startsWith(prefix) && filter(name)).reduce((sum, [, value]) => sum + value, 0);
+  return [...metrics]
+    .filter(([name]) => name.startsWith(prefix) && filter(name))
+    .reduce((sum, [, value]) => sum + value, 0);
 }
 
 function sampleOf(metrics: Map<string, number>, pid: number, startedAt: number): Sample {
@@ -120,7 +216,8 @@ function sampleOf(metrics: Map<string, number>, pid: number, startedAt: number):
   return {
     minute: (Date.now() - startedAt) / 60_000,
     residentMib: resident,
-    heapMib: (metrics.get('nodejs_heap_size_used_bytes') ?? sumOf(metrics, 'capstan_nodejs_heap_size_used_bytes')) / 2 ** 20,
+    heapMib:
+      (metrics.get('nodejs_heap_size_used_bytes') ?? sumOf(metrics, 'capstan_nodejs_heap_size_used_bytes')) / 2 ** 20,
     usedBlocks: metrics.get('capstan_kv_cache_blocks{state="used"}') ?? NaN,
     openRequests: metrics.get('capstan_http_requests_open') ?? NaN,
     running: metrics.get('capstan_sequences_running') ?? NaN,
@@ -160,7 +257,12 @@ async function changeKeys(good: Key[], gone: Set<string>, random: Random, isOver
 /** The books at the end, against what this client counted. */
 async function checkBooks(url: string, secret: string, blocks: number): Promise<void> {
   let metrics = await readMetrics(url, secret);
-  for (let waited = 0; waited < 30_000 && (metrics.get('capstan_sequences_running') !== 0 || metrics.get('capstan_http_requests_open') !== 1); waited += 200) {
+  for (
+    let waited = 0;
+    waited < 30_000 &&
+    (metrics.get('capstan_sequences_running') !== 0 || metrics.get('capstan_http_requests_open') !== 1);
+    waited += 200
+  ) {
     await new Promise((resolve) => setTimeout(resolve, 200));
     metrics = await readMetrics(url, secret);
   }
@@ -168,18 +270,30 @@ async function checkBooks(url: string, secret: string, blocks: number): Promise<
     if (actual !== wanted) problems.push(`${name}: ${actual}, not ${wanted}`);
   };
   expect('used blocks when idle', metrics.get('capstan_kv_cache_blocks{state="used"}'), 0);
-  expect('free and cached blocks', (metrics.get('capstan_kv_cache_blocks{state="free"}') ?? NaN) + (metrics.get('capstan_kv_cache_blocks{state="cached"}') ?? NaN), blocks);
+  expect(
+    'free and cached blocks',
+    (metrics.get('capstan_kv_cache_blocks{state="free"}') ?? NaN) +
+      (metrics.get('capstan_kv_cache_blocks{state="cached"}') ?? NaN),
+    blocks,
+  );
   expect('sequences waiting', metrics.get('capstan_sequences_waiting'), 0);
   expect('open streams', metrics.get('capstan_http_streams_open'), 0);
-  const ofStatus = (status: string) => sumOf(metrics, 'capstan_http_requests_total{', (name) => name.includes('method="POST"') && name.includes(`status="${status}"`));
+  const ofStatus = (status: string) =>
+    sumOf(
+      metrics,
+      'capstan_http_requests_total{',
+      (name) => name.includes('method="POST"') && name.includes(`status="${status}"`),
+    );
   const all = sumOf(metrics, 'capstan_http_requests_total{', (name) => name.includes('method="POST"'));
   const sent = Object.values(statuses).reduce((sum, count) => sum + count, 0);
   const left = statuses.left ?? 0;
   // A client that left early may never have reached the server, or left in the middle of a 200.
-  if (all > sent || all < sent - left) problems.push(`the server counts ${all} requests, the clients ${sent}, of which ${left} were given up`);
+  if (all > sent || all < sent - left)
+    problems.push(`the server counts ${all} requests, the clients ${sent}, of which ${left} were given up`);
   for (const status of ['400', '401', '404', '429', '500', '503']) {
     const surplus = ofStatus(status) - (statuses[status] ?? 0);
-    if (surplus < 0 || surplus > left) problems.push(`status ${status}: the server counts ${ofStatus(status)}, the clients ${statuses[status] ?? 0}`);
+    if (surplus < 0 || surplus > left)
+      problems.push(`status ${status}: the server counts ${ofStatus(status)}, the clients ${statuses[status] ?? 0}`);
   }
 }
 
@@ -187,7 +301,21 @@ void (async () => {
   prepare();
   const admin = await createKey('the watcher');
   const good = [await createKey('a'), await createKey('b'), await createKey('c')];
-  const server: Running & { url: string } = await startServer(['demo', '--http-transport', values.transport, '--access-control', '--keys-db', keysDb, '--log-level', 'error', '--kv-cache-memory', '64M'], {});
+  const server: Running & { url: string } = await startServer(
+    [
+      'demo',
+      '--http-transport',
+      values.transport,
+      '--access-control',
+      '--keys-db',
+      keysDb,
+      '--log-level',
+      'error',
+      '--kv-cache-memory',
+      '64M',
+    ],
+    {},
+  );
   const pid = server.process.pid!;
   const startedAt = Date.now();
   const endAt = startedAt + Number(values.minutes) * 60_000;
@@ -213,12 +341,19 @@ void (async () => {
       await new Promise((resolve) => setTimeout(resolve, Math.min(10_000, Math.max(0, endAt - Date.now()))));
     }
   };
-  await Promise.all([watch(), changeKeys(good, gone, new Random(5), isOver), ...Array.from({ length: Number(values.width) }, (_, index) => worker(index))]);
+  await Promise.all([
+    watch(),
+    changeKeys(good, gone, new Random(5), isOver),
+    ...Array.from({ length: Number(values.width) }, (_, index) => worker(index)),
+  ]);
   if (server.process.exitCode !== null) problems.push(`the server died: ${server.output().stderr.slice(-500)}`);
   else await checkBooks(server.url, admin.secret, blocks);
   // Caches and heap have grown to their size after the first part.
   const settled = samples.filter(({ minute }) => minute > Number(values.minutes) * 0.3);
-  const slope = { resident: slopePerHour(settled, ({ residentMib }) => residentMib), heap: slopePerHour(settled, ({ heapMib }) => heapMib) };
+  const slope = {
+    resident: slopePerHour(settled, ({ residentMib }) => residentMib),
+    heap: slopePerHour(settled, ({ heapMib }) => heapMib),
+  };
   const half = (part: readonly Sample[]) => part.reduce((sum, { residentMib }) => sum + residentMib, 0) / part.length;
   const middle = Math.floor(settled.length / 2);
   const growthMib = half(settled.slice(middle)) - half(settled.slice(0, middle));
@@ -228,7 +363,19 @@ void (async () => {
   if (exitCode !== 0) problems.push(`the server ended with ${exitCode}`);
   const logged = server.output().stderr;
   if (logged !== '') problems.push(`the server logged: ${logged.slice(0, 500)}`);
-  const result = { minutes: Number(values.minutes), width: Number(values.width), statuses, numAborts, numKeyChanges, numStreamErrors, blocks, slope, growthMib, problems: problems.slice(0, 50), samples };
+  const result = {
+    minutes: Number(values.minutes),
+    width: Number(values.width),
+    statuses,
+    numAborts,
+    numKeyChanges,
+    numStreamErrors,
+    blocks,
+    slope,
+    growthMib,
+    problems: problems.slice(0, 50),
+    samples,
+  };
   const text = render(result);
   process.stdout.write(text);
   if (values.out !== undefined) writeFileSync(values.out, text);
@@ -236,15 +383,32 @@ void (async () => {
   process.exitCode = problems.length === 0 ? 0 : 1;
 })().finally(killAll);
 
-function render(result: { minutes: number; width: number; blocks: number; slope: { resident: number; heap: number }; growthMib: number; samples: Sample[] }): string {
-  const rows = Array.from({ length: 11 }, (_, i) => result.samples[Math.min(result.samples.length - 1, Math.round((i * (result.samples.length - 1)) / 10))]);
+function render(result: {
+  minutes: number;
+  width: number;
+  blocks: number;
+  slope: { resident: number; heap: number };
+  growthMib: number;
+  samples: Sample[];
+}): string {
+  const rows = Array.from(
+    { length: 11 },
+    (_, i) => result.samples[Math.min(result.samples.length - 1, Math.round((i * (result.samples.length - 1)) / 10))],
+  );
   const sent = Object.values(statuses).reduce((sum, count) => sum + count, 0);
   return `# Soak
 
 \`benchmarks/soak.ts --minutes ${result.minutes} --width ${result.width}\`: \`capstan serve demo --access-control\` under ${result.width} clients that chat, stream, complete, ask for JSON and tools, leave
 in the middle (15 %), send bad requests (14 %) and use keys of nobody, while keys were made, changed, rotated, disabled and deleted by \`capstan keys\` on the same database.
 
-${sent.toLocaleString('en-US')} requests: ${Object.entries(statuses).map(([status, count]) => `${count.toLocaleString('en-US')} ${status === 'left' ? 'given up by the client' : `answered ${status}`}`).join(', ')}. ${numKeyChanges} key changes; ${numStreamErrors} streams ended with an error event (a key that is deleted or disabled ends what it has running; an internal error would have been logged).
+${sent.toLocaleString('en-US')} requests: ${Object.entries(statuses)
+    .map(
+      ([status, count]) =>
+        `${count.toLocaleString('en-US')} ${status === 'left' ? 'given up by the client' : `answered ${status}`}`,
+    )
+    .join(
+      ', ',
+    )}. ${numKeyChanges} key changes; ${numStreamErrors} streams ended with an error event (a key that is deleted or disabled ends what it has running; an internal error would have been logged).
 ${problems.length === 0 ? `Every request is accounted for in the server's metrics; free and cached blocks are all ${result.blocks} at the end; nothing was logged as an error; the server exited with 0.` : `**Problems**: ${problems.slice(0, 10).join('; ')}`}
 
 After the first 30 % resident memory differs by ${result.growthMib.toFixed(1)} MiB between the two halves of the rest (slopes: resident ${result.slope.resident.toFixed(1)}, heap ${result.slope.heap.toFixed(1)} MiB an hour).

@@ -28,7 +28,15 @@ import type { Machine } from '../server/service/machine';
 import { openServiceStore, type ServiceStore } from '../server/service/store';
 import { findBrowser } from '../test/server/console/browser';
 
-const { values } = parseArgs({ options: { keys: { type: 'string', default: '100000' }, deployments: { type: 'string', default: '1000' }, rounds: { type: 'string', default: '100' }, only: { type: 'string', default: '' }, out: { type: 'string' } } });
+const { values } = parseArgs({
+  options: {
+    keys: { type: 'string', default: '100000' },
+    deployments: { type: 'string', default: '1000' },
+    rounds: { type: 'string', default: '100' },
+    only: { type: 'string', default: '' },
+    out: { type: 'string' },
+  },
+});
 const [numKeys, numDeployments, numRounds] = [values.keys, values.deployments, values.rounds].map(Number);
 const NUM_LINES = 100_000;
 const ROWS_PER_STATEMENT = 500;
@@ -57,7 +65,9 @@ async function fill(store: ServiceStore): Promise<Filled> {
   const deploymentIds: string[] = [];
   for (let i = 0; i < numDeployments; i++) {
     const owner = i % 2 === 0 ? {} : { owner: { type: 'org', id: orgId } as const };
-    deploymentIds.push((await store.createDeployment(actor, { name: `deployment ${i}`, access_control: true, ...owner })).id);
+    deploymentIds.push(
+      (await store.createDeployment(actor, { name: `deployment ${i}`, access_control: true, ...owner })).id,
+    );
   }
   const db = await openDatabase(location);
   const { name } = await db.selectFrom('users').select('name').where('id', '=', userId).executeTakeFirstOrThrow();
@@ -69,45 +79,125 @@ async function fill(store: ServiceStore): Promise<Filled> {
   return { userId, orgId, deploymentIds, keyId: key.id, secret, token };
 }
 
-async function inStatements<T>(count: number, row: (i: number) => T, insert: (rows: T[]) => Promise<unknown>): Promise<void> {
-  for (let start = 0; start < count; start += ROWS_PER_STATEMENT) await insert(Array.from({ length: Math.min(ROWS_PER_STATEMENT, count - start) }, (_, i) => row(start + i)));
+async function inStatements<T>(
+  count: number,
+  row: (i: number) => T,
+  insert: (rows: T[]) => Promise<unknown>,
+): Promise<void> {
+  for (let start = 0; start < count; start += ROWS_PER_STATEMENT)
+    await insert(Array.from({ length: Math.min(ROWS_PER_STATEMENT, count - start) }, (_, i) => row(start + i)));
 }
 
 /** One in five is bound to a deployment of its owner's; names and times in no order. */
 async function copyKeys(db: Db, keyId: string, [userId, orgId]: string[], deploymentIds: string[]): Promise<void> {
   const key = await db.selectFrom('api_keys').selectAll().where('id', '=', keyId).executeTakeFirstOrThrow();
-  const secret = await db.selectFrom('api_key_secrets').selectAll().where('key_id', '=', keyId).executeTakeFirstOrThrow();
+  const secret = await db
+    .selectFrom('api_key_secrets')
+    .selectAll()
+    .where('key_id', '=', keyId)
+    .executeTakeFirstOrThrow();
   const nowMs = Date.now();
   const rows = Array.from({ length: numKeys - 1 }, (_, i) => {
-    const atMs = nowMs - Math.floor((i * 7_919 % numKeys) / numKeys * 365 * DAY_MS);
+    const atMs = nowMs - Math.floor((((i * 7_919) % numKeys) / numKeys) * 365 * DAY_MS);
     const { publicId } = generateKey();
     const isOrg = i % 2 === 1;
     return {
-      ...key, id: newId('key', atMs), public_id: publicId, owner_type: isOrg ? 'org' as const : 'user' as const, owner_id: isOrg ? orgId : userId, name: `key ${i * 104_729 % numKeys}`, type: i % 10 < 2 ? 'deployment-level' as const : 'user-level' as const,
-      display: `sk-cap1_${publicId}_…abcd`, status: i % 50 < 2 ? 'disabled' as const : 'active' as const, created_at: atMs, updated_at: atMs, last_used_at: i % 3 === 0 ? null : atMs + HOUR_MS, expires_at: i % 4 === 0 ? nowMs + i * 1_000 : null, rev: key.rev,
+      ...key,
+      id: newId('key', atMs),
+      public_id: publicId,
+      owner_type: isOrg ? ('org' as const) : ('user' as const),
+      owner_id: isOrg ? orgId : userId,
+      name: `key ${(i * 104_729) % numKeys}`,
+      type: i % 10 < 2 ? ('deployment-level' as const) : ('user-level' as const),
+      display: `sk-cap1_${publicId}_…abcd`,
+      status: i % 50 < 2 ? ('disabled' as const) : ('active' as const),
+      created_at: atMs,
+      updated_at: atMs,
+      last_used_at: i % 3 === 0 ? null : atMs + HOUR_MS,
+      expires_at: i % 4 === 0 ? nowMs + i * 1_000 : null,
+      rev: key.rev,
     };
   });
-  await inStatements(rows.length, (i) => rows[i], (some) => db.insertInto('api_keys').values(some).execute());
-  await inStatements(rows.length, (i) => ({ ...secret, key_id: rows[i].id }), (some) => db.insertInto('api_key_secrets').values(some).execute());
+  await inStatements(
+    rows.length,
+    (i) => rows[i],
+    (some) => db.insertInto('api_keys').values(some).execute(),
+  );
+  await inStatements(
+    rows.length,
+    (i) => ({ ...secret, key_id: rows[i].id }),
+    (some) => db.insertInto('api_key_secrets').values(some).execute(),
+  );
   const bound = rows.map((row, i) => ({ row, i })).filter(({ row }) => row.type === 'deployment-level');
-  await inStatements(bound.length, (i) => ({ key_id: bound[i].row.id, deployment_id: deploymentIds[(bound[i].i % 2 + 2 * i) % numDeployments], created_at: nowMs }), (some) => db.insertInto('key_bindings').values(some).execute());
+  await inStatements(
+    bound.length,
+    (i) => ({
+      key_id: bound[i].row.id,
+      deployment_id: deploymentIds[((bound[i].i % 2) + 2 * i) % numDeployments],
+      created_at: nowMs,
+    }),
+    (some) => db.insertInto('key_bindings').values(some).execute(),
+  );
 }
 
 async function addLines(db: Db, orgId: string, deploymentIds: string[]): Promise<void> {
   const state = await db.selectFrom('auth_state').selectAll().executeTakeFirstOrThrow();
-  const of = (i: number) => deploymentIds[i * 31 % numDeployments];
+  const of = (i: number) => deploymentIds[(i * 31) % numDeployments];
   const base = { at: Date.now(), target_type: 'deployment' as const };
-  await inStatements(NUM_LINES, (i) => ({ ...base, seq: state.audit_seq + 1 + i, id: newId('aud'), actor_type: 'user' as const, actor_id: `usr_${i % 100}`, org_id: i % 2 === 0 ? null : orgId, action: `deployment.${['created', 'edited', 'stopped', 'started'][i % 4]}`,
-    target_id: of(i), ip: null, user_agent: null, before: null, after: '{"name":"deployment"}', result: 'ok' as const, prev_hash: 'x', hash: 'x' }), (some) => db.insertInto('audit_events').values(some).execute());
-  await inStatements(NUM_LINES, (i) => ({ ...base, seq: state.event_seq + 1 + i, type: 'version.queued', owner_id: orgId, target_id: of(i), data: '{"version":1}' }), (some) => db.insertInto('events').values(some).execute());
-  await db.updateTable('auth_state').set({ audit_seq: state.audit_seq + NUM_LINES, event_seq: state.event_seq + NUM_LINES }).execute();
+  await inStatements(
+    NUM_LINES,
+    (i) => ({
+      ...base,
+      seq: state.audit_seq + 1 + i,
+      id: newId('aud'),
+      actor_type: 'user' as const,
+      actor_id: `usr_${i % 100}`,
+      org_id: i % 2 === 0 ? null : orgId,
+      action: `deployment.${['created', 'edited', 'stopped', 'started'][i % 4]}`,
+      target_id: of(i),
+      ip: null,
+      user_agent: null,
+      before: null,
+      after: '{"name":"deployment"}',
+      result: 'ok' as const,
+      prev_hash: 'x',
+      hash: 'x',
+    }),
+    (some) => db.insertInto('audit_events').values(some).execute(),
+  );
+  await inStatements(
+    NUM_LINES,
+    (i) => ({
+      ...base,
+      seq: state.event_seq + 1 + i,
+      type: 'version.queued',
+      owner_id: orgId,
+      target_id: of(i),
+      data: '{"version":1}',
+    }),
+    (some) => db.insertInto('events').values(some).execute(),
+  );
+  await db
+    .updateTable('auth_state')
+    .set({ audit_seq: state.audit_seq + NUM_LINES, event_seq: state.event_seq + NUM_LINES })
+    .execute();
 }
 
 /** A day of one deployment, by the minute. */
 async function addUsage(store: ServiceStore, deploymentId: string, keyId: string): Promise<void> {
   const minute = Math.floor(Date.now() / 60_000);
-  const counts = { requests: 100, told: 100, promptTokens: 1_000, completionTokens: 1_000, cachedTokens: 10, latency: newHistogram(), firstByte: newHistogram() };
-  const rollups = Array.from({ length: 24 * 60 }, (_, i) => [2, 4].map((statusClass) => ({ ...counts, minute: minute - i, deploymentId, keyId, statusClass }))).flat();
+  const counts = {
+    requests: 100,
+    told: 100,
+    promptTokens: 1_000,
+    completionTokens: 1_000,
+    cachedTokens: 10,
+    latency: newHistogram(),
+    firstByte: newHistogram(),
+  };
+  const rollups = Array.from({ length: 24 * 60 }, (_, i) =>
+    [2, 4].map((statusClass) => ({ ...counts, minute: minute - i, deploymentId, keyId, statusClass })),
+  ).flat();
   await store.recordUsage(rollups);
 }
 
@@ -119,9 +209,13 @@ function get(port: number, path: string, bearer: string): Promise<{ status: numb
     request({ agent, port, host: '127.0.0.1', path, headers: { Authorization: `Bearer ${bearer}` } }, (response) => {
       let text = '';
       response.setEncoding('utf8');
-      response.on('data', (piece: string) => { text += piece; });
+      response.on('data', (piece: string) => {
+        text += piece;
+      });
       response.on('end', () => resolve({ status: response.statusCode!, text, ms: performance.now() - startedMs }));
-    }).on('error', reject).end();
+    })
+      .on('error', reject)
+      .end();
   });
 }
 
@@ -129,23 +223,56 @@ function get(port: number, path: string, bearer: string): Promise<{ status: numb
 const VARIANTS: Readonly<Record<string, readonly string[]>> = {
   '/api/v1/deployments': ['limit=100', 'q=99', 'q=nowhere', 'state=pending,running', 'state=failed', 'owner=org:{org}'],
   '/api/v1/keys': [
-    'limit=100', 'q=99', 'q=nowhere', 'scope=org&org={org}', 'scope=org&org={org}&q=nowhere', 'scope=deployment&deployment={id}', 'scope=deployment&deployment={id}&q=nowhere', 'include_deleted=true',
-    ...['created', 'name', 'last-used', 'expires'].flatMap((sort) => [`sort=${sort}&order=asc`, `sort=${sort}&order=desc`]),
+    'limit=100',
+    'q=99',
+    'q=nowhere',
+    'scope=org&org={org}',
+    'scope=org&org={org}&q=nowhere',
+    'scope=deployment&deployment={id}',
+    'scope=deployment&deployment={id}&q=nowhere',
+    'include_deleted=true',
+    ...['created', 'name', 'last-used', 'expires'].flatMap((sort) => [
+      `sort=${sort}&order=asc`,
+      `sort=${sort}&order=desc`,
+    ]),
   ],
-  '/api/v1/audit': ['limit=100', 'org={org}', 'actor=usr_7', 'actor=usr_none', 'action=deployment.stopped', 'action=none', 'target={id}', 'from=2100-01-01T00:00:00Z'],
+  '/api/v1/audit': [
+    'limit=100',
+    'org={org}',
+    'actor=usr_7',
+    'actor=usr_none',
+    'action=deployment.stopped',
+    'action=none',
+    'target={id}',
+    'from=2100-01-01T00:00:00Z',
+  ],
   '/api/v1/deployments/{id}/metrics': ['step=60'],
 };
 const STREAMS = /\/(?:stream|follow|download|logs)$/;
 
 function pathsOf({ orgId, deploymentIds, keyId }: Filled): string[] {
-  const fillIn = (path: string, isKey: boolean) => path.replace('{org}', orgId).replace('{rev}', '1').replace('{n}', '1').replace('{id}', isKey ? keyId : deploymentIds[0]);
-  return apiRoutes().filter(({ method, path }) => method === 'GET' && !STREAMS.test(path) && !/containers\/|data-sources\/|webhooks\/|quotas\/|sessions/.test(path)).flatMap(({ path }) => {
-    const filled = fillIn(path, path.includes('/keys/'));
-    return [filled, ...(VARIANTS[path] ?? []).map((query) => `${filled}?${fillIn(query, false)}`)];
-  }).filter((path) => path.includes(values.only));
+  const fillIn = (path: string, isKey: boolean) =>
+    path
+      .replace('{org}', orgId)
+      .replace('{rev}', '1')
+      .replace('{n}', '1')
+      .replace('{id}', isKey ? keyId : deploymentIds[0]);
+  return apiRoutes()
+    .filter(
+      ({ method, path }) =>
+        method === 'GET' &&
+        !STREAMS.test(path) &&
+        !/containers\/|data-sources\/|webhooks\/|quotas\/|sessions/.test(path),
+    )
+    .flatMap(({ path }) => {
+      const filled = fillIn(path, path.includes('/keys/'));
+      return [filled, ...(VARIANTS[path] ?? []).map((query) => `${filled}?${fillIn(query, false)}`)];
+    })
+    .filter((path) => path.includes(values.only));
 }
 
-const quantile = (numbers: readonly number[], q: number): number => [...numbers].sort((a, b) => a - b)[Math.min(numbers.length - 1, Math.floor(numbers.length * q))];
+const quantile = (numbers: readonly number[], q: number): number =>
+  [...numbers].sort((a, b) => a - b)[Math.min(numbers.length - 1, Math.floor(numbers.length * q))];
 const lines: string[] = [];
 function row(...cells: string[]): void {
   lines.push(`| ${cells.join(' | ')} |`);
@@ -166,7 +293,8 @@ async function measure(port: number, path: string, { token, orgId, deploymentIds
     next.push(page.ms);
     cursor = (JSON.parse(page.text) as { next: string | null }).next;
   }
-  const times = (all: readonly number[]) => (all.length === 0 ? 'one page' : `${quantile(all, 0.5).toFixed(1)} / ${quantile(all, 0.99).toFixed(1)} ms`);
+  const times = (all: readonly number[]) =>
+    all.length === 0 ? 'one page' : `${quantile(all, 0.5).toFixed(1)} / ${quantile(all, 0.99).toFixed(1)} ms`;
   row(shown, times(same), times(next), `${(first.text.length / 1024).toFixed(0)} KiB`);
 }
 
@@ -174,7 +302,12 @@ async function checkKeys(port: number, slug: string, { secret }: Filled): Promis
   const cold = await get(port, `/d/${slug}/v1/models`, secret);
   const warm: number[] = [];
   for (let i = 0; i < numRounds * 10; i++) warm.push((await get(port, `/d/${slug}/v1/models`, secret)).ms);
-  row(`through the gateway, ${cold.status}, a key as this process has not seen it: ${cold.ms.toFixed(1)} ms; then`, `${quantile(warm, 0.5).toFixed(2)} / ${quantile(warm, 0.99).toFixed(2)} ms`, '', '');
+  row(
+    `through the gateway, ${cold.status}, a key as this process has not seen it: ${cold.ms.toFixed(1)} ms; then`,
+    `${quantile(warm, 0.5).toFixed(2)} / ${quantile(warm, 0.99).toFixed(2)} ms`,
+    '',
+    '',
+  );
 }
 
 /** From the address to the last of what it shows: a browser that has been here before, as its files are kept. */
@@ -187,7 +320,16 @@ async function openPages(url: string, { orgId, deploymentIds }: Filled): Promise
   await page.press('input[type=password]', 'Enter');
   await settle(page);
   const id = deploymentIds[0];
-  for (const path of ['/deployments', '/deployments?q=99', `/deployments/${id}`, `/deployments/${id}/metrics`, `/deployments/${id}/access`, '/account/keys', `/orgs/${orgId}/keys`, '/audit']) {
+  for (const path of [
+    '/deployments',
+    '/deployments?q=99',
+    `/deployments/${id}`,
+    `/deployments/${id}/metrics`,
+    `/deployments/${id}/access`,
+    '/account/keys',
+    `/orgs/${orgId}/keys`,
+    '/audit',
+  ]) {
     const times: number[] = [];
     for (let i = 0; i <= NUM_PAGE_ROUNDS; i++) {
       const startedMs = performance.now();
@@ -195,7 +337,12 @@ async function openPages(url: string, { orgId, deploymentIds }: Filled): Promise
       await settle(page);
       if (i > 0) times.push(performance.now() - startedMs);
     }
-    row(`page ${path.replace(orgId, 'ORG').replace(id, 'ID')} in a browser`, `${quantile(times, 0.5).toFixed(0)} / ${Math.max(...times).toFixed(0)} ms`, '', '');
+    row(
+      `page ${path.replace(orgId, 'ORG').replace(id, 'ID')} in a browser`,
+      `${quantile(times, 0.5).toFixed(0)} / ${Math.max(...times).toFixed(0)} ms`,
+      '',
+      '',
+    );
   }
   await browser.close();
 }
@@ -203,15 +350,24 @@ async function openPages(url: string, { orgId, deploymentIds }: Filled): Promise
 /** Looked at from here: waiting within the page needs code of a string, which its policy refuses. */
 async function settle(page: Page): Promise<void> {
   await page.waitForSelector('h1');
-  while (!await page.evaluate<boolean>(`document.querySelector('.skeleton, input[type=password]') === null`)) await new Promise((resolve) => setTimeout(resolve, 5));
+  while (!(await page.evaluate<boolean>(`document.querySelector('.skeleton, input[type=password]') === null`)))
+    await new Promise((resolve) => setTimeout(resolve, 5));
 }
 
 async function listen(handler: StreamHandler): Promise<number> {
-  return (await createTransport('uws', { handler, maxBodyBytes: 1 << 20, bodyTimeoutMs: 60_000, streamsBodies: true })).listen('127.0.0.1', 0);
+  return (
+    await createTransport('uws', { handler, maxBodyBytes: 1 << 20, bodyTimeoutMs: 60_000, streamsBodies: true })
+  ).listen('127.0.0.1', 0);
 }
 
 void (async () => {
-  const machine = { driver: 'process', isolation: { level: 'L2' as const, reason: 'a benchmark' }, capacity: { cpuMillis: 1_000_000_000, memoryMb: 1_000_000_000, gpus: [] }, dataRoots: [], allowsUnisolated: false } satisfies Machine;
+  const machine = {
+    driver: 'process',
+    isolation: { level: 'L2' as const, reason: 'a benchmark' },
+    capacity: { cpuMillis: 1_000_000_000, memoryMb: 1_000_000_000, gpus: [] },
+    dataRoots: [],
+    allowsUnisolated: false,
+  } satisfies Machine;
   const options = { location, secretKey: randomBytes(32), version: '0.0.0', machine };
   const startedMs = performance.now();
   const filling = await openServiceStore(options);
@@ -223,16 +379,39 @@ void (async () => {
   const access = await Access.open({ store, log });
   const openMs = performance.now() - openedMs;
   const targets = new Targets();
-  const replica = await listen((_request, reply) => { reply.send(200, { 'Content-Type': 'application/json' }, '{"data":[]}'); return Promise.resolve(); });
-  filled.deploymentIds.forEach((deploymentId, i) => targets.set({
-    deploymentId, slug: `d${i}`, ownerId: i % 2 === 0 ? filled.userId : filled.orgId, accessControl: true, state: 'running', coldStartWaitMs: 1, cacheScope: 'key', replicas: [{ id: `rep_${i}`, address: { type: 'tcp', host: '127.0.0.1', port: replica }, secret: 's', isBuiltin: false }],
-  }));
+  const replica = await listen((_request, reply) => {
+    reply.send(200, { 'Content-Type': 'application/json' }, '{"data":[]}');
+    return Promise.resolve();
+  });
+  filled.deploymentIds.forEach((deploymentId, i) =>
+    targets.set({
+      deploymentId,
+      slug: `d${i}`,
+      ownerId: i % 2 === 0 ? filled.userId : filled.orgId,
+      accessControl: true,
+      state: 'running',
+      coldStartWaitMs: 1,
+      cacheScope: 'key',
+      replicas: [
+        { id: `rep_${i}`, address: { type: 'tcp', host: '127.0.0.1', port: replica }, secret: 's', isBuiltin: false },
+      ],
+    }),
+  );
   const gateway = new Gateway({ targets, control: { wake: () => {}, onOpenRequests: () => {} }, access, log });
   const ownOrigins: string[] = [];
-  const context = { store, access, log, now: Date.now, serving: { targets, gateway, urlOf: (slug: string) => `http://127.0.0.1/d/${slug}` }, settings: { isSecure: false, ownOrigins, trustedProxies: [] } } as unknown as ApiContext;
+  const context = {
+    store,
+    access,
+    log,
+    now: Date.now,
+    serving: { targets, gateway, urlOf: (slug: string) => `http://127.0.0.1/d/${slug}` },
+    settings: { isSecure: false, ownOrigins, trustedProxies: [] },
+  } as unknown as ApiContext;
   const api = new Api({ routes: apiRoutes(), context });
   const files = new ConsoleFiles(join(__dirname, '../dist/server/console'), { isSecure: false });
-  const port = await listen((incoming, reply) => (incoming.path.startsWith(API_PREFIX) ? api : files).handle(incoming, reply));
+  const port = await listen((incoming, reply) =>
+    (incoming.path.startsWith(API_PREFIX) ? api : files).handle(incoming, reply),
+  );
   ownOrigins.push(`http://127.0.0.1:${port}`);
   row('route', 'first page, p50 / p99', 'pages after it, p50 / p99', 'size');
   row('---', '---', '---', '---');
@@ -240,9 +419,11 @@ void (async () => {
   if (values.only === '') await checkKeys(await listen(gateway.handle), 'd0', filled);
   if (files.isBuilt && findBrowser() !== undefined) await openPages(ownOrigins[0], filled);
   const head = [
-    '# Large tables', '',
+    '# Large tables',
+    '',
     `\`node -r ./test/oracle/register-ts.cjs benchmarks/tables.ts\` on ${os.cpus().length} cores (${os.cpus()[0].model.trim()}), Node ${process.version}, load ${os.loadavg()[0].toFixed(1)} at the end: ${numDeployments} deployments and ${numKeys} keys of one user and one organization in`,
-    `halves, ${NUM_LINES} lines each of audit and of events, a day of one deployment's use by the minute. libsql. Client, interface and database are one process and take turns. ${numRounds} requests each. Opening the store and reading the keys into memory takes ${(openMs / 1000).toFixed(1)} s.`, '',
+    `halves, ${NUM_LINES} lines each of audit and of events, a day of one deployment's use by the minute. libsql. Client, interface and database are one process and take turns. ${numRounds} requests each. Opening the store and reading the keys into memory takes ${(openMs / 1000).toFixed(1)} s.`,
+    '',
   ];
   if (values.out !== undefined) writeFileSync(values.out, `${[...head, ...lines].join('\n')}\n`);
   rmSync(folder, { recursive: true, force: true });

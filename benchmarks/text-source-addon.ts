@@ -1,5 +1,13 @@
 /** An addon that answers every request with as many one-token events as TEXT_SOURCE_TOKENS says: one event of each running request a step, as the engine hands them over. */
-import type { NativeAddon, NativeEngine, NativeEvent, NativeFinish, NativeLoad, NativeRequest, NativeStats } from '../ts/addon-types';
+import type {
+  NativeAddon,
+  NativeEngine,
+  NativeEvent,
+  NativeFinish,
+  NativeLoad,
+  NativeRequest,
+  NativeStats,
+} from '../ts/addon-types';
 
 const numTokens = Number(process.env.TEXT_SOURCE_TOKENS ?? 100);
 
@@ -13,8 +21,19 @@ class TextSource implements NativeEngine {
   constructor({ options, spec }: NativeLoad, onEvents: (events: NativeEvent[]) => void) {
     this.#onEvents = onEvents;
     this.info = {
-      backend: 'text source', isa: 'none', threads: 1, tensorParallelSize: 1, weightDtype: options.weightDtype, computeDtype: 'f32', kvCacheDtype: 'f32', blockSize: 16, numBlocks: 64, kvCacheBytes: 1, weightBytes: 1,
-      maxModelLen: spec.maxPositionEmbeddings, notes: [],
+      backend: 'text source',
+      isa: 'none',
+      threads: 1,
+      tensorParallelSize: 1,
+      weightDtype: options.weightDtype,
+      computeDtype: 'f32',
+      kvCacheDtype: 'f32',
+      blockSize: 16,
+      numBlocks: 64,
+      kvCacheBytes: 1,
+      weightBytes: 1,
+      maxModelLen: spec.maxPositionEmbeddings,
+      notes: [],
     };
   }
 
@@ -33,7 +52,15 @@ class TextSource implements NativeEngine {
       const events: NativeEvent[] = [];
       for (const [id, state] of this.#running) {
         const isLast = ++state.said >= numTokens;
-        events.push({ id, index: 0, textDelta: 'word ', tokenIds: [97], logprobs: null, promptLogprobs: null, finish: isLast ? finish(state) : null } as NativeEvent);
+        events.push({
+          id,
+          index: 0,
+          textDelta: 'word ',
+          tokenIds: [97],
+          logprobs: null,
+          promptLogprobs: null,
+          finish: isLast ? finish(state) : null,
+        } as NativeEvent);
         if (isLast) this.#running.delete(id);
       }
       this.#onEvents(events);
@@ -54,8 +81,22 @@ class TextSource implements NativeEngine {
 
   stats(): NativeStats {
     return {
-      numWaiting: 0, numRunning: this.#running.size, queuedPromptTokens: 0, numBlocks: 64, numFreeBlocks: 64, numCachedBlocks: 0, numEvictions: 0, numPreemptions: 0, numSteps: 0, msSinceLastStep: 0, promptTokens: 0,
-      cachedTokens: 0, completionTokens: 0, numFinished: { stop: 0, length: 0, abort: 0, error: 0 }, lastStep: { numTokens: 0, numSeqs: 0, scheduleUs: 0, forwardUs: 0, settleUs: 0 }, failure: null,
+      numWaiting: 0,
+      numRunning: this.#running.size,
+      queuedPromptTokens: 0,
+      numBlocks: 64,
+      numFreeBlocks: 64,
+      numCachedBlocks: 0,
+      numEvictions: 0,
+      numPreemptions: 0,
+      numSteps: 0,
+      msSinceLastStep: 0,
+      promptTokens: 0,
+      cachedTokens: 0,
+      completionTokens: 0,
+      numFinished: { stop: 0, length: 0, abort: 0, error: 0 },
+      lastStep: { numTokens: 0, numSeqs: 0, scheduleUs: 0, forwardUs: 0, settleUs: 0 },
+      failure: null,
     } as NativeStats;
   }
 
@@ -65,9 +106,22 @@ class TextSource implements NativeEngine {
 }
 
 function finish({ said, promptTokens }: { said: number; promptTokens: number }): NativeFinish {
-  return { reason: 'stop', stopReason: null, errorCode: null, errorMessage: null, promptTokens, completionTokens: said, cachedTokens: 0, queueMs: 0, prefillMs: 0, decodeMs: 0, numPreemptions: 0 } as NativeFinish;
+  return {
+    reason: 'stop',
+    stopReason: null,
+    errorCode: null,
+    errorMessage: null,
+    promptTokens,
+    completionTokens: said,
+    cachedTokens: 0,
+    queueMs: 0,
+    prefillMs: 0,
+    decodeMs: 0,
+    numPreemptions: 0,
+  } as NativeFinish;
 }
 
 export const version = '0.0.0-text-source';
 export const isas = ['portable'];
-export const load = ((record: NativeLoad, _onProgress: unknown, onEvents: (events: NativeEvent[]) => void) => Promise.resolve(new TextSource(record, onEvents))) as unknown as NativeAddon['load'];
+export const load = ((record: NativeLoad, _onProgress: unknown, onEvents: (events: NativeEvent[]) => void) =>
+  Promise.resolve(new TextSource(record, onEvents))) as unknown as NativeAddon['load'];

@@ -7,16 +7,21 @@
 namespace capstan::cuda {
 namespace {
 
-// Many rows read the same keys: those of half a block at least. Fewer are for launch_attention, which cuts their keys among warps, too.
-bool is_wide(int num_rows) { return num_rows >= kGroupRows; }
+// Many rows read the same keys: those of half a block at least. Fewer are for launch_attention, which cuts their keys
+// among warps, too.
+bool is_wide(int num_rows) {
+  return num_rows >= kGroupRows;
+}
 
 void add_tiles(size_t seq, int num_rows, int rows_of_tile, std::vector<AttentionTile>& tiles) {
-  for (int row = 0; row < num_rows; row += rows_of_tile) tiles.push_back({static_cast<int32_t>(seq), row});
+  for (int row = 0; row < num_rows; row += rows_of_tile)
+    tiles.push_back({static_cast<int32_t>(seq), row});
 }
 
 }  // namespace
 
-void plan_attention(std::span<const int32_t> cu_seqlens, std::span<const int32_t> context_lens, int group, int num_kv_heads, int multiprocessors, AttentionPlan& plan) {
+void plan_attention(std::span<const int32_t> cu_seqlens, std::span<const int32_t> context_lens, int group,
+                    int num_kv_heads, int multiprocessors, AttentionPlan& plan) {
   const auto rows_of = [&](size_t seq) { return (cu_seqlens[seq + 1] - cu_seqlens[seq]) * group; };
   const size_t num_seqs = context_lens.size();
   plan.wide_tiles.clear();

@@ -26,12 +26,17 @@ namespace capstan::cuda {
 namespace {
 
 constexpr int kBlockSize = 64;  // preferred, and what others are multiples of: tiles of keys lie in one block
-constexpr int kSkinnyTokens = 64;  // at most, that launch_gemm multiplies where there is wgmma, and whose parts of sums are kept
-constexpr int kTokenPad = 64;   // activations are read in tiles of up to this many tokens
-constexpr int kMarkedLayers = 8;  // with up to 40 operations each. The driver takes some 1,000 that have not run; whoever then enqueues waits within it, with no deadline
-constexpr int64_t kGraphBytes = int64_t{512} << 20;  // of the device's memory, at most: what graphs, and code that is loaded when they are recorded, may take
+constexpr int kSkinnyTokens =
+    64;  // at most, that launch_gemm multiplies where there is wgmma, and whose parts of sums are kept
+constexpr int kTokenPad = 64;     // activations are read in tiles of up to this many tokens
+constexpr int kMarkedLayers = 8;  // with up to 40 operations each. The driver takes some 1,000 that have not run;
+                                  // whoever then enqueues waits within it, with no deadline
+constexpr int64_t kGraphBytes =
+    int64_t{512}
+    << 20;  // of the device's memory, at most: what graphs, and code that is loaded when they are recorded, may take
 
-// Parts of the backend to do without, so that a fault on a device can be told to be of one of them: CAPSTAN_CUDA_WITHOUT is a list of these, with commas.
+// Parts of the backend to do without, so that a fault on a device can be told to be of one of them:
+// CAPSTAN_CUDA_WITHOUT is a list of these, with commas.
 struct Parts {
   bool graphs = true, early = true, wgmma = true, one_shot = true;
 };
@@ -40,24 +45,36 @@ Parts parts_wanted() {
   const char* without = std::getenv("CAPSTAN_CUDA_WITHOUT");
   std::istringstream names(without == nullptr ? "" : without);
   for (std::string name; std::getline(names, name, ',');) {
-    bool* const part = name == "graphs" ? &parts.graphs : name == "early" ? &parts.early : name == "wgmma" ? &parts.wgmma : name == "one_shot" ? &parts.one_shot : nullptr;
-    if (part == nullptr) throw Error(ErrorCode::kInvalidArgument, "CAPSTAN_CUDA_WITHOUT: expected some of graphs, early, wgmma and one_shot, with commas between them, got " + name);
+    bool* const part = name == "graphs"     ? &parts.graphs
+                       : name == "early"    ? &parts.early
+                       : name == "wgmma"    ? &parts.wgmma
+                       : name == "one_shot" ? &parts.one_shot
+                                            : nullptr;
+    if (part == nullptr)
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          "CAPSTAN_CUDA_WITHOUT: expected some of graphs, early, wgmma and one_shot, with commas between them, got " +
+              name);
     *part = false;
   }
   return parts;
 }
 
 // One token of each sequence.
-bool is_decode(const StepInput& step) { return step.input_ids.size() == step.context_lens.size(); }
+bool is_decode(const StepInput& step) {
+  return step.input_ids.size() == step.context_lens.size();
+}
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(const CudaBackendOptions& options, std::unique_ptr<Comm> comm) : device_(options.device), num_sharing_(options.num_sharing), dtype_(options.weight_dtype) {
+  CudaBackend(const CudaBackendOptions& options, std::unique_ptr<Comm> comm)
+      : device_(options.device), num_sharing_(options.num_sharing), dtype_(options.weight_dtype) {
     if (dtype_ == DType::kF32) throw Error(ErrorCode::kInvalidArgument, "dtype: expected bf16 or f16 on CUDA, got f32");
     const Parts wanted = parts_wanted();
     ranks_ = std::make_unique<Ranks>(std::move(comm), device_, options.links);
     graph_budget_ = std::min(kGraphBytes, memory().total / 64);
-    room_ = {attribute_of(device_, cudaDevAttrMultiProcessorCount), static_cast<size_t>(attribute_of(device_, cudaDevAttrMaxSharedMemoryPerBlockOptin))};
+    room_ = {attribute_of(device_, cudaDevAttrMultiProcessorCount),
+             static_cast<size_t>(attribute_of(device_, cudaDevAttrMaxSharedMemoryPerBlockOptin))};
     has_graphs_ = wanted.graphs;
     has_one_shot_ = wanted.one_shot;
     begins_early_ = wanted.early && world_size() == 1 && can_begin_early();  // between ranks' kernels there are events
@@ -94,7 +111,9 @@ class CudaBackend final : public Backend {
     return guarded([&] { return upload_vector(slice, stream_, progress); });
   }
   int64_t kv_block_bytes(const DeviceModel& model, int block_size, DType kv_cache_dtype) const override {
-    return model.num_layers * make_kv_layout(block_size, model.num_kv_heads, model.head_dim, kv_cache_dtype == DType::kFp8E4m3).block_bytes();
+    return model.num_layers *
+           make_kv_layout(block_size, model.num_kv_heads, model.head_dim, kv_cache_dtype == DType::kFp8E4m3)
+               .block_bytes();
   }
   void check_model(const DeviceModel& model, int64_t weight_bytes) const override;
   int64_t available_bytes() const override { return memory().free; }
@@ -113,7 +132,9 @@ class CudaBackend final : public Backend {
   void embed(const Matrix& table) override;
   void norm_qkv(int layer, const LayerWeights& weights) override;
   void attention(int layer) override;
-  void output_residual(const LayerWeights& weights) override { row_parallel_residual(*weights.o_proj, attention_acts_); }
+  void output_residual(const LayerWeights& weights) override {
+    row_parallel_residual(*weights.o_proj, attention_acts_);
+  }
   void norm_gate_up(const LayerWeights& weights) override;
   void down_residual(const LayerWeights& weights) override { row_parallel_residual(*weights.down_proj, mlp_acts_); }
   void lm_head(const Vector& norm, const Matrix& head, std::span<const int32_t> rows) override;
@@ -121,12 +142,15 @@ class CudaBackend final : public Backend {
   void collect() override;
 
  private:
-  // Activations, as operands of products or in rows, cut as the weights' K. What is never written stays zero: the two share memory where there is no such gap.
+  // Activations, as operands of products or in rows, cut as the weights' K. What is never written stays zero: the two
+  // share memory where there is no such gap.
   struct Acts {
     DeviceBuffer buffer, gapped_rows;
     DepthSplit split;
     ActMaps maps{};  // of the rows
-    uint16_t* at(bool in_rows) const { return in_rows && gapped_rows.bytes() > 0 ? gapped_rows.as<uint16_t>() : buffer.as<uint16_t>(); }
+    uint16_t* at(bool in_rows) const {
+      return in_rows && gapped_rows.bytes() > 0 ? gapped_rows.as<uint16_t>() : buffer.as<uint16_t>();
+    }
   };
   template <class Work>
   auto guarded(const Work& work) const -> decltype(work()) {
@@ -137,7 +161,8 @@ class CudaBackend final : public Backend {
     } catch (const std::exception& error) {
       shares_recording = false;  // nothing goes on with the recording, but this thread may
       // With NCCL, other ranks may have enqueued a sum that waits for this rank's for ever.
-      if (is_serving_ && (ranks_->has_nccl() || dynamic_cast<const RuntimeError*>(&error) != nullptr)) lose_device(error.what());
+      if (is_serving_ && (ranks_->has_nccl() || dynamic_cast<const RuntimeError*>(&error) != nullptr))
+        lose_device(error.what());
       throw;
     }
   }
@@ -161,9 +186,12 @@ class CudaBackend final : public Backend {
   bool begins_early(int num_tokens) const { return begins_early_ && num_tokens <= kSkinnyTokens; }
   FloatType type() const { return dtype_ == DType::kBf16 ? FloatType::kBf16 : FloatType::kF16; }
   static const CudaMatrix& of(const Matrix& matrix) { return static_cast<const CudaMatrix&>(matrix); }
-  static const float* of(const std::unique_ptr<Vector>& vector) { return vector == nullptr ? nullptr : static_cast<const CudaVector&>(*vector).device(); }
+  static const float* of(const std::unique_ptr<Vector>& vector) {
+    return vector == nullptr ? nullptr : static_cast<const CudaVector&>(*vector).device();
+  }
 
-  // Of a decode nothing is enqueued before it is known what is to be drawn: ops up to there are kept, for a graph to be made of them, or left to the graph that there is.
+  // Of a decode nothing is enqueued before it is known what is to be drawn: ops up to there are kept, for a graph to be
+  // made of them, or left to the graph that there is.
   enum class StepMode : uint8_t { kEager, kKeeping, kReplaying };
 
   // What `op` refers to must last until the next step begins.
@@ -182,7 +210,9 @@ class CudaBackend final : public Backend {
 
   NormArgs norm_of(const float* weight, const int32_t* rows, int num_rows) const;
   GemmArgs product_of(const Matrix& weights, const Acts& acts, int num_tokens) const;
-  bool is_gemv(const GemvArgs& args) const { return args.product.num_tokens <= kGemvTokens && gemv_shared_bytes(args) <= room_.shared_bytes; }
+  bool is_gemv(const GemvArgs& args) const {
+    return args.product.num_tokens <= kGemvTokens && gemv_shared_bytes(args) <= room_.shared_bytes;
+  }
   void project(GemmArgs product, const NormArgs* norm = nullptr, const QkvArgs* heads = nullptr);
   void row_parallel_residual(const Matrix& weights, const Acts& acts);
   void add_all_partials();
@@ -217,16 +247,16 @@ class CudaBackend final : public Backend {
   KvLayout layout_;
   int64_t qkv_stride_ = 0;
 
-  DeviceBuffer kv_;         // (num_layers, num_blocks) of layout_
-  DeviceBuffer hidden_;     // (max_num_tokens, hidden_size); with several ranks behind it `partial()`
-  DeviceBuffer qkv_;        // (max_num_tokens, qkv_stride)
-  DeviceBuffer q_;          // (max_num_tokens, num_heads, k_dim)
-  DeviceBuffer rope_;       // (max_model_len, 2, rotary_dim / 2)
-  DeviceBuffer logits_;     // (max_num_seqs, logits_stride); rank 0's holds all columns
-  DeviceBuffer scratch_;    // of attention
-  DeviceBuffer rows_done_;  // (heads of q, k and v) zeros between products
+  DeviceBuffer kv_;          // (num_layers, num_blocks) of layout_
+  DeviceBuffer hidden_;      // (max_num_tokens, hidden_size); with several ranks behind it `partial()`
+  DeviceBuffer qkv_;         // (max_num_tokens, qkv_stride)
+  DeviceBuffer q_;           // (max_num_tokens, num_heads, k_dim)
+  DeviceBuffer rope_;        // (max_model_len, 2, rotary_dim / 2)
+  DeviceBuffer logits_;      // (max_num_seqs, logits_stride); rank 0's holds all columns
+  DeviceBuffer scratch_;     // of attention
+  DeviceBuffer rows_done_;   // (heads of q, k and v) zeros between products
   DeviceBuffer tile_flags_;  // of row-parallel products, zeros between them; where they are by wgmma
-  DeviceBuffer parts_;      // (kMaxParts, kSkinnyTokens, hidden_size or qkv_stride) of a product
+  DeviceBuffer parts_;       // (kMaxParts, kSkinnyTokens, hidden_size or qkv_stride) of a product
   Acts norm_acts_, attention_acts_, mlp_acts_;
   std::unique_ptr<Uploader> uploader_;  // until all weights are there
   Staging rows_staging_{"the rows of a step"};
@@ -236,7 +266,8 @@ class CudaBackend final : public Backend {
   DeviceStep step_;
   bool asks_first_rank_ = false;  // for ids that the step before has drawn
   SumWay sum_way_ = SumWay::kOneShot;
-  // What the partials are, of the ranks or of one rank's last product, which nobody adds up before somebody needs the sum: the norm behind them then does it.
+  // What the partials are, of the ranks or of one rank's last product, which nobody adds up before somebody needs the
+  // sum: the norm behind them then does it.
   struct {
     const float* bias;
     bool replaces;  // the hidden states
@@ -247,12 +278,13 @@ class CudaBackend final : public Backend {
   bool is_serving_ = false;
   StepMode mode_ = StepMode::kEager;
   bool is_recording_ = false;
-  std::array<std::optional<Event>, 2> marks_;  // in what is enqueued, the older of which has been passed before there is more
+  std::array<std::optional<Event>, 2>
+      marks_;  // in what is enqueued, the older of which has been passed before there is more
   int num_layers_enqueued_ = 0;
   DecodePlan plan_;
   std::vector<std::function<void()>> ops_;  // that are kept
   std::map<DecodePlan, Graph> graphs_;
-  std::set<DecodePlan> plans_without_;  // a graph, as there was no room for one
+  std::set<DecodePlan> plans_without_;          // a graph, as there was no room for one
   int64_t graph_budget_ = 0, graph_bytes_ = 0;  // of the device's memory, at most and as yet
 };
 
@@ -267,80 +299,112 @@ CudaBackend::Acts CudaBackend::make_acts(int64_t rows, const DepthSplit& split, 
   acts.split = split;
   if (!in_rows(static_cast<int>(rows))) return acts;
   if (split.part_cols != split.padded_part) acts.gapped_rows = zeros();
-  if (!make_act_maps(acts.maps, acts.at(true), round_up(rows, kTokenPad), split.padded())) throw Error(ErrorCode::kInternal, std::string("CUDA: the driver makes no map of ") + purpose);
+  if (!make_act_maps(acts.maps, acts.at(true), round_up(rows, kTokenPad), split.padded()))
+    throw Error(ErrorCode::kInternal, std::string("CUDA: the driver makes no map of ") + purpose);
   return acts;
 }
 
 void CudaBackend::check_model(const DeviceModel& model, int64_t weight_bytes) const {
-  if (model.head_dim > 128) throw Error(ErrorCode::kUnsupportedModel, "CUDA: head size: expected at most 128, got " + std::to_string(model.head_dim));
+  if (model.head_dim > 128)
+    throw Error(ErrorCode::kUnsupportedModel,
+                "CUDA: head size: expected at most 128, got " + std::to_string(model.head_dim));
   if (model.vocab_size > kMaxVocab)
-    throw Error(ErrorCode::kUnsupportedModel, "CUDA: vocabulary: expected at most " + std::to_string(kMaxVocab) + " tokens, got " + std::to_string(model.vocab_size));
+    throw Error(ErrorCode::kUnsupportedModel, "CUDA: vocabulary: expected at most " + std::to_string(kMaxVocab) +
+                                                  " tokens, got " + std::to_string(model.vocab_size));
   const int64_t needed = weight_bytes * num_sharing_, left = available_bytes();
   if (needed > left)
-    throw Error(ErrorCode::kOutOfMemory, "the weights need " + std::to_string(needed >> 20) + " MiB as " + dtype_name(dtype_) + " on device " + std::to_string(device_) + ", and " +
+    throw Error(ErrorCode::kOutOfMemory, "the weights need " + std::to_string(needed >> 20) + " MiB as " +
+                                             dtype_name(dtype_) + " on device " + std::to_string(device_) + ", and " +
                                              std::to_string(left >> 20) + " MiB of its memory are left");
 }
 
 void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits) {
   if (limits.kv_cache_dtype != dtype_ && limits.kv_cache_dtype != DType::kFp8E4m3)
-    throw Error(ErrorCode::kInvalidArgument, std::string("kvCacheDtype: expected fp8 or ") + dtype_name(dtype_) + ", the type computed in, on CUDA, got " + dtype_name(limits.kv_cache_dtype));
+    throw Error(ErrorCode::kInvalidArgument, std::string("kvCacheDtype: expected fp8 or ") + dtype_name(dtype_) +
+                                                 ", the type computed in, on CUDA, got " +
+                                                 dtype_name(limits.kv_cache_dtype));
   model_ = model;
   limits_ = limits;
-  layout_ = make_kv_layout(limits.block_size, model.num_kv_heads, model.head_dim, limits.kv_cache_dtype == DType::kFp8E4m3);
+  layout_ =
+      make_kv_layout(limits.block_size, model.num_kv_heads, model.head_dim, limits.kv_cache_dtype == DType::kFp8E4m3);
   const int64_t rows = limits.max_num_tokens, seqs = limits.max_num_seqs;
-  const int64_t q_size = int64_t{model.num_heads} * model.head_dim, kv_size = int64_t{model.num_kv_heads} * model.head_dim;
+  const int64_t q_size = int64_t{model.num_heads} * model.head_dim,
+                kv_size = int64_t{model.num_kv_heads} * model.head_dim;
   qkv_stride_ = q_size + 2 * kv_size;
-  const auto floats = [](int64_t count, const char* purpose) { return DeviceBuffer(static_cast<size_t>(count) * sizeof(float), purpose); };
+  const auto floats = [](int64_t count, const char* purpose) {
+    return DeviceBuffer(static_cast<size_t>(count) * sizeof(float), purpose);
+  };
   hidden_ = floats(rows * model.hidden_size * (world_size() > 1 ? 2 : 1), "the hidden states");
   qkv_ = floats(rows * qkv_stride_, "queries, keys and values");
   q_ = DeviceBuffer(static_cast<size_t>(rows * model.num_heads * layout_.k_dim) * 2, "the queries");
   logits_ = floats(seqs * logits_stride(), "the logits");
-  if (ranks_->is_first()) sampler_ = std::make_unique<DeviceSampler>(model.vocab_size, logits_stride(), model.num_token_ids, limits.max_num_seqs, limits.max_num_tokens + limits.max_num_seqs, stream_);
-  norm_acts_ = make_acts(std::max(rows, seqs), split_depth(model.hidden_size, model.hidden_size, row_parallel_parts(model.hidden_size)), "the activations");
+  if (ranks_->is_first())
+    sampler_ =
+        std::make_unique<DeviceSampler>(model.vocab_size, logits_stride(), model.num_token_ids, limits.max_num_seqs,
+                                        limits.max_num_tokens + limits.max_num_seqs, stream_);
+  norm_acts_ = make_acts(std::max(rows, seqs),
+                         split_depth(model.hidden_size, model.hidden_size, row_parallel_parts(model.hidden_size)),
+                         "the activations");
   // The parts of a row-parallel layer are those of the whole model.
-  attention_acts_ = make_acts(rows, split_depth(q_size, q_size * world_size(), row_parallel_parts(q_size * world_size())), "the activations of attention");
-  mlp_acts_ = make_acts(rows, split_depth(model.intermediate_size, model.intermediate_size * world_size(), row_parallel_parts(model.intermediate_size * world_size())),
+  attention_acts_ =
+      make_acts(rows, split_depth(q_size, q_size * world_size(), row_parallel_parts(q_size * world_size())),
+                "the activations of attention");
+  mlp_acts_ = make_acts(rows,
+                        split_depth(model.intermediate_size, model.intermediate_size * world_size(),
+                                    row_parallel_parts(model.intermediate_size * world_size())),
                         "the activations of the MLP");
   rope_ = floats(int64_t{model.max_model_len} * model.rotary_dim, "the rotations");
-  check(cudaMemsetAsync(rope_.as<void>(), 0, rope_.bytes(), stream_), "the rotations");  // numbers, until there are others
+  check(cudaMemsetAsync(rope_.as<void>(), 0, rope_.bytes(), stream_),
+        "the rotations");  // numbers, until there are others
   scratch_ = floats(attention_scratch_floats(most_cuts(model, limits), layout_), "the scratch of attention");
-  rows_done_ = DeviceBuffer(static_cast<size_t>(model.num_heads + 2 * model.num_kv_heads) * sizeof(int32_t), "the heads of a product");
+  rows_done_ = DeviceBuffer(static_cast<size_t>(model.num_heads + 2 * model.num_kv_heads) * sizeof(int32_t),
+                            "the heads of a product");
   check(cudaMemsetAsync(rows_done_.as<void>(), 0, rows_done_.bytes(), stream_), "the heads of a product");
   if (in_rows(static_cast<int>(rows))) {
-    tile_flags_ = DeviceBuffer(static_cast<size_t>(num_tile_flags(model.hidden_size, rows)) * sizeof(int32_t), "the tiles of a product");
+    tile_flags_ = DeviceBuffer(static_cast<size_t>(num_tile_flags(model.hidden_size, rows)) * sizeof(int32_t),
+                               "the tiles of a product");
     check(cudaMemsetAsync(tile_flags_.as<void>(), 0, tile_flags_.bytes(), stream_), "the tiles of a product");
   }
-  parts_ = floats(kMaxParts * std::min<int64_t>(rows, kSkinnyTokens) * std::max(model.hidden_size, qkv_stride_), "the parts of a product");
+  parts_ = floats(kMaxParts * std::min<int64_t>(rows, kSkinnyTokens) * std::max(model.hidden_size, qkv_stride_),
+                  "the parts of a product");
   arrays_ = std::make_unique<StepArrays>(model, limits);
   rows_staging_.make_room(static_cast<size_t>(seqs) * sizeof(int32_t) + 16);
   wait_for(stream_);
 }
 
-// What is left of the share, evenly among the ranks that have the device. NOTE: every rank of the device has reserved its own before any asks.
+// What is left of the share, evenly among the ranks that have the device. NOTE: every rank of the device has reserved
+// its own before any asks.
 int64_t CudaBackend::kv_budget_bytes(double utilization) const {
   const auto [free, total] = memory();
-  const int64_t usable = static_cast<int64_t>(static_cast<double>(total) * utilization) - (total - free) - graph_budget_;
+  const int64_t usable =
+      static_cast<int64_t>(static_cast<double>(total) * utilization) - (total - free) - graph_budget_;
   return std::max<int64_t>(usable, 1) / num_sharing_ + 1;
 }
 
 std::vector<std::string> CudaBackend::notes() const {
   if (!has_graphs_) return {};
   const std::string most = std::to_string(graph_budget_ >> 20) + " MiB";
-  if (graphs_.empty()) return {"the largest steps run without a CUDA graph, which would take more than the " + most + " of memory that graphs may"};
-  return {"CUDA graphs have taken " + std::to_string((graph_bytes_ + (1 << 20) - 1) >> 20) + " MiB of memory and may take " + most + "; steps of sizes for which nothing is left run without"};
+  if (graphs_.empty())
+    return {"the largest steps run without a CUDA graph, which would take more than the " + most +
+            " of memory that graphs may"};
+  return {"CUDA graphs have taken " + std::to_string((graph_bytes_ + (1 << 20) - 1) >> 20) +
+          " MiB of memory and may take " + most + "; steps of sizes for which nothing is left run without"};
 }
 
 void CudaBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) {
   guarded([&] {
     if (hidden_.bytes() == 0) allocate(model, limits);
-    CAPSTAN_CHECK(limits.max_num_tokens == limits_.max_num_tokens && limits.max_num_seqs == limits_.max_num_seqs && model.max_model_len <= model_.max_model_len);
+    CAPSTAN_CHECK(limits.max_num_tokens == limits_.max_num_tokens && limits.max_num_seqs == limits_.max_num_seqs &&
+                  model.max_model_len <= model_.max_model_len);
     const int longest = model_.max_model_len;
     model_ = model;
     model_.max_model_len = longest;  // that buffers are made for
     limits_ = limits;
     CAPSTAN_CHECK(model.rope_table.size() * sizeof(float) <= rope_.bytes());
     if (!model.rope_table.empty())
-      check(cudaMemcpyAsync(rope_.as<void>(), model.rope_table.data(), model.rope_table.size() * sizeof(float), cudaMemcpyHostToDevice, stream_), "the rotations");
+      check(cudaMemcpyAsync(rope_.as<void>(), model.rope_table.data(), model.rope_table.size() * sizeof(float),
+                            cudaMemcpyHostToDevice, stream_),
+            "the rotations");
     graphs_.clear();
     may_record_ = has_graphs_;
     kv_ = {};
@@ -356,10 +420,12 @@ void CudaBackend::begin_step(const StepInput& step) {
     run_kept();
     if (sampler_ != nullptr) sampler_->begin_step();
     // A graph serves steps of both kinds.
-    asks_first_rank_ = world_size() > 1 && (is_decode(step) || std::ranges::any_of(step.input_ids, [](int32_t id) { return id < 0; }));
+    asks_first_rank_ =
+        world_size() > 1 && (is_decode(step) || std::ranges::any_of(step.input_ids, [](int32_t id) { return id < 0; }));
     if (!is_decode(step) || !has_graphs_) {
       mode_ = StepMode::kEager;
-      // Attention by wgmma is for caches in 16 bits, which it copies as they are, and for outputs in rows, as products by wgmma take them; others stay with launch_attention.
+      // Attention by wgmma is for caches in 16 bits, which it copies as they are, and for outputs in rows, as products
+      // by wgmma take them; others stay with launch_attention.
       const bool is_wgmma_wanted = in_rows(static_cast<int>(step.input_ids.size())) && !layout_.is_fp8;
       step_ = arrays_->send(step, is_wgmma_wanted ? room_.multiprocessors : 0, stream_);
     } else {
@@ -368,7 +434,8 @@ void CudaBackend::begin_step(const StepInput& step) {
       mode_ = graphs_.contains(plan_) ? StepMode::kReplaying : StepMode::kKeeping;
     }
     const int64_t bytes = step_.num_tokens * model_.hidden_size * static_cast<int64_t>(sizeof(float));
-    sum_way_ = choose_sum_way(world_size(), step_.num_tokens, bytes, ranks_->has_nccl() && mode_ == StepMode::kEager, has_one_shot_);
+    sum_way_ = choose_sum_way(world_size(), step_.num_tokens, bytes, ranks_->has_nccl() && mode_ == StepMode::kEager,
+                              has_one_shot_);
   });
 }
 
@@ -379,7 +446,8 @@ void CudaBackend::record() {
   is_recording_ = true;
   try {
     ranks_->begin_recording(stream_);
-    for (const auto& op : ops_) op();
+    for (const auto& op : ops_)
+      op();
     graph = ranks_->end_recording(stream_);
   } catch (...) {
     is_recording_ = false;
@@ -387,7 +455,8 @@ void CudaBackend::record() {
     throw;
   }
   is_recording_ = false;
-  const int64_t taken = std::max<int64_t>(before - memory().free, 0);  // NOTE: by others, too, at the time: that may cost this plan its graph, but no other
+  const int64_t taken = std::max<int64_t>(
+      before - memory().free, 0);  // NOTE: by others, too, at the time: that may cost this plan its graph, but no other
   if (!ranks_->all((graph || !ranks_->is_first()) && graph_bytes_ + taken <= graph_budget_)) {
     plans_without_.insert(plan_);
     return;
@@ -397,7 +466,8 @@ void CudaBackend::record() {
   mode_ = StepMode::kReplaying;
 }
 
-// The step's arrays, then what they are for. Of a step of which no logits were wanted a graph has some that nobody reads; what is kept of it has none.
+// The step's arrays, then what they are for. Of a step of which no logits were wanted a graph has some that nobody
+// reads; what is kept of it has none.
 void CudaBackend::run_kept() {
   const StepMode mode = std::exchange(mode_, StepMode::kEager);
   if (mode == StepMode::kEager) return;
@@ -405,7 +475,8 @@ void CudaBackend::run_kept() {
   if (mode == StepMode::kReplaying)
     ranks_->launch(graphs_[plan_], stream_);
   else
-    for (const auto& op : ops_) op();
+    for (const auto& op : ops_)
+      op();
   ops_.clear();
 }
 
@@ -426,7 +497,8 @@ void CudaBackend::embed(const Matrix& table) {
     args.table = of(table).device;
     args.vocab_begin = model_.vocab_begin;
     args.ids = step_.ids;
-    args.drawn_ids = drawn_ids == nullptr ? step_.ids : static_cast<const int32_t*>(drawn_ids);  // never read without drawn ids
+    args.drawn_ids =
+        drawn_ids == nullptr ? step_.ids : static_cast<const int32_t*>(drawn_ids);  // never read without drawn ids
     args.num_tokens = step_.num_tokens;
     args.hidden_size = model_.hidden_size;
     args.hidden = world_size() > 1 ? partial() : hidden_.as<float>();
@@ -465,8 +537,9 @@ GemmArgs CudaBackend::product_of(const Matrix& weights, const Acts& acts, int nu
   return args;
 }
 
-// A product, with the norm before it and what follows for q, k and v: in one kernel where the tokens are few, which gives the same bits; by wgmma where they are many, which does not.
-// Partials are added up first: in one kernel with the norm, unless the norm is the product's. Between, q, k and v stay in parts until their heads are made.
+// A product, with the norm before it and what follows for q, k and v: in one kernel where the tokens are few, which
+// gives the same bits; by wgmma where they are many, which does not. Partials are added up first: in one kernel with
+// the norm, unless the norm is the product's. Between, q, k and v stay in parts until their heads are made.
 void CudaBackend::project(GemmArgs product, const NormArgs* norm, const QkvArgs* heads) {
   GemvArgs fused;
   fused.product = product;
@@ -507,8 +580,10 @@ void CudaBackend::project(GemmArgs product, const NormArgs* norm, const QkvArgs*
 void CudaBackend::keep_near() {
   if (is_recording_ || ++num_layers_enqueued_ % kMarkedLayers != 0) return;
   std::optional<Event>& mark = marks_[static_cast<size_t>(num_layers_enqueued_ / kMarkedLayers % 2)];
-  if (mark) mark->wait();
-  else mark.emplace();
+  if (mark)
+    mark->wait();
+  else
+    mark.emplace();
   mark->record(stream_);
 }
 
@@ -614,7 +689,8 @@ AddPartialsArgs CudaBackend::sum_of_parts() const {
   args.bias = pending_.bias;
   args.num_tokens = step_.num_tokens;
   args.hidden_size = model_.hidden_size;
-  for (int part = 0; part < pending_.parts; ++part) args.partials[part] = parts_.as<float>() + part * step_.num_tokens * model_.hidden_size;
+  for (int part = 0; part < pending_.parts; ++part)
+    args.partials[part] = parts_.as<float>() + part * step_.num_tokens * model_.hidden_size;
   return args;
 }
 
@@ -628,7 +704,8 @@ AddPartialsArgs CudaBackend::sum_of(std::span<void* const> all, int begin, int e
   args.num_tokens = end - begin;
   args.hidden_size = model_.hidden_size;
   args.replaces = pending_.replaces;
-  for (int rank = 0; rank < args.world_size; ++rank) args.partials[rank] = static_cast<const float*>(all[static_cast<size_t>(rank)]) + partial_offset() + skipped;
+  for (int rank = 0; rank < args.world_size; ++rank)
+    args.partials[rank] = static_cast<const float*>(all[static_cast<size_t>(rank)]) + partial_offset() + skipped;
   return args;
 }
 
@@ -647,7 +724,8 @@ void CudaBackend::add_all_partials() {
   ranks_->part(stream_);
 }
 
-// The norm of given rows is the last of the step: of those alone, by every rank, which leaves the hidden states and what is pending as they are. The order of sums is the same.
+// The norm of given rows is the last of the step: of those alone, by every rank, which leaves the hidden states and
+// what is pending as they are. The order of sums is the same.
 void CudaBackend::add_and_norm_all(const NormArgs& norm) {
   AddNormArgs args;
   args.norm = norm;
@@ -663,14 +741,16 @@ void CudaBackend::add_and_norm_all(const NormArgs& norm) {
     return launch_add_norm(args, stream_);
   }
   const bool takes_two = sum_way_ == SumWay::kTwoShots, is_share = takes_two && norm.rows == nullptr;
-  const int begin = is_share ? share_begin(ranks_->rank()) : 0, end = is_share ? share_begin(ranks_->rank() + 1) : step_.num_tokens;
+  const int begin = is_share ? share_begin(ranks_->rank()) : 0,
+            end = is_share ? share_begin(ranks_->rank() + 1) : step_.num_tokens;
   const auto all = ranks_->meet(hidden_.as<void>(), stream_);
   args.sum = sum_of(std::span(all).first(static_cast<size_t>(world_size())), begin, end);
   args.norm.hidden = args.sum.hidden;
   if (norm.rows == nullptr) args.norm.num_rows = end - begin;
   args.norm.acts += begin * norm.split.padded();
   args.tokens_per_owner = takes_two ? share_size() : step_.num_tokens;
-  for (int rank = 0; rank < world_size(); ++rank) args.owners[rank] = takes_two ? static_cast<const float*>(all[static_cast<size_t>(rank)]) : hidden_.as<float>();
+  for (int rank = 0; rank < world_size(); ++rank)
+    args.owners[rank] = takes_two ? static_cast<const float*>(all[static_cast<size_t>(rank)]) : hidden_.as<float>();
   if (begin < end) launch_add_norm(args, stream_);
   ranks_->part(stream_);
   if (is_share) share_acts(norm);
@@ -684,7 +764,8 @@ void CudaBackend::share_acts(const NormArgs& norm) {
     if (rank == ranks_->rank() || begin == end) continue;
     const int64_t first = begin * norm.split.padded(), count = round_up(end - begin, kTileTokens) * norm.split.padded();
     const auto turn = turn_to_record();
-    check(cudaMemcpyAsync(norm.acts + first, static_cast<const uint16_t*>(all[static_cast<size_t>(rank)]) + first, static_cast<size_t>(count) * sizeof(uint16_t), cudaMemcpyDeviceToDevice, stream_),
+    check(cudaMemcpyAsync(norm.acts + first, static_cast<const uint16_t*>(all[static_cast<size_t>(rank)]) + first,
+                          static_cast<size_t>(count) * sizeof(uint16_t), cudaMemcpyDeviceToDevice, stream_),
           "a rank's share");
   }
   ranks_->part(stream_);
@@ -719,7 +800,8 @@ void CudaBackend::lm_head(const Vector& norm, const Matrix& head, std::span<cons
   guarded([&] {
     num_logit_rows_ = static_cast<int>(rows.size());
     CAPSTAN_CHECK(num_logit_rows_ > 0 && num_logit_rows_ <= limits_.max_num_seqs);
-    for (const int32_t row : rows) CAPSTAN_CHECK(row >= 0 && row < step_.num_tokens);
+    for (const int32_t row : rows)
+      CAPSTAN_CHECK(row >= 0 && row < step_.num_tokens);
     if (mode_ != StepMode::kEager) {
       CAPSTAN_CHECK(num_logit_rows_ <= plan_.rows);
       std::ranges::copy(rows, arrays_->head_rows().begin());
@@ -740,7 +822,8 @@ void CudaBackend::lm_head(const Vector& norm, const Matrix& head, std::span<cons
 }
 
 void CudaBackend::sample(std::span<const SampleRow> rows, std::span<SampleResult> results) {
-  for (const SampleRow& row : rows) CAPSTAN_CHECK(row.logits_row >= 0 && row.logits_row < num_logit_rows_);
+  for (const SampleRow& row : rows)
+    CAPSTAN_CHECK(row.logits_row >= 0 && row.logits_row < num_logit_rows_);
   CAPSTAN_CHECK(sampler_ != nullptr);
   guarded([&] {
     if (mode_ == StepMode::kEager) return sampler_->sample(logits_.as<float>(), rows, results, stream_);
@@ -755,10 +838,12 @@ void CudaBackend::sample(std::span<const SampleRow> rows, std::span<SampleResult
 
 std::unique_ptr<Backend> make_cuda_backend(const CudaBackendOptions& options, std::unique_ptr<Comm> comm) {
   refuse_lost_device();
-  const int major = attribute_of(options.device, cudaDevAttrComputeCapabilityMajor), minor = attribute_of(options.device, cudaDevAttrComputeCapabilityMinor);
+  const int major = attribute_of(options.device, cudaDevAttrComputeCapabilityMajor),
+            minor = attribute_of(options.device, cudaDevAttrComputeCapabilityMinor);
   if (major < 8)
-    throw Error(ErrorCode::kInvalidArgument,
-                "device: expected compute capability 8.0 or newer, device " + std::to_string(options.device) + " has " + std::to_string(major) + "." + std::to_string(minor));
+    throw Error(ErrorCode::kInvalidArgument, "device: expected compute capability 8.0 or newer, device " +
+                                                 std::to_string(options.device) + " has " + std::to_string(major) +
+                                                 "." + std::to_string(minor));
   // NOTE: what a backend is made of belongs to the device that is current when it is made.
   check(cudaSetDevice(options.device), "choosing the device");
   return std::make_unique<CudaBackend>(options, std::move(comm));

@@ -1,6 +1,7 @@
 #pragma once
-// The language and runtime of CUDA, or their twins on the host (test/native/cuda_host), and what all kernels use of them. Every instruction that C++ has
-// no word for is a function here with its twin beside it; kernels contain no inline assembly.
+// The language and runtime of CUDA, or their twins on the host (test/native/cuda_host), and what all kernels use of
+// them. Every instruction that C++ has no word for is a function here with its twin beside it; kernels contain no
+// inline assembly.
 #include <cstdint>
 
 #if defined(__CUDACC__)
@@ -23,13 +24,20 @@ __device__ __forceinline__ unsigned char* shared_memory() {
 #endif
 }
 
-__device__ __forceinline__ int lane_id() { return static_cast<int>(threadIdx.x) % kWarpSize; }
-__device__ __forceinline__ int warp_id() { return static_cast<int>(threadIdx.x) / kWarpSize; }
+__device__ __forceinline__ int lane_id() {
+  return static_cast<int>(threadIdx.x) % kWarpSize;
+}
+__device__ __forceinline__ int warp_id() {
+  return static_cast<int>(threadIdx.x) / kWarpSize;
+}
 
 // The warp's own, which the compiler then knows to be the same for all its lanes.
-__device__ __forceinline__ int uniform_warp_id() { return __shfl_sync(0xffffffffu, warp_id(), 0); }
+__device__ __forceinline__ int uniform_warp_id() {
+  return __shfl_sync(0xffffffffu, warp_id(), 0);
+}
 
-// ---- number types -----------------------------------------------------------------------------------------------------------------------
+// ---- number types
+// -----------------------------------------------------------------------------------------------------------------------
 
 // 16-bit floats travel as bits. T is one of these.
 struct Bf16 {
@@ -91,7 +99,9 @@ __device__ __forceinline__ uint32_t multiply_pairs(uint32_t a, uint32_t b) {
     asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
   return product;
 #else
-  const auto half = [&](int shift) { return to_float<T>(static_cast<uint16_t>(a >> shift)) * to_float<T>(static_cast<uint16_t>(b >> shift)); };
+  const auto half = [&](int shift) {
+    return to_float<T>(static_cast<uint16_t>(a >> shift)) * to_float<T>(static_cast<uint16_t>(b >> shift));
+  };
   return to_bits_pair<T>(half(0), half(16));
 #endif
 }
@@ -139,13 +149,16 @@ __device__ __forceinline__ float reciprocal_near(float value) {
 #endif
 }
 
-// ---- memory -----------------------------------------------------------------------------------------------------------------------------
+// ---- memory
+// -----------------------------------------------------------------------------------------------------------------------------
 
 // 16 bytes that are read once: they pass the first-level cache by.
 __device__ __forceinline__ uint4 load_streaming(const uint4* from) {
 #if defined(__CUDACC__)
   uint4 value;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w) : "l"(from));
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "l"(from));
   return value;
 #else
   return *from;
@@ -155,9 +168,11 @@ __device__ __forceinline__ uint4 load_streaming(const uint4* from) {
 // To a multiple of 16 bytes.
 __device__ __forceinline__ void store_four_if(bool is_wanted, float* to, const float4& values) {
 #if defined(__CUDACC__)
-  asm volatile("{\n.reg .pred wanted;\nsetp.ne.u32 wanted, %5, 0;\n@wanted st.global.v4.f32 [%0], {%1, %2, %3, %4};\n}" ::"l"(to), "f"(values.x), "f"(values.y), "f"(values.z), "f"(values.w),
-               "r"(static_cast<uint32_t>(is_wanted))
-               : "memory");
+  asm volatile(
+      "{\n.reg .pred wanted;\nsetp.ne.u32 wanted, %5, 0;\n@wanted st.global.v4.f32 [%0], {%1, %2, %3, %4};\n}" ::"l"(
+          to),
+      "f"(values.x), "f"(values.y), "f"(values.z), "f"(values.w), "r"(static_cast<uint32_t>(is_wanted))
+      : "memory");
 #else
   if (is_wanted) *reinterpret_cast<float4*>(to) = values;
 #endif
@@ -174,7 +189,8 @@ __device__ __forceinline__ float load_coherent(const float* from) {
 #endif
 }
 
-// A word of global memory by which a warp tells one of a later block that all it has written is there. Each calls these as a whole.
+// A word of global memory by which a warp tells one of a later block that all it has written is there. Each calls these
+// as a whole.
 __device__ __forceinline__ void raise_flag(int32_t* flag) {
   __syncwarp();
   if (lane_id() != 0) return;
@@ -234,7 +250,8 @@ __device__ __forceinline__ void wait_for_copies() {
 #endif
 }
 
-// ---- kernels that begin before the one in front of them has ended (compute capability 9.0; launch_early) ---------------------------------------
+// ---- kernels that begin before the one in front of them has ended (compute capability 9.0; launch_early)
+// ---------------------------------------
 
 // From here on the next kernel may begin, as far as there is room for it.
 __device__ __forceinline__ void let_next_begin() {
@@ -242,7 +259,8 @@ __device__ __forceinline__ void let_next_begin() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-// Nothing that the device computes may be read or written before. NOTE: every thread comes here, so that a kernel has only ended when all before it have.
+// Nothing that the device computes may be read or written before. NOTE: every thread comes here, so that a kernel has
+// only ended when all before it have.
 __device__ __forceinline__ void wait_for_previous() {
 #if !defined(__CUDACC__)
   cuda_host::wait_for_previous();
@@ -251,35 +269,41 @@ __device__ __forceinline__ void wait_for_previous() {
 #endif
 }
 
-// ---- warps ------------------------------------------------------------------------------------------------------------------------------
+// ---- warps
+// ------------------------------------------------------------------------------------------------------------------------------
 
 // The same bits in all lanes, in a fixed order.
 __device__ __forceinline__ float warp_sum(float value) {
-  for (int bits = 16; bits > 0; bits /= 2) value += __shfl_xor_sync(0xffffffffu, value, bits);
+  for (int bits = 16; bits > 0; bits /= 2)
+    value += __shfl_xor_sync(0xffffffffu, value, bits);
   return value;
 }
 __device__ __forceinline__ float warp_max(float value) {
-  for (int bits = 16; bits > 0; bits /= 2) value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, bits));
+  for (int bits = 16; bits > 0; bits /= 2)
+    value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, bits));
   return value;
 }
 
-// ---- matrix instructions ------------------------------------------------------------------------------------------------------------------
+// ---- matrix instructions
+// ------------------------------------------------------------------------------------------------------------------
 //
 // c (16, 8) += a (16, 16) · b (16, 8), f32 sums. With g = lane / 4 and t = lane % 4 (PTX manual, mma.m16n8k16):
-//   a[0] = (g, 2t..)  a[1] = (g + 8, 2t..)  a[2] = (g, 2t + 8..)  a[3] = (g + 8, 2t + 8..)     two neighbours of a row in each register
-//   b[0] = (2t.., g)  b[1] = (2t + 8.., g)                                                     two neighbours of a column
-//   c[0..1] = (g, 2t..)  c[2..3] = (g + 8, 2t..)
+//   a[0] = (g, 2t..)  a[1] = (g + 8, 2t..)  a[2] = (g, 2t + 8..)  a[3] = (g + 8, 2t + 8..)     two neighbours of a row
+//   in each register b[0] = (2t.., g)  b[1] = (2t + 8.., g)                                                     two
+//   neighbours of a column c[0..1] = (g, 2t..)  c[2..3] = (g + 8, 2t..)
 template <class T>
 __device__ __forceinline__ void mma_m16n8k16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
 #if defined(__CUDACC__)
   if constexpr (T::kIsBf16)
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   else
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #else
   struct Payload {
     float (&c)[4];
@@ -292,8 +316,11 @@ __device__ __forceinline__ void mma_m16n8k16(float (&c)[4], const uint32_t (&a)[
       const auto& from = *static_cast<const Payload*>(lanes[lane]);
       const int g = lane / 4, t = lane % 4;
       for (int half = 0; half < 2; ++half) {
-        for (int r = 0; r < 4; ++r) a_matrix[g + r % 2 * 8][2 * t + r / 2 * 8 + half] = to_float<T>(static_cast<uint16_t>(from.a[r] >> 16 * half));
-        for (int r = 0; r < 2; ++r) b_matrix[2 * t + r * 8 + half][g] = to_float<T>(static_cast<uint16_t>(from.b[r] >> 16 * half));
+        for (int r = 0; r < 4; ++r)
+          a_matrix[g + r % 2 * 8][2 * t + r / 2 * 8 + half] =
+              to_float<T>(static_cast<uint16_t>(from.a[r] >> 16 * half));
+        for (int r = 0; r < 2; ++r)
+          b_matrix[2 * t + r * 8 + half][g] = to_float<T>(static_cast<uint16_t>(from.b[r] >> 16 * half));
       }
     }
     for (int lane = 0; lane < 32; ++lane) {
@@ -302,7 +329,8 @@ __device__ __forceinline__ void mma_m16n8k16(float (&c)[4], const uint32_t (&a)[
       for (int r = 0; r < 4; ++r) {
         // NOTE: the order within one instruction is the hardware's own; in double it has no say.
         double sum = 0;
-        for (int k = 0; k < 16; ++k) sum += static_cast<double>(a_matrix[g + r / 2 * 8][k]) * b_matrix[k][2 * t + r % 2];
+        for (int k = 0; k < 16; ++k)
+          sum += static_cast<double>(a_matrix[g + r / 2 * 8][k]) * b_matrix[k][2 * t + r % 2];
         to.c[r] = static_cast<float>(to.c[r] + sum);
       }
     }

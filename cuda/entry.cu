@@ -14,15 +14,21 @@
 namespace capstan::cuda {
 namespace {
 
-void copy_text(const char* text, char* to, size_t size) { std::snprintf(to, size, "%s", text); }
+void copy_text(const char* text, char* to, size_t size) {
+  std::snprintf(to, size, "%s", text);
+}
 
-std::string version_name(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
+std::string version_name(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
 
 // Why there is no device. The runtime says the same of a driver that is too old and of none at all.
 std::string reason_of(cudaError_t error) {
   if (error == cudaSuccess) return "there is no CUDA device";
   int driver = 0, runtime = 0;
-  if (error != cudaErrorInsufficientDriver || cudaDriverGetVersion(&driver) != cudaSuccess || cudaRuntimeGetVersion(&runtime) != cudaSuccess) return cudaGetErrorString(error);
+  if (error != cudaErrorInsufficientDriver || cudaDriverGetVersion(&driver) != cudaSuccess ||
+      cudaRuntimeGetVersion(&runtime) != cudaSuccess)
+    return cudaGetErrorString(error);
   if (driver == 0) return "no NVIDIA driver is installed";
   return "the NVIDIA driver is for CUDA " + version_name(driver) + ", expected " + version_name(runtime) + " or newer";
 }
@@ -66,9 +72,11 @@ Backend* make_backend(const CudaBackendOptions* options, Comm* comm, int* code, 
 }  // namespace capstan::cuda
 
 extern "C" __attribute__((visibility("default"))) const capstan::CudaApi* capstan_cuda_api() {
-  // Before the first call: all kernels are loaded at the start, where their memory counts and nothing waits, not one by one when a step or a recording first needs them.
+  // Before the first call: all kernels are loaded at the start, where their memory counts and nothing waits, not one by
+  // one when a step or a recording first needs them.
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   static const std::string build_id = capstan::cuda_build_id();
-  static const capstan::CudaApi api{capstan::kCudaApiVersion, build_id.c_str(), capstan::cuda::num_devices, capstan::cuda::link, capstan::cuda::make_backend};
+  static const capstan::CudaApi api{capstan::kCudaApiVersion, build_id.c_str(), capstan::cuda::num_devices,
+                                    capstan::cuda::link, capstan::cuda::make_backend};
   return &api;
 }

@@ -1,6 +1,7 @@
 #pragma once
-// Keys and values in 8 bits: e4m3 (1 sign, 4 exponent, 3 fraction bits; up to 448), each head of each token with a power of two of its own, so that scaling
-// rounds nothing. Plain arithmetic on bits, the same on every card and on the host.
+// Keys and values in 8 bits: e4m3 (1 sign, 4 exponent, 3 fraction bits; up to 448), each head of each token with a
+// power of two of its own, so that scaling rounds nothing. Plain arithmetic on bits, the same on every card and on the
+// host.
 #include <cstdint>
 
 #include "cuda/device.h"
@@ -8,7 +9,8 @@
 
 namespace capstan::cuda {
 
-// Exponents of the scale. Values that would need a larger one saturate at 448 · 2^7 = 57,344, those that would need a smaller one lose digits.
+// Exponents of the scale. Values that would need a larger one saturate at 448 · 2^7 = 57,344, those that would need a
+// smaller one lose digits.
 constexpr int kLeastExponent = -22, kMostExponent = 7;
 // Of a head that holds NaN or Inf: everything computed from it is NaN then.
 constexpr int kBrokenExponent = 127;
@@ -23,7 +25,9 @@ CAPSTAN_BOTH float float_of_bits(uint32_t bits) {
   memcpy(&value, &bits, sizeof value);
   return value;
 }
-CAPSTAN_BOTH float power_of_two(int exponent) { return float_of_bits(static_cast<uint32_t>(exponent + 127) << 23); }
+CAPSTAN_BOTH float power_of_two(int exponent) {
+  return float_of_bits(static_cast<uint32_t>(exponent + 127) << 23);
+}
 
 // The least exponent with which `largest`, the largest magnitude of a head, is at most 448.
 CAPSTAN_BOTH int fp8_exponent(float largest) {
@@ -43,11 +47,13 @@ CAPSTAN_BOTH uint8_t to_fp8(float value) {
   return static_cast<uint8_t>(sign | (((bits + 0x7ffff + (bits >> 20 & 1)) >> 20) - ((127 - 7) << 3)));
 }
 
-// As e4m3 lies in the upper bits of T, it is the number times a power of two: 2^120 of bf16 and 2^8 of f16 make up for it. This, and the scale, as T.
+// As e4m3 lies in the upper bits of T, it is the number times a power of two: 2^120 of bf16 and 2^8 of f16 make up for
+// it. This, and the scale, as T.
 template <class T>
 CAPSTAN_BOTH uint32_t fp8_scale(uint8_t exponent) {
   const int value = static_cast<int8_t>(exponent);
-  if constexpr (T::kIsBf16) return value == kBrokenExponent ? 0x7fc0u : static_cast<uint32_t>(127 + 120 + value) << 7 & 0xffffu;
+  if constexpr (T::kIsBf16)
+    return value == kBrokenExponent ? 0x7fc0u : static_cast<uint32_t>(127 + 120 + value) << 7 & 0xffffu;
   return value == kBrokenExponent ? 0x7e00u : static_cast<uint32_t>(15 + 8 + value) << 10 & 0xffffu;
 }
 
@@ -59,7 +65,8 @@ __device__ __forceinline__ uint32_t expand_fp8(uint32_t word, int i, uint32_t sc
 }
 
 // A warp's head of keys or values goes to its slot.
-__device__ __forceinline__ void append_fp8(const KvLayout& layout, uint8_t* cache, int64_t slot, int kv_head, bool is_value, const float* row) {
+__device__ __forceinline__ void append_fp8(const KvLayout& layout, uint8_t* cache, int64_t slot, int kv_head,
+                                           bool is_value, const float* row) {
   const int lane = lane_id();
   float largest = 0, zero = 0;
   for (int d = lane; d < layout.head_dim; d += kWarpSize) {
@@ -71,7 +78,8 @@ __device__ __forceinline__ void append_fp8(const KvLayout& layout, uint8_t* cach
   const int exponent = is_broken ? kBrokenExponent : fp8_exponent(largest);
   const float scale = is_broken ? 0.0f : power_of_two(-exponent);
   for (int d = lane; d < (is_value ? layout.head_dim : layout.k_dim); d += kWarpSize)
-    cache[is_value ? layout.value(slot, kv_head, d) : layout.key(slot, kv_head, d)] = d < layout.head_dim && !is_broken ? to_fp8(row[d] * scale) : 0;
+    cache[is_value ? layout.value(slot, kv_head, d) : layout.key(slot, kv_head, d)] =
+        d < layout.head_dim && !is_broken ? to_fp8(row[d] * scale) : 0;
   if (lane == 0) cache[layout.exponent(slot, kv_head, is_value)] = static_cast<uint8_t>(exponent);
 }
 

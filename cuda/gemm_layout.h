@@ -17,7 +17,8 @@ struct TileGroups {
   CAPSTAN_BOTH int64_t turns(int64_t block) const { return (num_tiles - first(block) + stride() - 1) / stride(); }
 };
 
-// Warps of a block, so that rounds of groups over so many blocks take least; of equals the most, which share activations.
+// Warps of a block, so that rounds of groups over so many blocks take least; of equals the most, which share
+// activations.
 inline int choose_warps(int64_t num_tiles, int64_t num_blocks, int most) {
   int best = 0;
   int64_t least = 0;

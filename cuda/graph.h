@@ -26,9 +26,12 @@ class Graph {
 };
 
 // What is enqueued from here on is recorded and not run.
-inline void begin_recording(cudaStream_t stream) { check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), "recording a step"); }
+inline void begin_recording(cudaStream_t stream) {
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), "recording a step");
+}
 
-// None where the device has no memory for one, which is no fault: what was recorded can be enqueued as it is. Later launches take no more of it.
+// None where the device has no memory for one, which is no fault: what was recorded can be enqueued as it is. Later
+// launches take no more of it.
 inline Graph end_recording(cudaStream_t stream) {
   cudaGraph_t graph = nullptr;
   check(cudaStreamEndCapture(stream, &graph), "recording a step");

@@ -1,7 +1,8 @@
 #pragma once
-// The asynchronous instructions of compute capability 9.0 (sm_90a): barriers in shared memory, bulk copies that arrive at them, and products of four warps.
-// As in device.h each has its twin beside it: on the host a copy lands when somebody waits for it and its place is poisoned until then; a product is computed
-// when somebody waits for it, from what its registers and shared memory hold by then.
+// The asynchronous instructions of compute capability 9.0 (sm_90a): barriers in shared memory, bulk copies that arrive
+// at them, and products of four warps. As in device.h each has its twin beside it: on the host a copy lands when
+// somebody waits for it and its place is poisoned until then; a product is computed when somebody waits for it, from
+// what its registers and shared memory hold by then.
 #include "cuda/device.h"
 #include "cuda/tensor_map.h"
 #include "cuda/wgmma_layout.h"
@@ -18,10 +19,11 @@ namespace capstan::cuda {
 constexpr int kGroupWarps = 4;  // of a product
 
 #if CAPSTAN_HAS_WGMMA
-// ---- barriers -------------------------------------------------------------------------------------------------------------------------------
+// ---- barriers
+// -------------------------------------------------------------------------------------------------------------------------------
 //
-// A phase ends when `count` threads have arrived and all announced bytes have landed. Waiting for parity p returns once a phase of that parity has ended: at
-// once for 1 where none has.
+// A phase ends when `count` threads have arrived and all announced bytes have landed. Waiting for parity p returns once
+// a phase of that parity has ended: at once for 1 where none has.
 
 __device__ __forceinline__ void mbarrier_init(uint64_t* barrier, int count) {
 #if defined(__CUDACC__)
@@ -46,7 +48,8 @@ __device__ __forceinline__ void mbarrier_arrive(uint64_t* barrier) {
 // Arrives, and announces bytes.
 __device__ __forceinline__ void mbarrier_arrive_expecting(uint64_t* barrier, int bytes) {
 #if defined(__CUDACC__)
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
+               : "memory");
 #else
   cuda_host::mbarrier_arrive(barrier, bytes);
 #endif
@@ -55,19 +58,27 @@ __device__ __forceinline__ void mbarrier_wait(uint64_t* barrier, int parity) {
 #if defined(__CUDACC__)
   uint32_t is_over;
   do {
-    asm volatile("{\n.reg .pred over;\nmbarrier.try_wait.parity.shared::cta.b64 over, [%1], %2;\nselp.u32 %0, 1, 0, over;\n}" : "=r"(is_over) : "r"(shared_address(barrier)), "r"(parity) : "memory");
+    asm volatile(
+        "{\n.reg .pred over;\nmbarrier.try_wait.parity.shared::cta.b64 over, [%1], %2;\nselp.u32 %0, 1, 0, over;\n}"
+        : "=r"(is_over)
+        : "r"(shared_address(barrier)), "r"(parity)
+        : "memory");
   } while (is_over == 0);
 #else
   cuda_host::mbarrier_wait("mbarrier_wait", barrier, parity);
 #endif
 }
 
-// ---- copies into shared memory ----------------------------------------------------------------------------------------------------------------
+// ---- copies into shared memory
+// ----------------------------------------------------------------------------------------------------------------
 
 // Contiguous bytes: addresses and count are multiples of 16.
 __device__ __forceinline__ void bulk_copy(void* to, const void* from, int bytes, uint64_t* barrier) {
 #if defined(__CUDACC__)
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier)) : "memory");
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(to)),
+               "l"(from), "r"(bytes), "r"(shared_address(barrier))
+               : "memory");
 #else
   cuda_host::bulk_copy(to, from, bytes, barrier);
 #endif
@@ -75,9 +86,11 @@ __device__ __forceinline__ void bulk_copy(void* to, const void* from, int bytes,
 // The map's box at (column, row); zeros outside of the array, which count among its bytes.
 __device__ __forceinline__ void tensor_copy(void* to, const TensorMap& map, int column, int row, uint64_t* barrier) {
 #if defined(__CUDACC__)
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(to)), "l"(&map), "r"(column), "r"(row),
-               "r"(shared_address(barrier))
-               : "memory");
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::
+          "r"(shared_address(to)),
+      "l"(&map), "r"(column), "r"(row), "r"(shared_address(barrier))
+      : "memory");
 #else
   cuda_host::tensor_copy(to, map, column, row, barrier);
 #endif
@@ -97,7 +110,8 @@ __device__ __forceinline__ void show_to_products() {
 #endif
 }
 
-// ---- registers -----------------------------------------------------------------------------------------------------------------------------------
+// ---- registers
+// -----------------------------------------------------------------------------------------------------------------------------------
 //
 // Warps of a group that need few registers leave them to the others.
 template <int kCount>
@@ -115,11 +129,12 @@ __device__ __forceinline__ void take_registers() {
 #endif
 }
 
-// ---- products of four warps ------------------------------------------------------------------------------------------------------------------------
+// ---- products of four warps
+// ------------------------------------------------------------------------------------------------------------------------
 //
-// acc (64, N) += a (64, 16) · b (16, N), f32 sums, later. Warp w of the group has rows 16 w to 16 w + 15, as mma_m16n8k16 has them: a[] is its A operand, and
-// acc[4 j + r] its c[r] of columns 8 j to 8 j + 7. b lies in shared memory as its descriptor says (wgmma_layout.h). Neither is to be changed, nor acc read,
-// before a wait.
+// acc (64, N) += a (64, 16) · b (16, N), f32 sums, later. Warp w of the group has rows 16 w to 16 w + 15, as
+// mma_m16n8k16 has them: a[] is its A operand, and acc[4 j + r] its c[r] of columns 8 j to 8 j + 7. b lies in shared
+// memory as its descriptor says (wgmma_layout.h). Neither is to be changed, nor acc read, before a wait.
 
 // Before the first product, and whenever registers were written since the last.
 __device__ __forceinline__ void wgmma_fence() {
@@ -145,12 +160,14 @@ __device__ __forceinline__ void wgmma_wait() {
   cuda_host::wgmma_wait(kPending);
 #endif
 }
-// The compiler takes acc for written here, neither earlier nor later: behind a wait, and in front of a fence that what was written is to be behind.
+// The compiler takes acc for written here, neither earlier nor later: behind a wait, and in front of a fence that what
+// was written is to be behind.
 template <int kCount>
 __device__ __forceinline__ void settle([[maybe_unused]] float (&acc)[kCount]) {
 #if defined(__CUDACC__)
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(acc[i])::"memory");
+  for (int i = 0; i < kCount; ++i)
+    asm volatile("" : "+f"(acc[i])::"memory");
 #endif
 }
 
@@ -162,22 +179,27 @@ __device__ __forceinline__ void settle([[maybe_unused]] int& value) {
 }
 
 #if defined(__CUDACC__)
-#define CAPSTAN_OUT_8(i) "+f"(acc[i]), "+f"(acc[i + 1]), "+f"(acc[i + 2]), "+f"(acc[i + 3]), "+f"(acc[i + 4]), "+f"(acc[i + 5]), "+f"(acc[i + 6]), "+f"(acc[i + 7])
+#define CAPSTAN_OUT_8(i)                                                                                  \
+  "+f"(acc[i]), "+f"(acc[i + 1]), "+f"(acc[i + 2]), "+f"(acc[i + 3]), "+f"(acc[i + 4]), "+f"(acc[i + 5]), \
+      "+f"(acc[i + 6]), "+f"(acc[i + 7])
 #define CAPSTAN_OUT_32(i) CAPSTAN_OUT_8(i), CAPSTAN_OUT_8(i + 8), CAPSTAN_OUT_8(i + 16), CAPSTAN_OUT_8(i + 24)
 #define CAPSTAN_D_HALF "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define CAPSTAN_D_0 CAPSTAN_D_HALF ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define CAPSTAN_D_32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define CAPSTAN_D_48 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define CAPSTAN_D_64                                                                                                                                                  \
-  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"  \
-  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122"     \
+#define CAPSTAN_D_64                                                                                                                                                 \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95" \
+  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122"   \
   ", %123, %124, %125, %126, %127"
-#define CAPSTAN_WGMMA_OF(type, n, d, inputs, ...)                                                                                                      \
-  asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" d "}, " inputs ", 1, 1, 1, 0;" : __VA_ARGS__ \
+#define CAPSTAN_WGMMA_OF(type, n, d, inputs, ...)                                                                  \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" d "}, " inputs ", 1, 1, 1, 0;" \
+               : __VA_ARGS__                                                                                       \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
-#define CAPSTAN_WGMMA(n, d, inputs, ...)                                                                 \
-  if constexpr (T::kIsBf16) CAPSTAN_WGMMA_OF("bf16", n, d, inputs, __VA_ARGS__);                         \
-  else CAPSTAN_WGMMA_OF("f16", n, d, inputs, __VA_ARGS__)
+#define CAPSTAN_WGMMA(n, d, inputs, ...)                 \
+  if constexpr (T::kIsBf16)                              \
+    CAPSTAN_WGMMA_OF("bf16", n, d, inputs, __VA_ARGS__); \
+  else                                                   \
+    CAPSTAN_WGMMA_OF("f16", n, d, inputs, __VA_ARGS__)
 #endif
 
 template <class T, int N>
@@ -189,15 +211,19 @@ __device__ __forceinline__ void wgmma_m64k16(float (&acc)[N / 2], const uint32_t
   } else if constexpr (N == 64) {
     CAPSTAN_WGMMA(64, CAPSTAN_D_0, "{%32, %33, %34, %35}, %36", CAPSTAN_OUT_32(0));
   } else if constexpr (N == 96) {
-    CAPSTAN_WGMMA(96, CAPSTAN_D_0 CAPSTAN_D_32, "{%48, %49, %50, %51}, %52", CAPSTAN_OUT_32(0), CAPSTAN_OUT_8(32), CAPSTAN_OUT_8(40));
+    CAPSTAN_WGMMA(96, CAPSTAN_D_0 CAPSTAN_D_32, "{%48, %49, %50, %51}, %52", CAPSTAN_OUT_32(0), CAPSTAN_OUT_8(32),
+                  CAPSTAN_OUT_8(40));
   } else if constexpr (N == 128) {
-    CAPSTAN_WGMMA(128, CAPSTAN_D_0 CAPSTAN_D_32 CAPSTAN_D_48, "{%64, %65, %66, %67}, %68", CAPSTAN_OUT_32(0), CAPSTAN_OUT_32(32));
+    CAPSTAN_WGMMA(128, CAPSTAN_D_0 CAPSTAN_D_32 CAPSTAN_D_48, "{%64, %65, %66, %67}, %68", CAPSTAN_OUT_32(0),
+                  CAPSTAN_OUT_32(32));
   } else {
-    CAPSTAN_WGMMA(256, CAPSTAN_D_0 CAPSTAN_D_32 CAPSTAN_D_48 CAPSTAN_D_64, "{%128, %129, %130, %131}, %132", CAPSTAN_OUT_32(0), CAPSTAN_OUT_32(32), CAPSTAN_OUT_32(64), CAPSTAN_OUT_32(96));
+    CAPSTAN_WGMMA(256, CAPSTAN_D_0 CAPSTAN_D_32 CAPSTAN_D_48 CAPSTAN_D_64, "{%128, %129, %130, %131}, %132",
+                  CAPSTAN_OUT_32(0), CAPSTAN_OUT_32(32), CAPSTAN_OUT_32(64), CAPSTAN_OUT_32(96));
   }
 #else
   std::vector<float*> sums;
-  for (float& sum : acc) sums.push_back(&sum);
+  for (float& sum : acc)
+    sums.push_back(&sum);
   cuda_host::wgmma(std::move(sums), {&a[0], &a[1], &a[2], &a[3]}, b, [](uint16_t bits) { return to_float<T>(bits); });
 #endif
 }

@@ -1,6 +1,6 @@
 #pragma once
-// The launchers of the kernels. Pointers are to device memory unless said otherwise; every launcher checks what a kernel relies on and returns at once.
-// 16-bit floats are of the type named by `type`, weights and activations alike.
+// The launchers of the kernels. Pointers are to device memory unless said otherwise; every launcher checks what a
+// kernel relies on and returns at once. 16-bit floats are of the type named by `type`, weights and activations alike.
 #include <cstdint>
 
 #include "cuda/device.h"
@@ -26,7 +26,8 @@ bool can_begin_early();
 // The id of a row that is there to fill a batch up.
 constexpr int32_t kNoToken = -2147483647 - 1;
 
-// hidden (num_tokens, hidden_size) = rows of the table; zeros for ids that another rank has. id < 0: drawn_ids[-1 - id] (StepInput), or none.
+// hidden (num_tokens, hidden_size) = rows of the table; zeros for ids that another rank has. id < 0: drawn_ids[-1 - id]
+// (StepInput), or none.
 struct EmbedArgs {
   FloatType type = FloatType::kBf16;
   DeviceMatrix table;
@@ -67,7 +68,7 @@ struct GemmArgs {
   FloatType type = FloatType::kBf16;
   GemmOutput output = GemmOutput::kStore;
   DeviceMatrix weights;
-  const uint16_t* acts = nullptr;   // as operands
+  const uint16_t* acts = nullptr;     // as operands
   const ActMaps* act_maps = nullptr;  // of the host: of acts that lie in rows, for launch_gemm_wgmma
   int num_tokens = 0;
   float* out = nullptr;
@@ -75,7 +76,8 @@ struct GemmArgs {
   uint16_t* gated = nullptr;
   DepthSplit gated_split;
   Activation activation = Activation::kSilu;
-  int32_t* tile_flags = nullptr;    // num_tile_flags zeros, and zeros again afterwards, where launch_gemm_wgmma may cut a long K
+  int32_t* tile_flags =
+      nullptr;  // num_tile_flags zeros, and zeros again afterwards, where launch_gemm_wgmma may cut a long K
   bool begins_early = false;
 };
 constexpr size_t kLeastSharedBytes = 99 << 10;  // that a block may have: compute capability 8.6, 8.9 and 12.0
@@ -85,8 +87,9 @@ struct DeviceRoom {
 };
 void launch_gemm(const GemmArgs& args, const DeviceRoom& room, cudaStream_t stream);
 
-// The same for many tokens on compute capability 9.0, of activations that lie in rows, as `gated` then does too. One map of them for each width of a tile; the
-// launcher chooses the width where none is given. Another order of sums than launch_gemm's, and another with flags than without.
+// The same for many tokens on compute capability 9.0, of activations that lie in rows, as `gated` then does too. One
+// map of them for each width of a tile; the launcher chooses the width where none is given. Another order of sums than
+// launch_gemm's, and another with flags than without.
 constexpr int kNumWidths = 4;
 struct ActMaps {
   TensorMap of_width[kNumWidths];
@@ -108,8 +111,9 @@ struct AddPartialsArgs {
 };
 void launch_add_partials(const AddPartialsArgs& args, cudaStream_t stream);
 
-// launch_add_partials and launch_norm in one kernel that gives the same bits. With norm.rows it leaves the hidden states as they are, and may find them on other
-// ranks: `owners` by rank, each with `tokens_per_owner` tokens that are true.
+// launch_add_partials and launch_norm in one kernel that gives the same bits. With norm.rows it leaves the hidden
+// states as they are, and may find them on other ranks: `owners` by rank, each with `tokens_per_owner` tokens that are
+// true.
 struct AddNormArgs {
   AddPartialsArgs sum;
   NormArgs norm;  // of the same hidden states
@@ -118,7 +122,8 @@ struct AddNormArgs {
 };
 void launch_add_norm(const AddNormArgs& args, cudaStream_t stream);
 
-// q, k, v of each token: QK norm, rotation; q (num_tokens, num_heads, k_dim) stays, k and v go to the cache. slot < 0: nothing is written there.
+// q, k, v of each token: QK norm, rotation; q (num_tokens, num_heads, k_dim) stays, k and v go to the cache. slot < 0:
+// nothing is written there.
 struct QkvArgs {
   FloatType type = FloatType::kBf16;
   const float* qkv = nullptr;  // (num_tokens, qkv_stride), or the parts of a product
@@ -155,7 +160,8 @@ struct GemvArgs {
 void launch_gemv(const GemvArgs& args, cudaStream_t stream);
 size_t gemv_shared_bytes(const GemvArgs& args);  // of a block; a device may not have as many
 
-// Rows of attention: (token, query head of the group) pairs of one sequence, 16 to a tile, 128 for launch_attention_wgmma.
+// Rows of attention: (token, query head of the group) pairs of one sequence, 16 to a tile, 128 for
+// launch_attention_wgmma.
 struct AttentionTile {
   int32_t seq = 0;        // -1: none, nothing is written
   int32_t first_row = 0;  // within the sequence: token * group + head
@@ -174,27 +180,27 @@ struct AttentionArgs {
   int max_blocks_per_seq = 0;
   int window = 0;  // 0 = all positions
   float scale = 0;
-  int num_chunks = 1;          // of kChunk keys each, that blocks share; 1: every block goes over all of them
-  bool is_many = false;        // rows: a warp has 16 of them, not a block
-  float* scratch = nullptr;    // (attention_scratch_floats), with num_chunks > 1
-  bool begins_early = false;   // while the kernel in front still ends; not with many rows
-  DepthSplit split;            // of num_heads * head_dim
-  uint16_t* acts = nullptr;    // out, as operands or in rows
+  int num_chunks = 1;         // of kChunk keys each, that blocks share; 1: every block goes over all of them
+  bool is_many = false;       // rows: a warp has 16 of them, not a block
+  float* scratch = nullptr;   // (attention_scratch_floats), with num_chunks > 1
+  bool begins_early = false;  // while the kernel in front still ends; not with many rows
+  DepthSplit split;           // of num_heads * head_dim
+  uint16_t* acts = nullptr;   // out, as operands or in rows
   bool in_rows = false;
 };
 void launch_attention(const AttentionArgs& args, cudaStream_t stream);
 // Of so many chunks of 16 rows: num_tiles * num_kv_heads * num_chunks.
 int64_t attention_scratch_floats(int64_t num_cuts, const KvLayout& layout);
-// The same for sequences with many rows on compute capability 9.0, of a cache in 16 bits, with outputs in rows; a tile is
-// never none, and chunks have no meaning. Another order of sums.
+// The same for sequences with many rows on compute capability 9.0, of a cache in 16 bits, with outputs in rows; a tile
+// is never none, and chunks have no meaning. Another order of sums.
 void launch_attention_wgmma(const AttentionArgs& args, cudaStream_t stream);
 bool can_attend_by_wgmma();  // on the current device
 
 // One row to sample: SampleRow (backend.h) with its lists as ranges of `words`.
 struct SampleItem {
   const int32_t* words = nullptr;
-  int32_t logits_row = 0;     // -1: there is nothing to sample, and nothing is written
-  int32_t target_id = -1;     // with wants_sample 0
+  int32_t logits_row = 0;  // -1: there is nothing to sample, and nothing is written
+  int32_t target_id = -1;  // with wants_sample 0
   int32_t wants_sample = 1;
   int32_t num_logprobs = -1;  // at most kMaxTopLogprobs
   float temperature = 1, top_p = 1, min_p = 0;
@@ -208,7 +214,7 @@ struct SampleItem {
   Range completion_counts;  // (id, times) pairs, ascending
   Range logit_bias;         // (id, bits of the bias) pairs
   Range banned_ids;
-  Range allowed_mask;       // words of 32 ids; none = all
+  Range allowed_mask;  // words of 32 ids; none = all
 };
 
 constexpr int kMaxTopLogprobs = 64;
@@ -216,7 +222,9 @@ constexpr int kIdBits = 18;
 constexpr int64_t kMaxVocab = int64_t{1} << kIdBits;
 
 // A row of scores, which begins like its row of logits beside a boundary of 16 bytes.
-CAPSTAN_BOTH constexpr int64_t sample_scratch_floats(int64_t vocab_size) { return (vocab_size + 3 + 3) / 4 * 4; }
+CAPSTAN_BOTH constexpr int64_t sample_scratch_floats(int64_t vocab_size) {
+  return (vocab_size + 3 + 3) / 4 * 4;
+}
 
 struct SampleOutput {
   int32_t token_id = -1;
@@ -233,9 +241,9 @@ struct SampleArgs {
   int64_t num_token_ids = 0;
   const SampleItem* items = nullptr;  // (num_items)
   int num_items = 0;
-  float* scores = nullptr;        // (num_items, sample_scratch_floats) scratch
+  float* scores = nullptr;  // (num_items, sample_scratch_floats) scratch
   SampleOutput* outputs = nullptr;
-  int32_t* drawn_ids = nullptr;   // (num_items) the ids again, for the next step's embedding; -1 where none may be drawn
+  int32_t* drawn_ids = nullptr;  // (num_items) the ids again, for the next step's embedding; -1 where none may be drawn
 };
 void launch_sample(const SampleArgs& args, cudaStream_t stream);
 

@@ -1,8 +1,9 @@
 #pragma once
 // Where elements lie: plain index arithmetic, for kernels, packing and tests.
 //
-// Operands of matrix instructions are kept in memory in the order in which a warp's lanes hold them (device.h, mma_m16n8k16), so that loads are 16 bytes a
-// lane, 512 contiguous bytes a warp, and need no shared memory. Weights are the side of 16 rows whatever the number of tokens.
+// Operands of matrix instructions are kept in memory in the order in which a warp's lanes hold them (device.h,
+// mma_m16n8k16), so that loads are 16 bytes a lane, 512 contiguous bytes a warp, and need no shared memory. Weights are
+// the side of 16 rows whatever the number of tokens.
 #include <cstdint>
 
 #if defined(__CUDACC__)
@@ -13,14 +14,17 @@
 
 namespace capstan::cuda {
 
-constexpr int kTileRows = 16;    // features of a tile of weights
-constexpr int kTileTokens = 8;   // tokens of a tile of activations
-constexpr int kTileDepth = 32;   // K of both: two instructions
+constexpr int kTileRows = 16;   // features of a tile of weights
+constexpr int kTileTokens = 8;  // tokens of a tile of activations
+constexpr int kTileDepth = 32;  // K of both: two instructions
 constexpr int kMaxParts = 8;
 
-CAPSTAN_BOTH constexpr int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+CAPSTAN_BOTH constexpr int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
 
-// How K is cut: every product is `parts` chains, which a binary tree adds (architecture, contract 3), each padded with zeros to whole tiles.
+// How K is cut: every product is `parts` chains, which a binary tree adds (architecture, contract 3), each padded with
+// zeros to whole tiles.
 struct DepthSplit {
   int parts = 1;
   int64_t part_cols = 0;    // of the matrix
@@ -40,7 +44,8 @@ CAPSTAN_BOTH DepthSplit split_depth(int64_t cols, int64_t total_cols, int total_
   return {static_cast<int>(cols / part_cols), part_cols, round_up(part_cols, kTileDepth)};
 }
 
-// Weights (rows, padded K): tiles of 16 rows, in each the K tiles one after the other; a tile is two instructions' A operands, 16 bytes a lane each.
+// Weights (rows, padded K): tiles of 16 rows, in each the K tiles one after the other; a tile is two instructions' A
+// operands, 16 bytes a lane each.
 CAPSTAN_BOTH int64_t weight_index(int64_t row, int64_t k, int64_t padded_k) {
   const int64_t tile = row / kTileRows, step = k / 16;
   const int r = static_cast<int>(row % kTileRows), c = static_cast<int>(k % 16);
@@ -49,8 +54,8 @@ CAPSTAN_BOTH int64_t weight_index(int64_t row, int64_t k, int64_t padded_k) {
   return ((tile * (padded_k / 16) + step) * 32 + lane) * 8 + element;
 }
 
-// B operands (n, padded K): tiles of 8 n, in each the K tiles one after the other, 16 bytes a lane for two instructions. Activations (n = token), keys
-// (n = slot, K = dimension) and values (n = dimension, K = slot).
+// B operands (n, padded K): tiles of 8 n, in each the K tiles one after the other, 16 bytes a lane for two
+// instructions. Activations (n = token), keys (n = slot, K = dimension) and values (n = dimension, K = slot).
 CAPSTAN_BOTH int64_t operand_index(int64_t n, int64_t k, int64_t padded_k) {
   const int64_t tile = n / 8, step = k / kTileDepth;
   const int c = static_cast<int>(k % kTileDepth);
@@ -60,38 +65,54 @@ CAPSTAN_BOTH int64_t operand_index(int64_t n, int64_t k, int64_t padded_k) {
 }
 
 // Activations lie as operands, or in rows (tokens, padded K) where boxes of them are copied (launch_gemm_wgmma).
-CAPSTAN_BOTH int64_t act_index(bool in_rows, int64_t token, int64_t k, int64_t padded_k) { return in_rows ? token * padded_k + k : operand_index(token, k, padded_k); }
+CAPSTAN_BOTH int64_t act_index(bool in_rows, int64_t token, int64_t k, int64_t padded_k) {
+  return in_rows ? token * padded_k + k : operand_index(token, k, padded_k);
+}
 
-// The KV cache of one layer: per block, per KV head, the keys (block_size, k_dim) as operands, then the values (v_dim, block_size) as operands; in 8 bits behind
-// them the exponents of the keys (block_size) and of the values (fp8.h).
+// The KV cache of one layer: per block, per KV head, the keys (block_size, k_dim) as operands, then the values (v_dim,
+// block_size) as operands; in 8 bits behind them the exponents of the keys (block_size) and of the values (fp8.h).
 struct KvLayout {
   int block_size = 0;  // a multiple of 32
   int num_kv_heads = 0;
   int head_dim = 0;
-  int k_dim = 0;       // head_dim up to a multiple of 32, zeros behind it
-  int v_dim = 0;       // head_dim up to a multiple of 8, never read behind it
+  int k_dim = 0;  // head_dim up to a multiple of 32, zeros behind it
+  int v_dim = 0;  // head_dim up to a multiple of 8, never read behind it
   bool is_fp8 = false;
 
   CAPSTAN_BOTH int64_t head_elements() const { return int64_t{block_size} * (k_dim + v_dim + (is_fp8 ? 2 : 0)); }
   CAPSTAN_BOTH int64_t block_bytes() const { return block_elements() * (is_fp8 ? 1 : 2); }
   CAPSTAN_BOTH int64_t block_elements() const { return num_kv_heads * head_elements(); }
-  CAPSTAN_BOTH int64_t keys_of(int64_t block, int kv_head) const { return block * block_elements() + kv_head * head_elements(); }
-  CAPSTAN_BOTH int64_t values_of(int64_t block, int kv_head) const { return keys_of(block, kv_head) + int64_t{block_size} * k_dim; }
+  CAPSTAN_BOTH int64_t keys_of(int64_t block, int kv_head) const {
+    return block * block_elements() + kv_head * head_elements();
+  }
+  CAPSTAN_BOTH int64_t values_of(int64_t block, int kv_head) const {
+    return keys_of(block, kv_head) + int64_t{block_size} * k_dim;
+  }
   CAPSTAN_BOTH int64_t key(int64_t slot, int kv_head, int dim) const {
     return keys_of(slot / block_size, kv_head) + operand_index(slot % block_size, dim, k_dim);
   }
   CAPSTAN_BOTH int64_t value(int64_t slot, int kv_head, int dim) const {
     return values_of(slot / block_size, kv_head) + operand_index(dim, slot % block_size, block_size);
   }
-  CAPSTAN_BOTH int64_t exponents_of(int64_t block, int kv_head, bool is_value) const { return values_of(block, kv_head) + int64_t{block_size} * (v_dim + (is_value ? 1 : 0)); }
-  CAPSTAN_BOTH int64_t exponent(int64_t slot, int kv_head, bool is_value) const { return exponents_of(slot / block_size, kv_head, is_value) + slot % block_size; }
+  CAPSTAN_BOTH int64_t exponents_of(int64_t block, int kv_head, bool is_value) const {
+    return values_of(block, kv_head) + int64_t{block_size} * (v_dim + (is_value ? 1 : 0));
+  }
+  CAPSTAN_BOTH int64_t exponent(int64_t slot, int kv_head, bool is_value) const {
+    return exponents_of(slot / block_size, kv_head, is_value) + slot % block_size;
+  }
 };
 
 CAPSTAN_BOTH KvLayout make_kv_layout(int block_size, int num_kv_heads, int head_dim, bool is_fp8 = false) {
-  return {block_size, num_kv_heads, head_dim, static_cast<int>(round_up(head_dim, 32)), static_cast<int>(round_up(head_dim, 8)), is_fp8};
+  return {block_size,
+          num_kv_heads,
+          head_dim,
+          static_cast<int>(round_up(head_dim, 32)),
+          static_cast<int>(round_up(head_dim, 8)),
+          is_fp8};
 }
 
-// Attention goes over the keys in chunks at absolute positions, so that a row's bits depend on its position and window alone.
+// Attention goes over the keys in chunks at absolute positions, so that a row's bits depend on its position and window
+// alone.
 constexpr int kChunk = 256;
 
 }  // namespace capstan::cuda

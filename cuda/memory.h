@@ -1,5 +1,6 @@
 #pragma once
-// Memory of the device and of the host beside it, freed by whoever holds it. Once the device is lost nothing is freed: no call to CUDA follows.
+// Memory of the device and of the host beside it, freed by whoever holds it. Once the device is lost nothing is freed:
+// no call to CUDA follows.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -21,9 +22,11 @@ class Buffer {
     if (bytes == 0) return;
     device_ = current_device();
     const cudaError_t error = Memory::allocate(&data_, bytes);
-    if (error != cudaSuccess) check(error, (purpose + (", " + std::to_string((bytes + (1 << 20) - 1) >> 20)) + " MiB").c_str());
+    if (error != cudaSuccess)
+      check(error, (purpose + (", " + std::to_string((bytes + (1 << 20) - 1) >> 20)) + " MiB").c_str());
   }
-  Buffer(Buffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)), device_(other.device_) {}
+  Buffer(Buffer&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)), device_(other.device_) {}
   Buffer& operator=(Buffer&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
@@ -59,7 +62,8 @@ struct PinnedMemory {
 using DeviceBuffer = Buffer<DeviceMemory>;
 using PinnedBuffer = Buffer<PinnedMemory>;
 
-// How long the host waits for a step before it takes the device for hung. Tests wait less, where they have no other way by CAPSTAN_CUDA_DEADLINE_MS.
+// How long the host waits for a step before it takes the device for hung. Tests wait less, where they have no other way
+// by CAPSTAN_CUDA_DEADLINE_MS.
 inline std::chrono::milliseconds& step_deadline() {
   static std::chrono::milliseconds deadline = [] {
     const char* given = std::getenv("CAPSTAN_CUDA_DEADLINE_MS");
@@ -82,11 +86,13 @@ void wait_until_done(const Query& query) {
       std::this_thread::sleep_for(std::chrono::microseconds(20));
       continue;
     }
-    lose_device("CUDA: the device has not finished a step within " + std::to_string(step_deadline().count() / 1000) + " s");
+    lose_device("CUDA: the device has not finished a step within " + std::to_string(step_deadline().count() / 1000) +
+                " s");
   }
 }
 
-// NOTE: the only way to wait for a stream. What waits by itself, as cudaStreamSynchronize and the freeing of memory do, would wait for a hung kernel for ever.
+// NOTE: the only way to wait for a stream. What waits by itself, as cudaStreamSynchronize and the freeing of memory do,
+// would wait for a hung kernel for ever.
 inline void wait_for(cudaStream_t stream) {
   wait_until_done([&] { return cudaStreamQuery(stream); });
 }
@@ -112,8 +118,8 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// Host memory whose contents travel to one buffer of the device, as many contents at a time as steps may be in flight; none is written again before it has arrived.
-// Grows when a step needs more, which moves the buffer.
+// Host memory whose contents travel to one buffer of the device, as many contents at a time as steps may be in flight;
+// none is written again before it has arrived. Grows when a step needs more, which moves the buffer.
 class Staging {
  public:
   explicit Staging(const char* purpose) : purpose_(purpose) {}
@@ -122,7 +128,8 @@ class Staging {
 
   // For as much as `bytes`, so that no step has to.
   void make_room(size_t bytes) {
-    for (int slot = 0; slot < 2; ++slot) begin(bytes);
+    for (int slot = 0; slot < 2; ++slot)
+      begin(bytes);
   }
   // Room for `bytes` in arrays that begin at multiples of 16; waits until the last contents but one have been sent.
   void begin(size_t bytes) {
@@ -138,7 +145,8 @@ class Staging {
   T* reserve(size_t count, const T*& place) {
     used_ = (used_ + 15) / 16 * 16;
     const size_t begin = used_;
-    if (begin + count * sizeof(T) > slots_[turn_].host.bytes()) throw Error(ErrorCode::kInternal, "CUDA: the data of a step are larger than announced");
+    if (begin + count * sizeof(T) > slots_[turn_].host.bytes())
+      throw Error(ErrorCode::kInternal, "CUDA: the data of a step are larger than announced");
     used_ += count * sizeof(T);
     place = reinterpret_cast<const T*>(device_.as<char>() + begin);
     return reinterpret_cast<T*>(slots_[turn_].host.as<char>() + begin);
@@ -153,7 +161,8 @@ class Staging {
   }
   void send(cudaStream_t stream) {
     Slot& slot = slots_[turn_];
-    check(cudaMemcpyAsync(device_.as<void>(), slot.host.as<void>(), used_, cudaMemcpyHostToDevice, stream), "copying to the device");
+    check(cudaMemcpyAsync(device_.as<void>(), slot.host.as<void>(), used_, cudaMemcpyHostToDevice, stream),
+          "copying to the device");
     slot.sent.record(stream);
     slot.is_sent = true;
   }
@@ -164,7 +173,8 @@ class Staging {
     Event sent;
     bool is_sent = false;
   };
-  // What has become too small is kept, as freeing it waits for the device; in all it is no larger than what has taken its place.
+  // What has become too small is kept, as freeing it waits for the device; in all it is no larger than what has taken
+  // its place.
   template <class Memory>
   void grow(Buffer<Memory>& buffer, size_t bytes, std::vector<Buffer<Memory>>& outgrown) {
     Buffer<Memory> larger(bytes, purpose_);

@@ -17,7 +17,8 @@ constexpr int kOldestVersion = 21800;  // of 2023: it knows compute capability 9
 // 21805 is 2.18.5, and 2708 was 2.7.8.
 std::string version_name(int version) {
   const int major = version < 10000 ? 1000 : 10000;
-  return std::to_string(version / major) + "." + std::to_string(version % major / 100) + "." + std::to_string(version % 100);
+  return std::to_string(version / major) + "." + std::to_string(version % major / 100) + "." +
+         std::to_string(version % 100);
 }
 
 // False where an entry is missing: `reason` then names it.
@@ -64,23 +65,27 @@ std::unique_ptr<Nccl> Nccl::connect(std::span<const int> devices, std::string& n
   std::string reason;
   std::vector<void*> comms(devices.size());
   if (open_nccl(api, version, reason))
-    if (const int result = api.comm_init_all(comms.data(), static_cast<int>(devices.size()), devices.data()); result != kSuccess)
+    if (const int result = api.comm_init_all(comms.data(), static_cast<int>(devices.size()), devices.data());
+        result != kSuccess)
       reason = std::string("it does not connect the devices: ") + api.get_error_string(result);
   if (!reason.empty()) {
     note = "all sums between devices are Capstan's own; NCCL is not used: " + reason;
     return nullptr;
   }
-  note = "sums of " + std::to_string(nccl_bytes() >> 20) + " MiB and more between devices are NCCL's, version " + version_name(version);
+  note = "sums of " + std::to_string(nccl_bytes() >> 20) + " MiB and more between devices are NCCL's, version " +
+         version_name(version);
   return std::unique_ptr<Nccl>(new Nccl(api, std::move(comms)));
 }
 
 Nccl::~Nccl() {
   if (is_device_lost()) return;
-  for (void* comm : comms_) api_.comm_destroy(comm);
+  for (void* comm : comms_)
+    api_.comm_destroy(comm);
 }
 
 void Nccl::add_up(int rank, float* data, int64_t count, cudaStream_t stream) const {
-  const int result = api_.all_reduce(data, data, static_cast<size_t>(count), kFloat32, kSum, comms_[static_cast<size_t>(rank)], stream);
+  const int result = api_.all_reduce(data, data, static_cast<size_t>(count), kFloat32, kSum,
+                                     comms_[static_cast<size_t>(rank)], stream);
   if (result == kSuccess) return;
   lose_device(std::string("NCCL: adding up over ranks: ") + api_.get_error_string(result));
 }

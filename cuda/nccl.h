@@ -1,6 +1,6 @@
 #pragma once
-// NCCL, where it is found: sums of large arrays over ranks that have a device each. Opened by name and called through the few entries declared here, as its public header has
-// had them since version 2.0; nothing is linked to it.
+// NCCL, where it is found: sums of large arrays over ranks that have a device each. Opened by name and called through
+// the few entries declared here, as its public header has had them since version 2.0; nothing is linked to it.
 #include <memory>
 #include <span>
 #include <string>
@@ -16,12 +16,14 @@ struct NcclApi {
   const char* (*get_error_string)(int result) = nullptr;
   int (*comm_init_all)(void** comms, int count, const int* devices) = nullptr;
   int (*comm_destroy)(void* comm) = nullptr;
-  int (*all_reduce)(const void* from, void* to, size_t count, int type, int operation, void* comm, cudaStream_t stream) = nullptr;
+  int (*all_reduce)(const void* from, void* to, size_t count, int type, int operation, void* comm,
+                    cudaStream_t stream) = nullptr;
 };
 
 class Nccl final : public CudaLinks {
  public:
-  // Of these devices by rank, from $CAPSTAN_NCCL_LIBRARY (a file, or `none`), else libnccl.so.2; null where there is none to use. `note` says which, or why not.
+  // Of these devices by rank, from $CAPSTAN_NCCL_LIBRARY (a file, or `none`), else libnccl.so.2; null where there is
+  // none to use. `note` says which, or why not.
   static std::unique_ptr<Nccl> connect(std::span<const int> devices, std::string& note);
   ~Nccl() override;
   Nccl(const Nccl&) = delete;

@@ -12,7 +12,8 @@ std::array<Ranks::Shown, Ranks::kMost> Ranks::show(void* data) {
   mine_ = {data, device_, shown_.get(), read_.get()};
   void* const* published = comm_->exchange(&mine_);
   std::array<Shown, kMost> all{};
-  for (int rank = 0; rank < size(); ++rank) all[static_cast<size_t>(rank)] = *static_cast<const Shown*>(published[rank]);
+  for (int rank = 0; rank < size(); ++rank)
+    all[static_cast<size_t>(rank)] = *static_cast<const Shown*>(published[rank]);
   if (!reaches_peers_) reach_peers(all);
   return all;
 }
@@ -25,7 +26,9 @@ void Ranks::reach_peers(const std::array<Shown, kMost>& all) {
     int can_reach = 0;
     check(cudaDeviceCanAccessPeer(&can_reach, device_, peer), "asking for a peer");
     if (can_reach == 0)
-      throw Error(ErrorCode::kInvalidArgument, "device: expected devices that can read each other's memory, but " + std::to_string(device_) + " cannot read that of " + std::to_string(peer));
+      throw Error(ErrorCode::kInvalidArgument, "device: expected devices that can read each other's memory, but " +
+                                                   std::to_string(device_) + " cannot read that of " +
+                                                   std::to_string(peer));
     const cudaError_t error = cudaDeviceEnablePeerAccess(peer, 0);
     if (error == cudaErrorPeerAccessAlreadyEnabled)
       cudaGetLastError();
@@ -53,7 +56,8 @@ void Ranks::part(cudaStream_t stream) {
   CAPSTAN_CHECK(std::exchange(has_met_, false));
   read_.record(stream);
   comm_->barrier();
-  for (int rank = 0; rank < size(); ++rank) wait_for(all_[static_cast<size_t>(rank)].read, stream);
+  for (int rank = 0; rank < size(); ++rank)
+    wait_for(all_[static_cast<size_t>(rank)].read, stream);
   comm_->barrier();  // nobody records an event again before all wait for it
 }
 
@@ -61,7 +65,8 @@ bool Ranks::all(bool mine) {
   if (size() == 1) return mine;
   void* const* said = comm_->exchange(&mine);
   bool all = true;
-  for (int rank = 0; rank < size(); ++rank) all = all && *static_cast<const bool*>(said[rank]);
+  for (int rank = 0; rank < size(); ++rank)
+    all = all && *static_cast<const bool*>(said[rank]);
   comm_->barrier();
   return all;
 }
@@ -89,7 +94,8 @@ Graph Ranks::end_recording(cudaStream_t stream) {
   const auto all = show(nullptr);
   Graph graph;
   if (is_first()) {
-    for (int rank = 1; rank < size(); ++rank) wait_for(all[static_cast<size_t>(rank)].shown, stream);
+    for (int rank = 1; rank < size(); ++rank)
+      wait_for(all[static_cast<size_t>(rank)].shown, stream);
     graph = cuda::end_recording(stream);
   }
   comm_->barrier();
@@ -102,7 +108,8 @@ void Ranks::launch(const Graph& graph, cudaStream_t stream) {
   if (!is_first()) shown_.record(stream);
   const auto all = show(nullptr);
   if (is_first()) {
-    for (int rank = 1; rank < size(); ++rank) wait_for(all[static_cast<size_t>(rank)].shown, stream);
+    for (int rank = 1; rank < size(); ++rank)
+      wait_for(all[static_cast<size_t>(rank)].shown, stream);
     graph.launch(stream);
     read_.record(stream);
   }

@@ -12,19 +12,27 @@ namespace capstan::cuda {
 
 class DeviceSampler {
  public:
-  // `max_rows` in a call, `max_results` in a step. `logits_stride`: from a row to the next; a multiple of 4, where rows are to be summed in one order wherever they lie.
-  DeviceSampler(int64_t vocab_size, int64_t logits_stride, int64_t num_token_ids, int max_rows, int max_results, cudaStream_t stream);
+  // `max_rows` in a call, `max_results` in a step. `logits_stride`: from a row to the next; a multiple of 4, where rows
+  // are to be summed in one order wherever they lie.
+  DeviceSampler(int64_t vocab_size, int64_t logits_stride, int64_t num_token_ids, int max_rows, int max_results,
+                cudaStream_t stream);
 
   // Calls of `sample` that follow belong to this step.
   void begin_step() { ++num_begun_; }
-  // Enqueues; `results` are filled by `collect`, `rows` are not needed any longer. `logits` (…, logits_stride) on the device.
-  void sample(const float* logits, std::span<const SampleRow> rows, std::span<SampleResult> results, cudaStream_t stream);
-  // The same in three, the second of which a graph can hold: the rows as the kernel reads them go to `items`, their lists to the device; …
+  // Enqueues; `results` are filled by `collect`, `rows` are not needed any longer. `logits` (…, logits_stride) on the
+  // device.
+  void sample(const float* logits, std::span<const SampleRow> rows, std::span<SampleResult> results,
+              cudaStream_t stream);
+  // The same in three, the second of which a graph can hold: the rows as the kernel reads them go to `items`, their
+  // lists to the device; …
   void place(std::span<const SampleRow> rows, std::span<SampleItem> items, cudaStream_t stream);
   // … `num_items` of them on the device are drawn as the first of the step; …
-  void draw(const float* logits, const SampleItem* items, int num_items, cudaStream_t stream) { draw(logits, items, num_items, 0, stream); }
+  void draw(const float* logits, const SampleItem* items, int num_items, cudaStream_t stream) {
+    draw(logits, items, num_items, 0, stream);
+  }
   // … and what was drawn comes back.
-  void fetch(const float* logits, std::span<const SampleRow> rows, std::span<SampleResult> results, cudaStream_t stream);
+  void fetch(const float* logits, std::span<const SampleRow> rows, std::span<SampleResult> results,
+             cudaStream_t stream);
   // Waits for the results of the oldest step that was not collected, if it has any.
   void collect();
   // (max_results) the ids that the newest step's samples drew, in the order of the step's rows; on the device.

@@ -8,20 +8,29 @@
 namespace capstan::cuda {
 namespace {
 
-constexpr int kRowStep = 8;  // decodes are padded to multiples of this, many to multiples of four times this
+constexpr int kRowStep = 8;             // decodes are padded to multiples of this, many to multiples of four times this
 constexpr size_t kArrayWords = 4 * 10;  // between ten arrays that begin at multiples of 16 bytes
 constexpr size_t kSampleWords = sizeof(SampleItem) / sizeof(int32_t);
 
-int chunks_of(int num_tokens) { return (num_tokens + kChunk - 1) / kChunk; }
-int power_of_two(int count) { return static_cast<int>(std::bit_ceil(static_cast<unsigned>(count))); }
-int blocks_of(int chunks, int block_size) { return (chunks * kChunk + block_size - 1) / block_size; }
+int chunks_of(int num_tokens) {
+  return (num_tokens + kChunk - 1) / kChunk;
+}
+int power_of_two(int count) {
+  return static_cast<int>(std::bit_ceil(static_cast<unsigned>(count)));
+}
+int blocks_of(int chunks, int block_size) {
+  return (chunks * kChunk + block_size - 1) / block_size;
+}
 
 // Of 16 rows.
-int64_t most_tiles(const DeviceModel& model, const DeviceLimits& limits) { return int64_t{limits.max_num_tokens} * (model.num_heads / model.num_kv_heads) / 16 + limits.max_num_seqs; }
+int64_t most_tiles(const DeviceModel& model, const DeviceLimits& limits) {
+  return int64_t{limits.max_num_tokens} * (model.num_heads / model.num_kv_heads) / 16 + limits.max_num_seqs;
+}
 
 size_t most_words(const DeviceModel& model, const DeviceLimits& limits) {
   const auto tokens = static_cast<size_t>(limits.max_num_tokens), seqs = static_cast<size_t>(limits.max_num_seqs);
-  const auto blocks = static_cast<size_t>(blocks_of(power_of_two(chunks_of(model.max_model_len)), limits.block_size)) + 1;
+  const auto blocks =
+      static_cast<size_t>(blocks_of(power_of_two(chunks_of(model.max_model_len)), limits.block_size)) + 1;
   const auto tiles = static_cast<size_t>(most_tiles(model, limits));
   return tokens * 3 + seqs * (3 + blocks + kSampleWords) + 1 + tiles * 2 + kArrayWords;
 }
@@ -29,7 +38,8 @@ size_t most_words(const DeviceModel& model, const DeviceLimits& limits) {
 }  // namespace
 
 int64_t most_cuts(const DeviceModel& model, const DeviceLimits& limits) {
-  return std::min<int64_t>(kMostCuts, most_tiles(model, limits) * model.num_kv_heads * power_of_two(chunks_of(model.max_model_len)));
+  return std::min<int64_t>(
+      kMostCuts, most_tiles(model, limits) * model.num_kv_heads * power_of_two(chunks_of(model.max_model_len)));
 }
 
 StepArrays::StepArrays(const DeviceModel& model, const DeviceLimits& limits)
@@ -38,7 +48,8 @@ StepArrays::StepArrays(const DeviceModel& model, const DeviceLimits& limits)
       block_size_(limits.block_size),
       max_num_seqs_(limits.max_num_seqs),
       max_words_(most_words(model, limits)) {
-  for (int slot = 0; slot < 2; ++slot) begin(max_words_);
+  for (int slot = 0; slot < 2; ++slot)
+    begin(max_words_);
 }
 
 void StepArrays::begin(size_t num_words) {
@@ -56,7 +67,8 @@ DeviceStep StepArrays::send(const StepInput& step, int multiprocessors, cudaStre
   device.num_wide_tiles = static_cast<int>(wide_tiles.size());
   device.num_chunks = cut_attention(device.num_tiles, num_kv_heads_, chunks_of(attention_.longest));
 
-  begin(step.input_ids.size() * 3 + step.cu_seqlens_q.size() + step.context_lens.size() + step.block_tables.size() + (tiles.size() + wide_tiles.size()) * 2 + kArrayWords);
+  begin(step.input_ids.size() * 3 + step.cu_seqlens_q.size() + step.context_lens.size() + step.block_tables.size() +
+        (tiles.size() + wide_tiles.size()) * 2 + kArrayWords);
   device.ids = staging_.add(step.input_ids.data(), step.input_ids.size());
   device.positions = staging_.add(step.positions.data(), step.positions.size());
   device.slots = staging_.add(step.slot_mapping.data(), step.slot_mapping.size());
@@ -71,8 +83,12 @@ DeviceStep StepArrays::send(const StepInput& step, int multiprocessors, cudaStre
 
 DecodePlan StepArrays::plan(const StepInput& step) const {
   const int count = static_cast<int>(step.input_ids.size());
-  const int padded = count <= 2 ? count : static_cast<int>(round_up(count, count <= 4 ? 4 : count <= 64 ? kRowStep : 4 * kRowStep));
-  return {std::max(count, std::min(padded, max_num_seqs_)), power_of_two(chunks_of(*std::ranges::max_element(step.context_lens)))};
+  const int padded = count <= 2 ? count
+                                : static_cast<int>(round_up(count, count <= 4    ? 4
+                                                                   : count <= 64 ? kRowStep
+                                                                                 : 4 * kRowStep));
+  return {std::max(count, std::min(padded, max_num_seqs_)),
+          power_of_two(chunks_of(*std::ranges::max_element(step.context_lens)))};
 }
 
 DeviceStep StepArrays::place(const StepInput& step, const DecodePlan& plan) {
@@ -94,14 +110,17 @@ DeviceStep StepArrays::place(const StepInput& step, const DecodePlan& plan) {
   padded(step.slot_mapping, -1, device.slots);
   padded(step.context_lens, 0, device.context_lens);
   int32_t* cu_seqlens = staging_.reserve(rows + 1, device.cu_seqlens);
-  for (size_t row = 0; row <= rows; ++row) cu_seqlens[row] = static_cast<int32_t>(row);
+  for (size_t row = 0; row <= rows; ++row)
+    cu_seqlens[row] = static_cast<int32_t>(row);
   AttentionTile* tiles = staging_.reserve(rows * static_cast<size_t>(tiles_per_seq), device.tiles);
   for (int row = 0; row < plan.rows; ++row)
-    for (int tile = 0; tile < tiles_per_seq; ++tile) tiles[row * tiles_per_seq + tile] = {row < count ? row : -1, tile * 16};
+    for (int tile = 0; tile < tiles_per_seq; ++tile)
+      tiles[row * tiles_per_seq + tile] = {row < count ? row : -1, tile * 16};
   int32_t* tables = staging_.reserve(rows * blocks, device.block_tables);
   std::fill(tables, tables + rows * blocks, -1);
   const auto given = static_cast<size_t>(step.max_blocks_per_seq);
-  for (size_t row = 0; row < static_cast<size_t>(count); ++row) std::ranges::copy(step.block_tables.subspan(row * given, std::min(given, blocks)), tables + row * blocks);
+  for (size_t row = 0; row < static_cast<size_t>(count); ++row)
+    std::ranges::copy(step.block_tables.subspan(row * given, std::min(given, blocks)), tables + row * blocks);
   head_rows_ = {staging_.reserve(rows, device_head_rows_), rows};
   std::ranges::fill(head_rows_, 0);
   samples_ = {staging_.reserve(rows, device_samples_), rows};

@@ -14,7 +14,8 @@ namespace capstan::cuda {
 struct DeviceStep {
   int num_tokens = 0, num_tiles = 0, num_wide_tiles = 0, max_blocks_per_seq = 0;
   int num_chunks = 1;  // of attention, as AttentionArgs says
-  const int32_t *ids = nullptr, *positions = nullptr, *slots = nullptr, *cu_seqlens = nullptr, *context_lens = nullptr, *block_tables = nullptr;
+  const int32_t *ids = nullptr, *positions = nullptr, *slots = nullptr, *cu_seqlens = nullptr, *context_lens = nullptr,
+                *block_tables = nullptr;
   const AttentionTile* tiles = nullptr;       // (num_tiles)
   const AttentionTile* wide_tiles = nullptr;  // (num_wide_tiles), for launch_attention_wgmma
 };
@@ -35,9 +36,11 @@ class StepArrays {
 
   // One token of each sequence.
   DecodePlan plan(const StepInput& step) const;
-  // Padded, in places that the plan alone decides. Rows that are there to fill it up have no token, no slot and no tile: they write nothing that anybody reads.
+  // Padded, in places that the plan alone decides. Rows that are there to fill it up have no token, no slot and no
+  // tile: they write nothing that anybody reads.
   DeviceStep place(const StepInput& step, const DecodePlan& plan);
-  // (plan.rows) rows whose logits are wanted: zeros, to be written before `send_placed`; and where the device will have them.
+  // (plan.rows) rows whose logits are wanted: zeros, to be written before `send_placed`; and where the device will have
+  // them.
   std::span<int32_t> head_rows() { return head_rows_; }
   const int32_t* device_head_rows() const { return device_head_rows_; }
   // (plan.rows) rows to sample, at first none, likewise.

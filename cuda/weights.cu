@@ -19,7 +19,8 @@ void pack_tile(const uint16_t* rows, const DepthSplit& split, uint16_t* to) {
   for (int part = 0; part < split.parts; ++part) {
     const int64_t first = part * split.part_cols, place = part * split.padded_part;
     for (int row = 0; row < kTileRows; ++row)
-      for (int64_t k = 0; k < split.part_cols; ++k) to[weight_index(row, place + k, padded)] = rows[row * split.parts * split.part_cols + first + k];
+      for (int64_t k = 0; k < split.part_cols; ++k)
+        to[weight_index(row, place + k, padded)] = rows[row * split.parts * split.part_cols + first + k];
   }
 }
 
@@ -35,13 +36,15 @@ void* Uploader::begin(size_t bytes) {
   turn_ ^= 1;
   Half& half = halves_[turn_];
   if (half.is_sent) half.sent.wait();
-  if (bytes > half.data.bytes()) half.data = PinnedBuffer(std::max(bytes, kPieceBytes), "the pinned memory of the upload");
+  if (bytes > half.data.bytes())
+    half.data = PinnedBuffer(std::max(bytes, kPieceBytes), "the pinned memory of the upload");
   return half.data.as<void>();
 }
 
 void Uploader::send(void* to, size_t bytes) {
   Half& half = halves_[turn_];
-  check(cudaMemcpyAsync(to, half.data.as<void>(), bytes, cudaMemcpyHostToDevice, stream_), "copying weights to the device");
+  check(cudaMemcpyAsync(to, half.data.as<void>(), bytes, cudaMemcpyHostToDevice, stream_),
+        "copying weights to the device");
   half.sent.record(stream_);
   half.is_sent = true;
 }
@@ -53,7 +56,8 @@ DepthSplit split_of(const MatrixSource& source) {
   return split_depth(cols, source.total_cols, row_parallel_parts(source.total_cols));
 }
 
-std::unique_ptr<CudaMatrix> upload_matrix(const MatrixSource& source, DType dtype, Uploader& uploader, const LoadProgress& progress) {
+std::unique_ptr<CudaMatrix> upload_matrix(const MatrixSource& source, DType dtype, Uploader& uploader,
+                                          const LoadProgress& progress) {
   check_source(source);
   CAPSTAN_CHECK(dtype != DType::kF32);
   auto matrix = std::make_unique<CudaMatrix>();
@@ -72,8 +76,10 @@ std::unique_ptr<CudaMatrix> upload_matrix(const MatrixSource& source, DType dtyp
     auto* piece = static_cast<uint16_t*>(uploader.begin(static_cast<size_t>(count) * panel_bytes));
     int64_t bytes_read = 0;
     for (int64_t i = 0; i < count; ++i)
-      pack_tile(reinterpret_cast<const uint16_t*>(reader.read(source, first + i, dtype, matrix->cols, bytes_read)), split, piece + i * kPanelFeatures * split.padded());
-    uploader.send(matrix->data.as<char>() + static_cast<size_t>(first) * panel_bytes, static_cast<size_t>(count) * panel_bytes);
+      pack_tile(reinterpret_cast<const uint16_t*>(reader.read(source, first + i, dtype, matrix->cols, bytes_read)),
+                split, piece + i * kPanelFeatures * split.padded());
+    uploader.send(matrix->data.as<char>() + static_cast<size_t>(first) * panel_bytes,
+                  static_cast<size_t>(count) * panel_bytes);
     if (progress) progress(bytes_read);
   }
   wait_for(uploader.stream());
@@ -82,8 +88,10 @@ std::unique_ptr<CudaMatrix> upload_matrix(const MatrixSource& source, DType dtyp
     matrix->bias_data = DeviceBuffer(bias.size() * sizeof(float), "a bias");
     upload(bias.data(), bias.size() * sizeof(float), matrix->bias_data, uploader.stream());
   }
-  // Gates and ups share tiles evenly: their last tile may hold features that are not there, whose results nobody stores.
-  matrix->device = {matrix->data.as<uint16_t>(), matrix->bias_data.as<float>(), source.interleave_pairs ? num_panels * kPanelFeatures : matrix->rows, split};
+  // Gates and ups share tiles evenly: their last tile may hold features that are not there, whose results nobody
+  // stores.
+  matrix->device = {matrix->data.as<uint16_t>(), matrix->bias_data.as<float>(),
+                    source.interleave_pairs ? num_panels * kPanelFeatures : matrix->rows, split};
   return matrix;
 }
 

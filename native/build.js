@@ -26,7 +26,9 @@ async function main() {
 
 function listSources() {
   const entries = fs.readdirSync(path.join(root, 'native'), { recursive: true, withFileTypes: true });
-  const files = entries.filter((entry) => entry.isFile()).map((entry) => path.join(entry.parentPath ?? entry.path, entry.name));
+  const files = entries
+    .filter((entry) => entry.isFile())
+    .map((entry) => path.join(entry.parentPath ?? entry.path, entry.name));
   return [...files, path.join(root, 'binding.gyp')].sort();
 }
 
@@ -42,8 +44,11 @@ function hashSources(files) {
 
 /** Whether build/Release holds what this state of the sources gives. */
 function isBuilt(hash) {
-  return fs.existsSync(stampFile) && fs.readFileSync(stampFile, 'utf8') === hash
-    && fs.readdirSync(releaseDir).some((name) => name.endsWith('.node'));
+  return (
+    fs.existsSync(stampFile) &&
+    fs.readFileSync(stampFile, 'utf8') === hash &&
+    fs.readdirSync(releaseDir).some((name) => name.endsWith('.node'))
+  );
 }
 
 /** A prebuild in prebuilds/<platform>-<arch>/ counts when it loads here; a build folder goes before it. */
@@ -61,11 +66,17 @@ function loadsPrebuild() {
 
 function requireTools() {
   const python = process.env.npm_config_python || process.env.PYTHON || 'python3';
-  const tools = [[python, 'python3'], [process.env.CXX || 'g++', 'g++'], ['make', 'make']];
+  const tools = [
+    [python, 'python3'],
+    [process.env.CXX || 'g++', 'g++'],
+    ['make', 'make'],
+  ];
   const missing = tools.filter(([command]) => !runs(command)).map(([, name]) => name);
   if (missing.length > 0) {
-    throw new BuildError(`${missing.join(', ')} not found: compiling the addon needs python3, make and g++ 12 or newer `
-      + `(Debian, Ubuntu: apt-get install -y python3 make g++), then run: npm run build:addon`);
+    throw new BuildError(
+      `${missing.join(', ')} not found: compiling the addon needs python3, make and g++ 12 or newer ` +
+        `(Debian, Ubuntu: apt-get install -y python3 make g++), then run: npm run build:addon`,
+    );
   }
 }
 
@@ -86,9 +97,15 @@ async function compile(numFiles) {
   fs.mkdirSync(path.dirname(logFile), { recursive: true });
   const status = await runNodeGyp(progressPrinter(numFiles));
   if (status !== 0) {
-    const lines = fs.readFileSync(logFile, 'utf8').trimEnd().split('\n').filter((line) => !/^gyp (info|verb)/.test(line));
+    const lines = fs
+      .readFileSync(logFile, 'utf8')
+      .trimEnd()
+      .split('\n')
+      .filter((line) => !/^gyp (info|verb)/.test(line));
     const tail = lines.slice(-40).join('\n');
-    throw new BuildError(`compiling the addon failed, the log is in ${path.relative(process.cwd(), logFile)}; its end:\n${tail}`);
+    throw new BuildError(
+      `compiling the addon failed, the log is in ${path.relative(process.cwd(), logFile)}; its end:\n${tail}`,
+    );
   }
   console.log(`capstan: native addon ready after ${Math.round((Date.now() - started) / 1000)} s`);
 }
@@ -98,7 +115,11 @@ function runNodeGyp(onOutput) {
   const prefix = headersPrefix();
   if (prefix !== undefined) env.npm_config_nodedir = prefix;
   const nodeGyp = require.resolve('node-gyp/bin/node-gyp.js', { paths: [root] });
-  const child = spawn(process.execPath, [nodeGyp, 'configure', 'build'], { cwd: root, env, stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(process.execPath, [nodeGyp, 'configure', 'build'], {
+    cwd: root,
+    env,
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
   // Written at once rather than streamed, so that the end of a failed build is in the file when it is shown.
   const log = fs.openSync(logFile, 'w');
   const take = (bytes) => {

@@ -79,13 +79,31 @@ export class App {
     this.#openPaths = new Set(options.openPaths);
     if (options.replicaSecret !== undefined) this.#door = new ReplicaDoor(options.replicaSecret);
     const version = JSON.stringify({ version: packageVersion() });
-    const health = (method: 'GET' | 'POST', path: string): Route<OpenAiContext> =>
-      ({ method, path, isOperational: true, handle: ({ engine }, _request, reply) => this.#health(engine, reply) });
+    const health = (method: 'GET' | 'POST', path: string): Route<OpenAiContext> => ({
+      method,
+      path,
+      isOperational: true,
+      handle: ({ engine }, _request, reply) => this.#health(engine, reply),
+    });
     this.#routes = new RouteTable([
-      ...[...OPENAI_ROUTES, health('GET', '/health'), health('GET', '/ping'), health('POST', '/ping')].map((route) => this.#onceLoaded(route)),
-      { method: 'GET', path: '/version', handle: (_context, _request, reply) => reply.send(200, { 'Content-Type': 'application/json' }, version) },
-      ...this.#door === undefined ? [] : [{ method: 'GET', path: LOAD_PATH, handle: (_context: CallContext, _request: HttpRequest, reply: HttpReply) => reply.send(204, {}, '') } as const],
-      ...options.routes ?? [],
+      ...[...OPENAI_ROUTES, health('GET', '/health'), health('GET', '/ping'), health('POST', '/ping')].map((route) =>
+        this.#onceLoaded(route),
+      ),
+      {
+        method: 'GET',
+        path: '/version',
+        handle: (_context, _request, reply) => reply.send(200, { 'Content-Type': 'application/json' }, version),
+      },
+      ...(this.#door === undefined
+        ? []
+        : [
+            {
+              method: 'GET',
+              path: LOAD_PATH,
+              handle: (_context: CallContext, _request: HttpRequest, reply: HttpReply) => reply.send(204, {}, ''),
+            } as const,
+          ]),
+      ...(options.routes ?? []),
     ]);
   }
 
@@ -127,8 +145,23 @@ export class App {
   async #answer(request: HttpRequest, reply: HttpReply, isAdmin: boolean): Promise<void> {
     const requestId = requestIdOf(request);
     const answer = new Answer(reply, { ...this.#cors.headers(request), 'X-Request-Id': requestId });
-    const walk: Walk = { startedMs: performance.now(), requestId, answer, isAdmin, identity: NOBODY, tellsUsage: false, signal: request.signal, route: undefined, tokens: 0 };
-    walk.identity = { ...NOBODY, done: (tokens = 0) => { walk.tokens ||= tokens; } };
+    const walk: Walk = {
+      startedMs: performance.now(),
+      requestId,
+      answer,
+      isAdmin,
+      identity: NOBODY,
+      tellsUsage: false,
+      signal: request.signal,
+      route: undefined,
+      tokens: 0,
+    };
+    walk.identity = {
+      ...NOBODY,
+      done: (tokens = 0) => {
+        walk.tokens ||= tokens;
+      },
+    };
     this.#open.add(walk);
     try {
       await this.#walk(walk, request);
@@ -153,9 +186,13 @@ export class App {
       // Most keys are known, and then nothing comes between.
       if (checking !== undefined) await checking;
     }
-    const route = walk.route = this.#findRoute(request.method, path, isAdmin);
+    const route = (walk.route = this.#findRoute(request.method, path, isAdmin));
     const { requestId, identity, signal, tellsUsage } = walk;
-    await route.handle({ requestId, identity, signal, tellsUsage }, path === request.path ? request : { ...request, path }, answer);
+    await route.handle(
+      { requestId, identity, signal, tellsUsage },
+      path === request.path ? request : { ...request, path },
+      answer,
+    );
   }
 
   #admitGateway(walk: Walk, request: HttpRequest, path: string): void {
@@ -167,8 +204,18 @@ export class App {
   }
 
   #load(): string {
-    const { queuedPromptTokens, numFreeBlocks, numCachedBlocks, numBlocks } = this.#service?.engine.stats() ?? { queuedPromptTokens: 0, numFreeBlocks: 0, numCachedBlocks: 0, numBlocks: 0 };
-    return formatLoad({ open: this.#open.size, queuedPromptTokens, freeBlocks: numFreeBlocks + numCachedBlocks, numBlocks });
+    const { queuedPromptTokens, numFreeBlocks, numCachedBlocks, numBlocks } = this.#service?.engine.stats() ?? {
+      queuedPromptTokens: 0,
+      numFreeBlocks: 0,
+      numCachedBlocks: 0,
+      numBlocks: 0,
+    };
+    return formatLoad({
+      open: this.#open.size,
+      queuedPromptTokens,
+      freeBlocks: numFreeBlocks + numCachedBlocks,
+      numBlocks,
+    });
   }
 
   #checkAccess(walk: Walk, request: HttpRequest): Promise<void> | undefined {
@@ -202,8 +249,12 @@ export class App {
     const wanted = method === 'HEAD' ? 'GET' : method;
     const route = candidates.find((candidate) => candidate.method === wanted);
     if (route !== undefined) return route;
-    const allowed = candidates.flatMap((candidate) => (candidate.method === 'GET' ? ['GET', 'HEAD'] : [candidate.method]));
-    throw new ApiError('method_not_allowed', `The method is not allowed here: expected ${allowed.join(' or ')}`, { headers: { Allow: allowed.join(', ') } });
+    const allowed = candidates.flatMap((candidate) =>
+      candidate.method === 'GET' ? ['GET', 'HEAD'] : [candidate.method],
+    );
+    throw new ApiError('method_not_allowed', `The method is not allowed here: expected ${allowed.join(' or ')}`, {
+      headers: { Allow: allowed.join(', ') },
+    });
   }
 
   /** A route that needs the model, as one that answers for its absence too. */
@@ -227,8 +278,10 @@ export class App {
   #answerError(error: unknown, request: HttpRequest, { answer }: Walk): void {
     if (request.signal.aborted) return;
     const apiError = toApiError(error);
-    if (apiError.status === 500) this.#options.log.error({ path: request.path, err: apiError.cause ?? apiError }, 'a request failed');
-    if (!answer.hasStarted) answer.send(apiError.status, { 'Content-Type': 'application/json', ...apiError.headers }, renderError(apiError));
+    if (apiError.status === 500)
+      this.#options.log.error({ path: request.path, err: apiError.cause ?? apiError }, 'a request failed');
+    if (!answer.hasStarted)
+      answer.send(apiError.status, { 'Content-Type': 'application/json', ...apiError.headers }, renderError(apiError));
   }
 
   #ownPath(path: string): string {
@@ -239,7 +292,10 @@ export class App {
 
 const CLIENT_GONE = 499;
 
-function toRecord({ startedMs, requestId, answer, identity, route, tokens }: Walk, request: HttpRequest): RequestRecord {
+function toRecord(
+  { startedMs, requestId, answer, identity, route, tokens }: Walk,
+  request: HttpRequest,
+): RequestRecord {
   const contentLength = header(request, 'content-length');
   return {
     method: request.method,

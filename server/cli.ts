@@ -9,19 +9,32 @@ import { packageVersion } from './version';
 /** Runs one command; resolves with the exit code, or undefined while a server goes on. Errors are written, never thrown. */
 export async function run(args: readonly string[]): Promise<number | undefined> {
   let exitCode: number | undefined;
-  const program = new Command('capstan').description('Native LLM inference for Node.js, and a service that runs deployments').exitOverride().showHelpAfterError('(capstan --help says more)')
+  const program = new Command('capstan')
+    .description('Native LLM inference for Node.js, and a service that runs deployments')
+    .exitOverride()
+    .showHelpAfterError('(capstan --help says more)')
     // What is wrong may hold a key that was pasted into the wrong place.
     .configureOutput({ outputError: (text, write) => write(redactKeys(text)) });
   program.version(packageVersion(), '-v, --version', 'print the version');
-  addServeCommand(program, (code) => { exitCode = code; });
-  addUpCommand(program, (code) => { exitCode = code; });
+  addServeCommand(program, (code) => {
+    exitCode = code;
+  });
+  addUpCommand(program, (code) => {
+    exitCode = code;
+  });
   if (args[0] !== 'serve') {
     // Here, as a server without keys needs no database library.
-    const [{ addKeysCommand }, { addServiceCommands }, { openRemoteKeys }] = await Promise.all([import('./access/cli.js'), import('./commands/index.js'), import('./commands/remote-keys.js')]);
+    const [{ addKeysCommand }, { addServiceCommands }, { openRemoteKeys }] = await Promise.all([
+      import('./access/cli.js'),
+      import('./commands/index.js'),
+      import('./commands/remote-keys.js'),
+    ]);
     addServiceCommands(program);
     addKeysCommand(program, undefined, openRemoteKeys);
   }
-  addBenchCommand(program, (code) => { exitCode = code; });
+  addBenchCommand(program, (code) => {
+    exitCode = code;
+  });
   try {
     await program.parseAsync(args[0] === 'serve' ? normalize(args) : args.map(withDashes), { from: 'user' });
     return exitCode;
@@ -34,9 +47,13 @@ export async function run(args: readonly string[]): Promise<number | undefined> 
 function report(error: unknown): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
   const { message, stack, code } = error as Error & { code?: unknown };
-  const isUsage = error instanceof UsageError || (error instanceof Error && 'code' in error && (error.code === 'invalid_argument' || error.code === 'invalid_request'));
+  const isUsage =
+    error instanceof UsageError ||
+    (error instanceof Error &&
+      'code' in error &&
+      (error.code === 'invalid_argument' || error.code === 'invalid_request'));
   const isExpected = isUsage || typeof code === 'string';
-  process.stderr.write(`error: ${redactKeys(isExpected ? message : stack ?? message)}\n`);
+  process.stderr.write(`error: ${redactKeys(isExpected ? message : (stack ?? message))}\n`);
   return isUsage ? 2 : 1;
 }
 

@@ -27,26 +27,38 @@ function parseYaml(text: string, file: string): Record<string, unknown> {
   try {
     settings = parse(text, { prettyErrors: true, maxAliasCount: 10 }) as unknown;
   } catch (error) {
-    if (error instanceof YAMLParseError || error instanceof ReferenceError) throw new UsageError(`${file}: expected YAML: ${error.message.split('\n')[0]}`);
+    if (error instanceof YAMLParseError || error instanceof ReferenceError)
+      throw new UsageError(`${file}: expected YAML: ${error.message.split('\n')[0]}`);
     throw error;
   }
   if (settings === null || settings === undefined) return {};
-  if (typeof settings !== 'object' || Array.isArray(settings)) throw new UsageError(`${file}: expected settings, one per line as "port: 8080", got ${Array.isArray(settings) ? 'a list' : typeof settings}`);
+  if (typeof settings !== 'object' || Array.isArray(settings))
+    throw new UsageError(
+      `${file}: expected settings, one per line as "port: 8080", got ${Array.isArray(settings) ? 'a list' : typeof settings}`,
+    );
   return settings as Record<string, unknown>;
 }
 
 function toValues(name: FlagName, value: unknown, place: string): string[] {
   if (isSwitch(name.flag)) {
-    if (typeof value !== 'boolean') throw new UsageError(`${place}: expected true or false, got ${JSON.stringify(value)}`);
+    if (typeof value !== 'boolean')
+      throw new UsageError(`${place}: expected true or false, got ${JSON.stringify(value)}`);
     return [String(value)];
   }
   if (typeof value === 'boolean') throw new UsageError(`${place}: expected a value, got ${value}`);
-  const isList = ('separator' in name.flag && name.flag.separator !== undefined) || ('takes' in name.flag && name.flag.takes === 'values');
+  const isList =
+    ('separator' in name.flag && name.flag.separator !== undefined) ||
+    ('takes' in name.flag && name.flag.takes === 'values');
   if (Array.isArray(value) && !isList) throw new UsageError(`${place}: expected one value, got a list`);
-  return (Array.isArray(value) ? value : [value]).map((item: unknown) => (typeof item === 'string' ? item : JSON.stringify(item)));
+  return (Array.isArray(value) ? value : [value]).map((item: unknown) =>
+    typeof item === 'string' ? item : JSON.stringify(item),
+  );
 }
 
 function suggest(key: string, flagNames: FlagNames): string {
-  const name = nearest(key.replaceAll('_', '-'), [...flagNames.keys()].filter((candidate) => candidate.startsWith('--')).map((candidate) => candidate.slice(2)));
+  const name = nearest(
+    key.replaceAll('_', '-'),
+    [...flagNames.keys()].filter((candidate) => candidate.startsWith('--')).map((candidate) => candidate.slice(2)),
+  );
   return name === undefined ? '' : `; did you mean ${name}?`;
 }

@@ -9,10 +9,23 @@ export const CONSOLE_FOLDER = join(__dirname, 'console');
 
 /** Nothing within the page runs or styles, nothing comes from elsewhere, and nobody puts the page into a frame. */
 const POLICY = [
-  "default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self' data:", "connect-src 'self'", "base-uri 'none'", "form-action 'self'", "frame-ancestors 'none'", "object-src 'none'",
+  "default-src 'none'",
+  "script-src 'self'",
+  "style-src 'self'",
+  "img-src 'self' data:",
+  "connect-src 'self'",
+  "base-uri 'none'",
+  "form-action 'self'",
+  "frame-ancestors 'none'",
+  "object-src 'none'",
 ].join('; ');
 
-const TYPES: Readonly<Record<string, string>> = { '.html': 'text/html; charset=utf-8', '.js': 'text/javascript; charset=utf-8', '.css': 'text/css; charset=utf-8', '.svg': 'image/svg+xml' };
+const TYPES: Readonly<Record<string, string>> = {
+  '.html': 'text/html; charset=utf-8',
+  '.js': 'text/javascript; charset=utf-8',
+  '.css': 'text/css; charset=utf-8',
+  '.svg': 'image/svg+xml',
+};
 
 interface ConsoleFile {
   type: string;
@@ -45,7 +58,8 @@ export class ConsoleFiles {
 
   #answer(request: HttpRequest, reply: HttpReply): void {
     const { method, path } = request;
-    if (method !== 'GET' && method !== 'HEAD') return this.#say(reply, 405, 'expected GET or HEAD', { Allow: 'GET, HEAD' });
+    if (method !== 'GET' && method !== 'HEAD')
+      return this.#say(reply, 405, 'expected GET or HEAD', { Allow: 'GET, HEAD' });
     const file = this.#files.get(path) ?? (isAddress(path) ? this.#files.get('/index.html') : undefined);
     if (file !== undefined) return this.#send(file, request, reply);
     if (!this.isBuilt) return this.#say(reply, 503, 'The console is not built: run npm run build:console');
@@ -53,14 +67,24 @@ export class ConsoleFiles {
   }
 
   #send({ type, body, etag, isImmutable }: ConsoleFile, request: HttpRequest, reply: HttpReply): void {
-    const headers = { ...this.#headers, 'ETag': etag, 'Cache-Control': isImmutable ? 'public, max-age=31536000, immutable' : 'no-cache' };
-    const known = header(request, 'if-none-match')?.split(',').map((tag) => tag.trim().replace(/^W\//, ''));
+    const headers = {
+      ...this.#headers,
+      ETag: etag,
+      'Cache-Control': isImmutable ? 'public, max-age=31536000, immutable' : 'no-cache',
+    };
+    const known = header(request, 'if-none-match')
+      ?.split(',')
+      .map((tag) => tag.trim().replace(/^W\//, ''));
     if (known?.includes(etag) === true) return reply.send(304, headers, '');
     reply.send(200, { ...headers, 'Content-Type': type }, body);
   }
 
   #say(reply: HttpReply, status: number, text: string, headers: Record<string, string> = {}): void {
-    reply.send(status, { ...this.#headers, ...headers, 'Content-Type': 'text/plain; charset=utf-8', 'Cache-Control': 'no-store' }, `${text}\n`);
+    reply.send(
+      status,
+      { ...this.#headers, ...headers, 'Content-Type': 'text/plain; charset=utf-8', 'Cache-Control': 'no-store' },
+      `${text}\n`,
+    );
   }
 }
 
@@ -77,7 +101,12 @@ function readFiles(folder: string): Map<string, ConsoleFile> {
     if (!entry.isFile() || type === undefined) continue;
     const body = readFileSync(path, 'utf8');
     const url = `/${relative(folder, path).split(sep).join('/')}`;
-    files.set(url, { type, body, etag: `"${createHash('sha256').update(body).digest('base64url').slice(0, 27)}"`, isImmutable: url.startsWith('/assets/') });
+    files.set(url, {
+      type,
+      body,
+      etag: `"${createHash('sha256').update(body).digest('base64url').slice(0, 27)}"`,
+      isImmutable: url.startsWith('/assets/'),
+    });
   }
   return files;
 }

@@ -21,7 +21,11 @@ const EXPOSED = 'X-Request-Id, Retry-After';
 
 /** Only this passes without a key: an OPTIONS that a browser sends before the request itself. */
 export function isPreflight(request: Pick<HttpRequest, 'method' | 'headers'>): boolean {
-  return request.method === 'OPTIONS' && header(request, 'origin') !== undefined && header(request, 'access-control-request-method') !== undefined;
+  return (
+    request.method === 'OPTIONS' &&
+    header(request, 'origin') !== undefined &&
+    header(request, 'access-control-request-method') !== undefined
+  );
 }
 
 /** The headers of cross-origin answers (the Fetch standard's CORS protocol). */
@@ -40,7 +44,9 @@ export class Cors {
     const origin = header(request, 'origin');
     if (origin === undefined) return this.#isAnyOrigin ? NO_HEADERS : { Vary: 'Origin' };
     const allowed = this.#allow(origin);
-    return 'Access-Control-Allow-Origin' in allowed ? { ...allowed, 'Access-Control-Expose-Headers': EXPOSED } : allowed;
+    return 'Access-Control-Allow-Origin' in allowed
+      ? { ...allowed, 'Access-Control-Expose-Headers': EXPOSED }
+      : allowed;
   }
 
   /** Without the allowing ones the browser goes no further. */
@@ -51,7 +57,11 @@ export class Cors {
       ...this.#allow(header(request, 'origin') ?? ''),
       'Access-Control-Allow-Methods': (methods.includes('*') ? ALL_METHODS : methods).join(', '),
       // NOTE: a literal * would not cover Authorization.
-      ...(headers.includes('*') ? asked === undefined ? {} : { 'Access-Control-Allow-Headers': asked } : { 'Access-Control-Allow-Headers': headers.join(', ') }),
+      ...(headers.includes('*')
+        ? asked === undefined
+          ? {}
+          : { 'Access-Control-Allow-Headers': asked }
+        : { 'Access-Control-Allow-Headers': headers.join(', ') }),
       'Access-Control-Max-Age': String(MAX_AGE_S),
     };
   }
@@ -60,6 +70,10 @@ export class Cors {
     const { origins, credentials } = this.#options;
     if (this.#isAnyOrigin && !credentials) return { 'Access-Control-Allow-Origin': '*' };
     if (!this.#isAnyOrigin && !origins.includes(origin)) return { Vary: 'Origin' };
-    return { 'Access-Control-Allow-Origin': origin, ...(credentials ? { 'Access-Control-Allow-Credentials': 'true' } : {}), Vary: 'Origin' };
+    return {
+      'Access-Control-Allow-Origin': origin,
+      ...(credentials ? { 'Access-Control-Allow-Credentials': 'true' } : {}),
+      Vary: 'Origin',
+    };
   }
 }

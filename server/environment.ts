@@ -10,7 +10,9 @@ export function fromEnvironment(env: NodeJS.ProcessEnv, flagNames: FlagNames = F
   const given = new Given();
   // The flag's own variable comes last and wins.
   const names = [...flagNames].filter(([name]) => name.startsWith('--'));
-  for (const [, { flag }] of names) for (const variable of 'variables' in flag ? flag.variables ?? [] : []) take(given, { flag, isNegation: false }, variable, env[variable]);
+  for (const [, { flag }] of names)
+    for (const variable of 'variables' in flag ? (flag.variables ?? []) : [])
+      take(given, { flag, isNegation: false }, variable, env[variable]);
   for (const [name, flagName] of names) {
     const variable = `CAPSTAN_${name.slice(2).replaceAll('-', '_').toUpperCase()}`;
     take(given, flagName, variable, env[variable]);
@@ -22,7 +24,8 @@ function take(given: Given, name: Parameters<Given['add']>[0], variable: string,
   if (value === undefined || value === '') return;
   // In a cluster a service that is called capstan sets CAPSTAN_PORT to its address.
   if (variable === 'CAPSTAN_PORT' && /^(tcp|udp|sctp):\/\//.test(value)) return;
-  for (const part of split(name.flag as NamedFlag, value)) given.add(name, isSwitch(name.flag) ? String(parseBoolean(part, variable)) : part, variable);
+  for (const part of split(name.flag as NamedFlag, value))
+    given.add(name, isSwitch(name.flag) ? String(parseBoolean(part, variable)) : part, variable);
 }
 
 function split({ separator }: NamedFlag, value: string): string[] {

@@ -52,7 +52,11 @@ export class ApiError extends Error {
   readonly param: string | null;
   readonly headers: Readonly<Record<string, string>>;
 
-  constructor(code: ApiErrorCode, message: string, options: { param?: string | null; headers?: Record<string, string>; cause?: unknown } = {}) {
+  constructor(
+    code: ApiErrorCode,
+    message: string,
+    options: { param?: string | null; headers?: Record<string, string>; cause?: unknown } = {},
+  ) {
     super(message, { cause: options.cause });
     this.code = code;
     this.param = options.param ?? null;
@@ -99,14 +103,19 @@ export function toApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error;
   // Why a call was aborted, when it was not for its client.
   if (error instanceof CapstanError && error.code === 'aborted' && error.cause instanceof ApiError) return error.cause;
-  if (error instanceof CapstanError && error.code === 'aborted' && error.cause instanceof RevokedError) return toRevoked(error.cause);
+  if (error instanceof CapstanError && error.code === 'aborted' && error.cause instanceof RevokedError)
+    return toRevoked(error.cause);
   if (error instanceof RevokedError) return toRevoked(error);
-  if (!(error instanceof CapstanError)) return new ApiError('internal_error', OWN_FAULTS.internal_error!, { cause: error });
+  if (!(error instanceof CapstanError))
+    return new ApiError('internal_error', OWN_FAULTS.internal_error!, { cause: error });
   const code = ENGINE_ERRORS[error.code];
   const ownFault = OWN_FAULTS[code];
   if (ownFault !== undefined) return new ApiError(code, ownFault, { cause: error });
   const name = error.param === undefined ? null : toWireName(error.param);
-  const message = name !== null && error.message.startsWith(`${error.param}:`) ? name + error.message.slice(error.param!.length) : error.message;
+  const message =
+    name !== null && error.message.startsWith(`${error.param}:`)
+      ? name + error.message.slice(error.param!.length)
+      : error.message;
   // Items of plain lists are not parameters of their own.
   const param = name === null || /^(messages|tools)\b/.test(name) ? name : name.replace(/[[.].*/, '');
   return new ApiError(code, message, { param, cause: error });

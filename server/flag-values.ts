@@ -5,7 +5,15 @@ import type { EngineOptions } from '../ts';
 export class UsageError extends Error {}
 
 const DTYPES: Readonly<Record<string, EngineOptions['dtype']>> = {
-  auto: 'auto', f32: 'f32', float32: 'f32', float: 'f32', f16: 'f16', float16: 'f16', half: 'f16', bf16: 'bf16', bfloat16: 'bf16',
+  auto: 'auto',
+  f32: 'f32',
+  float32: 'f32',
+  float: 'f32',
+  f16: 'f16',
+  float16: 'f16',
+  half: 'f16',
+  bf16: 'bf16',
+  bfloat16: 'bf16',
 };
 
 export function parseChoice<const T extends string>(value: string, source: string, choices: readonly T[]): T {
@@ -16,7 +24,8 @@ export function parseChoice<const T extends string>(value: string, source: strin
 
 export function parseDtype(value: string, source: string): NonNullable<EngineOptions['dtype']> {
   const dtype = Object.hasOwn(DTYPES, value) ? DTYPES[value] : undefined;
-  if (dtype === undefined) throw new UsageError(`${source}: expected ${Object.keys(DTYPES).join(', ')}, got '${value}'`);
+  if (dtype === undefined)
+    throw new UsageError(`${source}: expected ${Object.keys(DTYPES).join(', ')}, got '${value}'`);
   return dtype;
 }
 
@@ -33,17 +42,27 @@ export function parsePort(value: string, source: string): number {
 
 export function parseSeconds(value: string, source: string, min: number): number {
   const seconds = /^\d+(\.\d+)?$/.test(value) ? Number(value) : NaN;
-  if (!(seconds >= min && seconds <= 86_400)) throw new UsageError(`${source}: expected seconds from ${min} to 86400, got '${value}'`);
+  if (!(seconds >= min && seconds <= 86_400))
+    throw new UsageError(`${source}: expected seconds from ${min} to 86400, got '${value}'`);
   return seconds * 1000;
 }
 
 /** vLLM's rule: a small letter counts in thousands, a capital one in powers of 1,024. */
-const COUNT_UNITS: Readonly<Record<string, number>> = { '': 1, k: 1e3, m: 1e6, g: 1e9, K: 2 ** 10, M: 2 ** 20, G: 2 ** 30 };
+const COUNT_UNITS: Readonly<Record<string, number>> = {
+  '': 1,
+  k: 1e3,
+  m: 1e6,
+  g: 1e9,
+  K: 2 ** 10,
+  M: 2 ** 20,
+  G: 2 ** 30,
+};
 
 export function parseCount(value: string, source: string): number {
   const [, digits, unit] = /^(\d+(?:\.\d+)?)([kmgKMG]?)$/.exec(value) ?? [];
   const count = digits === undefined ? NaN : Number(digits) * COUNT_UNITS[unit];
-  if (!Number.isSafeInteger(count) || count < 1) throw new UsageError(`${source}: expected a whole number of 1 or more, such as 8192 or 8K, got '${value}'`);
+  if (!Number.isSafeInteger(count) || count < 1)
+    throw new UsageError(`${source}: expected a whole number of 1 or more, such as 8192 or 8K, got '${value}'`);
   return count;
 }
 
@@ -53,14 +72,16 @@ const BYTE_UNITS: Readonly<Record<string, number>> = { '': 1, k: 2 ** 10, m: 2 *
 export function parseBytes(value: string, source: string): number {
   const [, digits, unit] = /^(\d+(?:\.\d+)?)([kmgt]?)(?:i?b)?$/i.exec(value) ?? [];
   const bytes = digits === undefined ? NaN : Math.round(Number(digits) * BYTE_UNITS[unit.toLowerCase()]);
-  if (!Number.isSafeInteger(bytes) || bytes < 1) throw new UsageError(`${source}: expected a number of bytes, such as 512M or 2G, got '${value}'`);
+  if (!Number.isSafeInteger(bytes) || bytes < 1)
+    throw new UsageError(`${source}: expected a number of bytes, such as 512M or 2G, got '${value}'`);
   return bytes;
 }
 
 /** A part of a whole, above 0 and at most 1. */
 export function parseShare(value: string, source: string): number {
   const share = /^\d*\.?\d+$/.test(value) ? Number(value) : NaN;
-  if (!(share > 0 && share <= 1)) throw new UsageError(`${source}: expected a share above 0 and up to 1, such as 0.9, got '${value}'`);
+  if (!(share > 0 && share <= 1))
+    throw new UsageError(`${source}: expected a share above 0 and up to 1, such as 0.9, got '${value}'`);
   return share;
 }
 
@@ -77,10 +98,15 @@ export function parseInteger(value: string, source: string, min: number): number
   return number;
 }
 
-export function parseJsonObject(value: string, source: string, example = '{"temperature": 0.7}'): Record<string, unknown> {
+export function parseJsonObject(
+  value: string,
+  source: string,
+  example = '{"temperature": 0.7}',
+): Record<string, unknown> {
   try {
     const parsed = JSON.parse(value) as unknown;
-    if (typeof parsed === 'object' && parsed !== null && !Array.isArray(parsed)) return parsed as Record<string, unknown>;
+    if (typeof parsed === 'object' && parsed !== null && !Array.isArray(parsed))
+      return parsed as Record<string, unknown>;
   } catch {
     // Said below.
   }
@@ -103,7 +129,9 @@ export function readTextFile(path: string, source: string): string {
   try {
     return readFileSync(path, 'utf8');
   } catch (error) {
-    throw new UsageError(`${source}: expected a file that can be read, got '${path}' (${(error as NodeJS.ErrnoException).code ?? 'unreadable'})`);
+    throw new UsageError(
+      `${source}: expected a file that can be read, got '${path}' (${(error as NodeJS.ErrnoException).code ?? 'unreadable'})`,
+    );
   }
 }
 

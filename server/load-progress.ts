@@ -7,7 +7,13 @@ export interface ProgressIo {
   now: () => number;
 }
 
-const STDERR_IO: ProgressIo = { isTty: process.stderr.isTTY === true, write: (text) => { process.stderr.write(text); }, now: () => performance.now() };
+const STDERR_IO: ProgressIo = {
+  isTty: process.stderr.isTTY === true,
+  write: (text) => {
+    process.stderr.write(text);
+  },
+  now: () => performance.now(),
+};
 const LOG_INTERVAL_MS = 10_000;
 
 /** Tells of a long load: percent in place on a terminal, else a log line every ten seconds. */

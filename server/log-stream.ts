@@ -29,7 +29,8 @@ export class LogStream {
   #flush(): void {
     this.#retry = undefined;
     try {
-      for (let [first] = this.#waiting; first !== undefined; [first] = this.#waiting) this.#written(writeSync(this.#fd, first));
+      for (let [first] = this.#waiting; first !== undefined; [first] = this.#waiting)
+        this.#written(writeSync(this.#fd, first));
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === 'EAGAIN') {
         this.#retry = setTimeout(() => this.#flush(), RETRY_MS);

@@ -13,9 +13,12 @@ const STDERR = 2;
 
 /** @param secrets Fixed keys and the like: taken out of every line, as access keys are by their form, should one ever come that far. */
 export function createLog(level: (typeof LOG_LEVELS)[number], secrets: readonly string[] = []): Log {
-  const hidden = secrets.filter(({ length }) => length >= MIN_SECRET_LENGTH).map((secret) => JSON.stringify(secret).slice(1, -1));
+  const hidden = secrets
+    .filter(({ length }) => length >= MIN_SECRET_LENGTH)
+    .map((secret) => JSON.stringify(secret).slice(1, -1));
   const stream = new LogStream(STDERR);
-  const write = (line: string): void => stream.write(hidden.reduce((text, secret) => text.replaceAll(secret, '…'), redactKeys(line)));
+  const write = (line: string): void =>
+    stream.write(hidden.reduce((text, secret) => text.replaceAll(secret, '…'), redactKeys(line)));
   return pino({ level, base: undefined, timestamp: pino.stdTimeFunctions.isoTime }, { write });
 }
 
@@ -27,11 +30,22 @@ function shortened(path: string): string {
 }
 
 /** One line per request, at level info or debug; nothing of its contents and its headers. */
-export function requestLogger(log: Log, options: { logsRequests: boolean; unloggedPaths: readonly string[] }): (record: RequestRecord) => void {
+export function requestLogger(
+  log: Log,
+  options: { logsRequests: boolean; unloggedPaths: readonly string[] },
+): (record: RequestRecord) => void {
   const unlogged = new Set(options.unloggedPaths);
   return ({ method, path, status, durationMs, requestId, keyId, tokens }) => {
     if (unlogged.has(path)) return;
-    const line = { method, path: shortened(path), status, ms: Math.round(durationMs * 10) / 10, requestId, ...(keyId === undefined ? {} : { key: keyId }), ...(tokens === 0 ? {} : { tokens }) };
+    const line = {
+      method,
+      path: shortened(path),
+      status,
+      ms: Math.round(durationMs * 10) / 10,
+      requestId,
+      ...(keyId === undefined ? {} : { key: keyId }),
+      ...(tokens === 0 ? {} : { tokens }),
+    };
     if (options.logsRequests) log.info(line, 'request');
     else log.debug(line, 'request');
   };

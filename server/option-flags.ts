@@ -16,7 +16,10 @@ const FLAGS: Readonly<Record<string, string>> = {
 export function inFlags(error: unknown): unknown {
   if (!(error instanceof CapstanError)) return error;
   const { code, message, param } = error;
-  return new CapstanError(code, message.replace(/^[a-z]+(?=:)|\b[a-z]+(?:[A-Z][a-z]+)+\b/g, toFlag), { param, cause: error });
+  return new CapstanError(code, message.replace(/^[a-z]+(?=:)|\b[a-z]+(?:[A-Z][a-z]+)+\b/g, toFlag), {
+    param,
+    cause: error,
+  });
 }
 
 function toFlag(word: string): string {

@@ -20,9 +20,13 @@ export class ReplicaDoor {
    */
   admit(request: Pick<HttpRequest, 'headers'>, path: string): { salt: string } | undefined {
     const secret = header(request, SECRET_HEADER.toLowerCase());
-    if (secret !== undefined && timingSafeEqual(digest(secret), this.#secret)) return { salt: header(request, SALT_HEADER.toLowerCase()) ?? '' };
+    if (secret !== undefined && timingSafeEqual(digest(secret), this.#secret))
+      return { salt: header(request, SALT_HEADER.toLowerCase()) ?? '' };
     if (OPEN_PATHS.has(path)) return undefined;
-    throw new ApiError('invalid_api_key', 'This is a replica behind a gateway: send the request to the address of its deployment');
+    throw new ApiError(
+      'invalid_api_key',
+      'This is a replica behind a gateway: send the request to the address of its deployment',
+    );
   }
 }
 

@@ -34,8 +34,17 @@ export interface ReplicaUsage {
   cachedTokens: number;
 }
 
-const LOAD_FIELDS = { open: 'open', queuedPromptTokens: 'queued', freeBlocks: 'free', numBlocks: 'blocks' } as const satisfies Record<keyof ReplicaLoad, string>;
-const USAGE_FIELDS = { promptTokens: 'prompt', completionTokens: 'completion', cachedTokens: 'cached' } as const satisfies Record<keyof ReplicaUsage, string>;
+const LOAD_FIELDS = {
+  open: 'open',
+  queuedPromptTokens: 'queued',
+  freeBlocks: 'free',
+  numBlocks: 'blocks',
+} as const satisfies Record<keyof ReplicaLoad, string>;
+const USAGE_FIELDS = {
+  promptTokens: 'prompt',
+  completionTokens: 'completion',
+  cachedTokens: 'cached',
+} as const satisfies Record<keyof ReplicaUsage, string>;
 
 /** `open=1;queued=0;free=90;blocks=128` */
 export function formatLoad(load: ReplicaLoad): string {
@@ -61,7 +70,10 @@ function format<T extends Record<keyof T, number>>(values: T, fields: Readonly<R
   return (Object.keys(fields) as (keyof T)[]).map((name) => `${fields[name]}=${values[name]}`).join(';');
 }
 
-function parse<T extends Record<keyof T, number>>(text: string, fields: Readonly<Record<keyof T, string>>): T | undefined {
+function parse<T extends Record<keyof T, number>>(
+  text: string,
+  fields: Readonly<Record<keyof T, string>>,
+): T | undefined {
   const given = new Map(text.split(';').map((part) => part.split('=', 2) as [string, string | undefined]));
   const values: Partial<Record<keyof T, number>> = {};
   for (const name of Object.keys(fields) as (keyof T)[]) {

@@ -77,6 +77,11 @@ export class RouteTable<Context> {
 
   /** All routes of a path, for whatever method; a path that is written out goes before one with a parameter. */
   at(path: string): readonly Route<Context>[] {
-    return this.#exact.get(path) ?? this.#open.filter(({ prefix }) => path.startsWith(prefix) && path.length > prefix.length).map(({ route }) => route);
+    return (
+      this.#exact.get(path) ??
+      this.#open
+        .filter(({ prefix }) => path.startsWith(prefix) && path.length > prefix.length)
+        .map(({ route }) => route)
+    );
   }
 }

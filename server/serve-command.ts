@@ -7,8 +7,11 @@ import { FLAG_NAMES, isSwitch, resolveServeOptions } from './given';
 export function addServeCommand(program: Command, onExit: (exitCode: number) => void): void {
   const serve = program
     .command('serve')
-    .description('serve a model over HTTP, as OpenAI\'s clients expect it')
-    .argument('[model]', 'a model directory in Hugging Face\'s layout, or demo, the model that ships with Capstan (default: demo)')
+    .description("serve a model over HTTP, as OpenAI's clients expect it")
+    .argument(
+      '[model]',
+      "a model directory in Hugging Face's layout, or demo, the model that ships with Capstan (default: demo)",
+    )
     .helpOption('-h, --help', 'print this help')
     .showHelpAfterError('(capstan serve --help says more)')
     .addHelpText('after', HELP_TAIL);
@@ -39,7 +42,10 @@ export function normalize(args: readonly string[]): string[] {
 }
 
 /** Names that a mistyped one may have meant. */
-export const SERVE_FLAG_NAMES: readonly string[] = ['--config', ...SERVE_FLAGS.filter(({ isHidden }) => !isHidden).map(({ name }) => `--${name}`)];
+export const SERVE_FLAG_NAMES: readonly string[] = [
+  '--config',
+  ...SERVE_FLAGS.filter(({ isHidden }) => !isHidden).map(({ name }) => `--${name}`),
+];
 
 const HELP_TAIL = `
 A switch is turned off by --no-NAME. Underscores may stand for dashes, and --name=value for --name value. Each flag is also a

@@ -22,7 +22,11 @@ const LAST_WORDS_MS = 2_000;
 
 /** Serves until a signal comes; resolves with the exit code. The port is bound first, so that a conflict costs no load. */
 export async function serve(options: ServeOptions): Promise<number> {
-  const log = createLog(options.logLevel, [...options.apiKeys, options.tls.passphrase ?? '', options.replicaSecret ?? '']);
+  const log = createLog(options.logLevel, [
+    ...options.apiKeys,
+    options.tls.passphrase ?? '',
+    options.replicaSecret ?? '',
+  ]);
   for (const flag of options.ignored) log.warn({ flag }, 'this flag has no effect here');
   const metrics = new Metrics({ compat: options.metricsCompat });
   const shutdown = new Shutdown();
@@ -60,10 +64,19 @@ export async function serve(options: ServeOptions): Promise<number> {
     closers.push(() => engine.close().then(() => within(LAST_WORDS_MS, app.drain())));
     app.serve(metrics.observing(engine, options.servedNames[0] ?? engine.info.modelName));
     const { host, socketPath, adminHost = LOOPBACK } = options;
-    process.stdout.write(startupText(engine.info, {
-      host, port, socketPath, transport: transport.name, model: options.servedNames[0] ?? engine.info.modelName, isTls: options.tls.certFile !== undefined,
-      needsKey: access !== undefined, isReplica: options.replicaSecret !== undefined, ...(adminPort === undefined ? {} : { admin: { host: adminHost, port: adminPort } }),
-    }));
+    process.stdout.write(
+      startupText(engine.info, {
+        host,
+        port,
+        socketPath,
+        transport: transport.name,
+        model: options.servedNames[0] ?? engine.info.modelName,
+        isTls: options.tls.certFile !== undefined,
+        needsKey: access !== undefined,
+        isReplica: options.replicaSecret !== undefined,
+        ...(adminPort === undefined ? {} : { admin: { host: adminHost, port: adminPort } }),
+      }),
+    );
     await shutdown.requested;
     await drain(app, transport, options, log);
     return 0;
@@ -76,19 +89,37 @@ export async function serve(options: ServeOptions): Promise<number> {
   }
 }
 
-async function openTransport({ transport, maxRequestBytes, bodyTimeoutMs, tls: { keyFile, certFile, passphrase } }: ServeOptions, handler: HttpHandler, isPublic: boolean): Promise<Transport> {
-  const tls = isPublic && keyFile !== undefined && certFile !== undefined ? { tls: { keyFile, certFile, ...(passphrase === undefined ? {} : { passphrase }) } } : {};
-  return createTransport(transport, { handler, maxBodyBytes: maxRequestBytes, bodyTimeoutMs, ...tls }).catch((error: Error) => { throw new UsageError(error.message); });
+async function openTransport(
+  { transport, maxRequestBytes, bodyTimeoutMs, tls: { keyFile, certFile, passphrase } }: ServeOptions,
+  handler: HttpHandler,
+  isPublic: boolean,
+): Promise<Transport> {
+  const tls =
+    isPublic && keyFile !== undefined && certFile !== undefined
+      ? { tls: { keyFile, certFile, ...(passphrase === undefined ? {} : { passphrase }) } }
+      : {};
+  return createTransport(transport, { handler, maxBodyBytes: maxRequestBytes, bodyTimeoutMs, ...tls }).catch(
+    (error: Error) => {
+      throw new UsageError(error.message);
+    },
+  );
 }
 
 /** Plain HTTP for probes and scrapers: health and metrics, without a key. */
 async function openAdmin(options: ServeOptions, app: App, closers: (() => Promise<void>)[]): Promise<number> {
   const transport = await openTransport(options, (request, reply) => app.handleAdmin(request, reply), false);
   closers.push(() => transport.close());
-  return listen(transport, { host: options.adminHost ?? LOOPBACK, port: options.adminPort ?? 0, socketPath: undefined });
+  return listen(transport, {
+    host: options.adminHost ?? LOOPBACK,
+    port: options.adminPort ?? 0,
+    socketPath: undefined,
+  });
 }
 
-async function listen(transport: Transport, { host, port, socketPath }: Pick<ServeOptions, 'host' | 'port' | 'socketPath'>): Promise<number> {
+async function listen(
+  transport: Transport,
+  { host, port, socketPath }: Pick<ServeOptions, 'host' | 'port' | 'socketPath'>,
+): Promise<number> {
   try {
     if (socketPath === undefined) return await transport.listen(host, port);
     await transport.listenUnix(socketPath);
@@ -96,7 +127,11 @@ async function listen(transport: Transport, { host, port, socketPath }: Pick<Ser
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException;
     const isTaken = socketPath === undefined && (code === 'EADDRINUSE' || code === 'EACCES');
-    const reason = isTaken ? (code === 'EACCES' ? 'not allowed' : 'the port is taken or the address is not this machine\'s') : message;
+    const reason = isTaken
+      ? code === 'EACCES'
+        ? 'not allowed'
+        : "the port is taken or the address is not this machine's"
+      : message;
     throw Object.assign(new Error(`cannot listen on ${socketPath ?? `${host}:${port}`}: ${reason}`), { code });
   }
 }
@@ -116,6 +151,10 @@ async function loadEngine({ model, engine: options }: ServeOptions, signal: Abor
 
 async function drain(app: App, transport: Transport, { shutdownTimeoutMs }: ServeOptions, log: Log): Promise<void> {
   transport.stopListening();
-  if (app.numOpenRequests > 0) log.info({ open: app.numOpenRequests, timeoutMs: shutdownTimeoutMs }, 'shutting down once the open requests are answered; again to stop at once');
+  if (app.numOpenRequests > 0)
+    log.info(
+      { open: app.numOpenRequests, timeoutMs: shutdownTimeoutMs },
+      'shutting down once the open requests are answered; again to stop at once',
+    );
   await within(shutdownTimeoutMs, app.drain());
 }

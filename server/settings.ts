@@ -12,4 +12,10 @@ export interface ServerSettings {
   forceIncludeUsage: boolean;
 }
 
-export const DEFAULT_SETTINGS: ServerSettings = { maxLogprobs: 20, responseRole: 'assistant', templateKwargs: {}, tokensAsTokenIds: false, forceIncludeUsage: false };
+export const DEFAULT_SETTINGS: ServerSettings = {
+  maxLogprobs: 20,
+  responseRole: 'assistant',
+  templateKwargs: {},
+  tokensAsTokenIds: false,
+  forceIncludeUsage: false,
+};

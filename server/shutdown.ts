@@ -11,7 +11,9 @@ export class Shutdown {
     const controller = new AbortController();
     this.signal = controller.signal;
     let request: () => void;
-    this.requested = new Promise((resolve) => { request = resolve; });
+    this.requested = new Promise((resolve) => {
+      request = resolve;
+    });
     this.#listener = (name) => {
       if (controller.signal.aborted) process.exit(name === 'SIGINT' ? 130 : 143);
       controller.abort();

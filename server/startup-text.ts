@@ -20,16 +20,22 @@ export interface Address {
 export function startupText(info: EngineInfo, address: Address): string {
   const { transport, model, needsKey = false, isReplica = false, admin, socketPath, isTls = false } = address;
   const scheme = isTls ? 'https' : 'http';
-  const url = socketPath === undefined ? `${scheme}://${urlHost(address.host)}:${address.port}` : `${scheme}://localhost`;
+  const url =
+    socketPath === undefined ? `${scheme}://${urlHost(address.host)}:${address.port}` : `${scheme}://localhost`;
   const numRanks = info.tensorParallelSize === 1 ? '' : `, ${info.tensorParallelSize} ranks`;
   const body = JSON.stringify({ model, messages: [{ role: 'user', content: 'What is Capstan?' }] });
   return [
-    `Capstan ${info.version} serves ${model} (${info.architecture}, ${count(info.numParameters)} parameters, ${info.weightDtype}): `
-    + `${info.backend} ${info.isa}, ${info.threads} ${info.threads === 1 ? 'thread' : 'threads'}${numRanks}, context length ${grouped(info.maxModelLen)}, `
-    + `KV cache ${bytes(info.kvCacheBytes)} (${grouped(info.numBlocks * info.blockSize)} tokens), ${socketPath === undefined ? url : `unix:${socketPath}${isTls ? ' with TLS' : ''}`} (${transport})`,
+    `Capstan ${info.version} serves ${model} (${info.architecture}, ${count(info.numParameters)} parameters, ${info.weightDtype}): ` +
+      `${info.backend} ${info.isa}, ${info.threads} ${info.threads === 1 ? 'thread' : 'threads'}${numRanks}, context length ${grouped(info.maxModelLen)}, ` +
+      `KV cache ${bytes(info.kvCacheBytes)} (${grouped(info.numBlocks * info.blockSize)} tokens), ${socketPath === undefined ? url : `unix:${socketPath}${isTls ? ' with TLS' : ''}`} (${transport})`,
     `Sampling by default: ${samplingText(info)}`,
     ...(admin === undefined ? [] : [`Health and metrics without a key: http://${urlHost(admin.host)}:${admin.port}`]),
-    ...(isReplica ? [] : ['Try:', `  curl ${socketPath === undefined ? '' : `--unix-socket ${quoted(socketPath)} `}${url}/v1/chat/completions ${needsKey ? '-H "Authorization: Bearer $API_KEY" ' : ''}-H 'Content-Type: application/json' -d ${quoted(body)}`]),
+    ...(isReplica
+      ? []
+      : [
+          'Try:',
+          `  curl ${socketPath === undefined ? '' : `--unix-socket ${quoted(socketPath)} `}${url}/v1/chat/completions ${needsKey ? '-H "Authorization: Bearer $API_KEY" ' : ''}-H 'Content-Type: application/json' -d ${quoted(body)}`,
+        ]),
     '',
   ].join('\n');
 }
@@ -41,7 +47,9 @@ function quoted(text: string): string {
 
 function samplingText({ samplingDefaults }: EngineInfo): string {
   const { temperature = 1, topP = 1, topK = 0, repetitionPenalty = 1 } = samplingDefaults;
-  return temperature === 0 ? `temperature 0, repetition penalty ${repetitionPenalty}` : `temperature ${temperature}, top-p ${topP}, top-k ${topK === 0 ? 'off' : topK}, repetition penalty ${repetitionPenalty}`;
+  return temperature === 0
+    ? `temperature 0, repetition penalty ${repetitionPenalty}`
+    : `temperature ${temperature}, top-p ${topP}, top-k ${topK === 0 ? 'off' : topK}, repetition penalty ${repetitionPenalty}`;
 }
 
 /** An address that a client on this machine can use. */

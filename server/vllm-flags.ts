@@ -65,34 +65,77 @@ const LISTS_WITHOUT_EFFECT = `
 `;
 
 const ALIASES: Readonly<Record<string, readonly string[]>> = {
-  'data-parallel-multi-port-external-lb': ['-dpm'], 'diffusion-config': ['-dc'],
-  'api-server-count': ['-asc'], 'compilation-config': ['-cc'], 'optimization-level': ['-O'], 'attention-config': ['-ac'], quantization: ['-q'], 'pipeline-parallel-size': ['-pp'],
-  'data-parallel-size': ['-dp'], 'data-parallel-rank': ['-dpn'], 'data-parallel-start-rank': ['-dpr'], 'data-parallel-size-local': ['-dpl'], 'data-parallel-address': ['-dpa'],
-  'data-parallel-rpc-port': ['-dpp'], 'data-parallel-backend': ['-dpb'], 'data-parallel-hybrid-lb': ['-dph'], 'data-parallel-external-lb': ['-dpe'], 'enable-expert-parallel': ['-ep'],
-  'decode-context-parallel-size': ['-dcp'], 'prefill-context-parallel-size': ['-pcp'], 'speculative-config': ['-sc'], nnodes: ['-n'], 'node-rank': ['-r'],
+  'data-parallel-multi-port-external-lb': ['-dpm'],
+  'diffusion-config': ['-dc'],
+  'api-server-count': ['-asc'],
+  'compilation-config': ['-cc'],
+  'optimization-level': ['-O'],
+  'attention-config': ['-ac'],
+  quantization: ['-q'],
+  'pipeline-parallel-size': ['-pp'],
+  'data-parallel-size': ['-dp'],
+  'data-parallel-rank': ['-dpn'],
+  'data-parallel-start-rank': ['-dpr'],
+  'data-parallel-size-local': ['-dpl'],
+  'data-parallel-address': ['-dpa'],
+  'data-parallel-rpc-port': ['-dpp'],
+  'data-parallel-backend': ['-dpb'],
+  'data-parallel-hybrid-lb': ['-dph'],
+  'data-parallel-external-lb': ['-dpe'],
+  'enable-expert-parallel': ['-ep'],
+  'decode-context-parallel-size': ['-dcp'],
+  'prefill-context-parallel-size': ['-pcp'],
+  'speculative-config': ['-sc'],
+  nnodes: ['-n'],
+  'node-rank': ['-r'],
 };
 
 /** Silence about these would be a lie: other answers, less room, or an open door. */
 const REFUSED: readonly ForeignFlag[] = [
-  { name: 'tokenizer', takes: 'value', refusal: 'the tokenizer is the model directory\'s' },
-  { name: 'tokenizer-mode', takes: 'value', refusal: 'the tokenizer is read from tokenizer.json', harmless: ['auto', 'hf', 'fast', 'slow'] },
+  { name: 'tokenizer', takes: 'value', refusal: "the tokenizer is the model directory's" },
+  {
+    name: 'tokenizer-mode',
+    takes: 'value',
+    refusal: 'the tokenizer is read from tokenizer.json',
+    harmless: ['auto', 'hf', 'fast', 'slow'],
+  },
   { name: 'skip-tokenizer-init', takes: 'nothing', refusal: 'texts cannot be served without a tokenizer' },
   { name: 'task', takes: 'value', refusal: TEXT_ONLY, harmless: ['auto', 'generate'] },
   { name: 'runner', takes: 'value', refusal: TEXT_ONLY, harmless: ['auto', 'generate'] },
   { name: 'convert', takes: 'value', refusal: TEXT_ONLY, harmless: ['auto', 'none'] },
   { name: 'pooler-config', takes: 'value', refusal: TEXT_ONLY },
   { name: 'override-pooler-config', takes: 'value', refusal: TEXT_ONLY },
-  { name: 'load-format', takes: 'value', refusal: 'weights are read from safetensors', harmless: ['auto', 'safetensors', 'hf', 'fastsafetensors', 'runai_streamer', 'mistral'] },
-  { name: 'quantization', takes: 'value', refusal: 'quantized weights are not supported', harmless: ['none', 'None', 'auto'] },
+  {
+    name: 'load-format',
+    takes: 'value',
+    refusal: 'weights are read from safetensors',
+    harmless: ['auto', 'safetensors', 'hf', 'fastsafetensors', 'runai_streamer', 'mistral'],
+  },
+  {
+    name: 'quantization',
+    takes: 'value',
+    refusal: 'quantized weights are not supported',
+    harmless: ['none', 'None', 'auto'],
+  },
   { name: 'rope-scaling', takes: 'value', refusal: AS_TRAINED, harmless: ['{}'] },
   { name: 'rope-theta', takes: 'value', refusal: AS_TRAINED },
   { name: 'hf-overrides', takes: 'value', refusal: AS_TRAINED, harmless: ['{}'] },
   { name: 'override-attention-dtype', takes: 'value', refusal: AS_TRAINED },
   { name: 'override-neuron-config', takes: 'value', refusal: AS_TRAINED, harmless: ['{}'] },
   { name: 'disable-sliding-window', takes: 'nothing', refusal: AS_TRAINED },
-  { name: 'logprobs-mode', takes: 'value', refusal: 'log-probabilities are those of the raw logits', harmless: ['raw_logprobs'] },
+  {
+    name: 'logprobs-mode',
+    takes: 'value',
+    refusal: 'log-probabilities are those of the raw logits',
+    harmless: ['raw_logprobs'],
+  },
   { name: 'enable-prompt-embeds', takes: 'nothing', refusal: 'prompts are text or token ids' },
-  { name: 'chat-template-content-format', takes: 'value', refusal: 'contents reach the template as text', harmless: ['auto', 'string'] },
+  {
+    name: 'chat-template-content-format',
+    takes: 'value',
+    refusal: 'contents reach the template as text',
+    harmless: ['auto', 'string'],
+  },
   { name: 'num-gpu-blocks-override', takes: 'value', refusal: 'give the size of the KV cache by --kv-cache-memory' },
   { name: 'kv-offloading-size', takes: 'value', refusal: 'the KV cache is in memory alone', harmless: ['0'] },
   { name: 'kv-transfer-config', takes: 'value', refusal: ONE_MACHINE },
@@ -107,7 +150,12 @@ const REFUSED: readonly ForeignFlag[] = [
   { name: 'headless', takes: 'nothing', refusal: ONE_MACHINE },
   { name: 'grpc', takes: 'nothing', refusal: 'HTTP alone is served' },
   { name: 'tokens-only', takes: 'nothing', refusal: 'texts are served' },
-  { name: 'scheduling-policy', takes: 'value', refusal: 'requests are served in the order they come', harmless: ['fcfs'] },
+  {
+    name: 'scheduling-policy',
+    takes: 'value',
+    refusal: 'requests are served in the order they come',
+    harmless: ['fcfs'],
+  },
   { name: 'speculative-config', takes: 'value', refusal: 'speculative decoding is not supported' },
   { name: 'speculative-model', takes: 'value', refusal: 'speculative decoding is not supported' },
   { name: 'num-speculative-tokens', takes: 'value', refusal: 'speculative decoding is not supported', harmless: ['0'] },
@@ -118,12 +166,22 @@ const REFUSED: readonly ForeignFlag[] = [
   { name: 'model-class-overrides', takes: 'value', refusal: PYTHON, harmless: ['{}'] },
   { name: 'quantization-config', takes: 'value', refusal: 'quantized weights are not supported', harmless: ['{}'] },
   { name: 'watermark-config', takes: 'value', refusal: 'answers carry no watermark', harmless: ['{}'] },
-  { name: 'aux-output-config', takes: 'value', refusal: 'answers hold no more than the interface says', harmless: ['{}'] },
+  {
+    name: 'aux-output-config',
+    takes: 'value',
+    refusal: 'answers hold no more than the interface says',
+    harmless: ['{}'],
+  },
   { name: 'return-sampling-mask', takes: 'nothing', refusal: 'answers hold no more than the interface says' },
   { name: 'enable-return-routed-experts', takes: 'nothing', refusal: 'answers hold no more than the interface says' },
   { name: 'enable-trace-replay', takes: 'nothing', refusal: 'requests cannot prescribe the tokens of an answer' },
   { name: 'enable-scale-out', takes: 'nothing', refusal: ONE_MACHINE },
-  { name: 'tool-strict-level', takes: 'value', refusal: 'a tool is strict where its request says so', harmless: ['auto'] },
+  {
+    name: 'tool-strict-level',
+    takes: 'value',
+    refusal: 'a tool is strict where its request says so',
+    harmless: ['auto'],
+  },
   { name: 'max-num-active-seqs', takes: 'value', refusal: 'give the most sequences running at once by --max-num-seqs' },
   { name: 'device-ids', takes: 'value', refusal: 'name the GPUs by --device cuda:0,1' },
   { name: 'enable-lora', takes: 'nothing', refusal: NO_LORA },
@@ -141,14 +199,25 @@ const REFUSED: readonly ForeignFlag[] = [
   { name: 'worker-extension-cls', takes: 'value', refusal: PYTHON },
   { name: 'tool-server', takes: 'value', refusal: 'the server calls no tools itself' },
   { name: 'ssl-ca-certs', takes: 'value', refusal: 'client certificates are not checked here: use access keys' },
-  { name: 'ssl-cert-reqs', takes: 'value', refusal: 'client certificates are not checked here: use access keys', harmless: ['0'] },
-  { name: 'ssl-ciphers', takes: 'value', refusal: 'the cipher suites are OpenSSL\'s defaults' },
+  {
+    name: 'ssl-cert-reqs',
+    takes: 'value',
+    refusal: 'client certificates are not checked here: use access keys',
+    harmless: ['0'],
+  },
+  { name: 'ssl-ciphers', takes: 'value', refusal: "the cipher suites are OpenSSL's defaults" },
 ];
 
 function named(names: string, takes: ForeignFlag['takes']): ForeignFlag[] {
-  return names.trim().split(/\s+/).map((name) => ({ name, takes }));
+  return names
+    .trim()
+    .split(/\s+/)
+    .map((name) => ({ name, takes }));
 }
 
 export const VLLM_FLAGS: readonly ForeignFlag[] = [
-  ...named(SWITCHES_WITHOUT_EFFECT, 'nothing'), ...named(VALUES_WITHOUT_EFFECT, 'value'), ...named(LISTS_WITHOUT_EFFECT, 'values'), ...REFUSED,
+  ...named(SWITCHES_WITHOUT_EFFECT, 'nothing'),
+  ...named(VALUES_WITHOUT_EFFECT, 'value'),
+  ...named(LISTS_WITHOUT_EFFECT, 'values'),
+  ...REFUSED,
 ].map((flag) => (Object.hasOwn(ALIASES, flag.name) ? { ...flag, aliases: ALIASES[flag.name] } : flag));

@@ -1,16 +1,32 @@
 /** native/build.js in a small project of its own: the addon's sources would take minutes. */
 import { spawnSync } from 'node:child_process';
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
 const root = join(__dirname, '..');
 
-const SOURCE = '#include <napi.h>\nNapi::Object Init(Napi::Env, Napi::Object exports) { return exports; }\nNODE_API_MODULE(capstan, Init)\n';
+const SOURCE =
+  '#include <napi.h>\nNapi::Object Init(Napi::Env, Napi::Object exports) { return exports; }\nNODE_API_MODULE(capstan, Init)\n';
 const GYP = {
-  targets: [{
-    target_name: 'capstan', sources: ['native/addon.cpp'], include_dirs: ['<!(node -p "require(\'node-addon-api\').include_dir")'], defines: ['NAPI_VERSION=8', 'NODE_ADDON_API_DISABLE_CPP_EXCEPTIONS'],
-  }],
+  targets: [
+    {
+      target_name: 'capstan',
+      sources: ['native/addon.cpp'],
+      include_dirs: ['<!(node -p "require(\'node-addon-api\').include_dir")'],
+      defines: ['NAPI_VERSION=8', 'NODE_ADDON_API_DISABLE_CPP_EXCEPTIONS'],
+    },
+  ],
 };
 
 function project(): string {
@@ -24,7 +40,11 @@ function project(): string {
   return dir;
 }
 
-function build(dir: string, args: string[] = [], env: NodeJS.ProcessEnv = process.env): { status: number | null; stdout: string; stderr: string } {
+function build(
+  dir: string,
+  args: string[] = [],
+  env: NodeJS.ProcessEnv = process.env,
+): { status: number | null; stdout: string; stderr: string } {
   return spawnSync(process.execPath, ['native/build.js', ...args], { cwd: dir, env, encoding: 'utf8' });
 }
 
@@ -45,7 +65,7 @@ test('compiles once per state of the sources', () => {
   expect(existsSync(addon)).toBe(true);
 });
 
-test('a compile that fails shows the compiler\'s words and exits 1', () => {
+test("a compile that fails shows the compiler's words and exits 1", () => {
   const dir = project();
   writeFileSync(join(dir, 'native/addon.cpp'), 'this is no C++\n');
   const { status, stderr } = build(dir);
@@ -59,7 +79,9 @@ test('a compile that fails shows the compiler\'s words and exits 1', () => {
 test('without compiler, make or Python one line says what to install', () => {
   const { status, stdout, stderr } = build(project(), [], { PATH: '/nonexistent' });
   expect([status, stdout]).toEqual([1, '']);
-  expect(stderr).toBe('capstan: python3, g++, make not found: compiling the addon needs python3, make and g++ 12 or newer (Debian, Ubuntu: apt-get install -y python3 make g++), then run: npm run build:addon\n');
+  expect(stderr).toBe(
+    'capstan: python3, g++, make not found: compiling the addon needs python3, make and g++ 12 or newer (Debian, Ubuntu: apt-get install -y python3 make g++), then run: npm run build:addon\n',
+  );
 });
 
 test('a prebuild that loads spares the compile, one that does not says so', () => {

@@ -11,11 +11,24 @@ test('what removed sources have left goes with the next compile', () => {
   for (const folder of ['ts', 'server']) mkdirSync(join(dir, folder));
   cpSync(join(root, 'ts/build.js'), join(dir, 'ts/build.js'));
   symlinkSync(join(root, 'node_modules'), join(dir, 'node_modules'));
-  const compilerOptions = { target: 'es2022', lib: ['es5'], module: 'node16', rootDir: '.', outDir: 'dist', types: [], skipLibCheck: true };
+  const compilerOptions = {
+    target: 'es2022',
+    lib: ['es5'],
+    module: 'node16',
+    rootDir: '.',
+    outDir: 'dist',
+    types: [],
+    skipLibCheck: true,
+  };
   writeFileSync(join(dir, 'tsconfig.json'), JSON.stringify({ compilerOptions, include: ['ts', 'server'] }));
   writeFileSync(join(dir, 'server/main.ts'), 'export const name = "main";\n');
   writeFileSync(join(dir, 'ts/format.ts'), 'export const format = "a file";\n');
-  const build = () => expect(spawnSync(process.execPath, ['ts/build.js'], { cwd: dir, encoding: 'utf8' })).toMatchObject({ status: 0, stdout: '', stderr: '' });
+  const build = () =>
+    expect(spawnSync(process.execPath, ['ts/build.js'], { cwd: dir, encoding: 'utf8' })).toMatchObject({
+      status: 0,
+      stdout: '',
+      stderr: '',
+    });
 
   build();
   expect(existsSync(join(dir, 'dist/ts/format.js'))).toBe(true);

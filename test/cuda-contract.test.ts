@@ -9,13 +9,18 @@ const read = (header: string): string => readFileSync(join(__dirname, '..', head
 function headersOf(header: string, found = new Set<string>()): Set<string> {
   if (found.has(header)) return found;
   found.add(header);
-  for (const [, name] of read(header).matchAll(/^#include "([^"]+)"/gm)) headersOf(name.startsWith('native/') ? name : join(dirname(header), name), found);
+  for (const [, name] of read(header).matchAll(/^#include "([^"]+)"/gm))
+    headersOf(name.startsWith('native/') ? name : join(dirname(header), name), found);
   return found;
 }
 
 /** Of all that crosses, codes of errors included, but for comments and blanks. */
 function contractHash(): string {
-  const code = [...headersOf(API), 'native/base/error.h'].sort().map((header) => read(header).replace(/\/\/.*|kCudaApiVersion = \d+/g, '').replace(/\s+/g, ' '));
+  const code = [...headersOf(API), 'native/base/error.h'].sort().map((header) =>
+    read(header)
+      .replace(/\/\/.*|kCudaApiVersion = \d+/g, '')
+      .replace(/\s+/g, ' '),
+  );
   return createHash('sha256').update(code.join('\n')).digest('hex').slice(0, 12);
 }
 

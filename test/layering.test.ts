@@ -4,7 +4,13 @@ import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 
 const root = join(__dirname, '..');
-const files = execFileSync('git', ['ls-files', '--cached', '--others', '--exclude-standard'], { cwd: root, encoding: 'utf8' }).trim().split('\n').filter((file) => existsSync(join(root, file)));
+const files = execFileSync('git', ['ls-files', '--cached', '--others', '--exclude-standard'], {
+  cwd: root,
+  encoding: 'utf8',
+})
+  .trim()
+  .split('\n')
+  .filter((file) => existsSync(join(root, file)));
 
 interface Use {
   file: string;
@@ -22,8 +28,16 @@ function isTypeScript(file: string): boolean {
 
 function usesOf(file: string): Use[] {
   const text = readFileSync(join(root, file), 'utf8');
-  if (isCpp(file)) return [...text.matchAll(/^\s*#\s*include\s*[<"]([^>"]+)[>"]/gm)].map(([, name]) => ({ file, target: ownHeader(file, name) ?? name }));
-  const specifiers = [...text.matchAll(/(?:\bfrom|\bimport|\brequire|\bimport\s*\(|\brequire\s*\(|\brequire\.resolve\s*\()\s*['"]([^'"]+)['"]/g)].map(([, name]) => name);
+  if (isCpp(file))
+    return [...text.matchAll(/^\s*#\s*include\s*[<"]([^>"]+)[>"]/gm)].map(([, name]) => ({
+      file,
+      target: ownHeader(file, name) ?? name,
+    }));
+  const specifiers = [
+    ...text.matchAll(
+      /(?:\bfrom|\bimport|\brequire|\bimport\s*\(|\brequire\s*\(|\brequire\.resolve\s*\()\s*['"]([^'"]+)['"]/g,
+    ),
+  ].map(([, name]) => name);
   return specifiers.map((name) => ({ file, target: name.startsWith('.') ? ownModule(file, name) : name }));
 }
 
@@ -33,14 +47,22 @@ function ownHeader(file: string, name: string): string | undefined {
 
 function ownModule(file: string, name: string): string {
   const path = normalize(join(dirname(file), name)).replace(/\.m?js$/, '');
-  return [`${path}.ts`, `${path}.tsx`, `${path}.mts`, `${path}/index.ts`, path].find((candidate) => files.includes(candidate)) ?? path;
+  return (
+    [`${path}.ts`, `${path}.tsx`, `${path}.mts`, `${path}/index.ts`, path].find((candidate) =>
+      files.includes(candidate),
+    ) ?? path
+  );
 }
 
-const uses = files.filter((file) => (isCpp(file) || isTypeScript(file)) && /^(native|cuda|ts|server|test|benchmarks)\//.test(file)).flatMap(usesOf);
+const uses = files
+  .filter((file) => (isCpp(file) || isTypeScript(file)) && /^(native|cuda|ts|server|test|benchmarks)\//.test(file))
+  .flatMap(usesOf);
 const product = uses.filter(({ file }) => /^(native|cuda|ts|server)\//.test(file));
 
 function violations(from: RegExp, isForbidden: (target: string) => boolean): string[] {
-  return product.filter(({ file, target }) => from.test(file) && isForbidden(target)).map(({ file, target }) => `${file} -> ${target}`);
+  return product
+    .filter(({ file, target }) => from.test(file) && isForbidden(target))
+    .map(({ file, target }) => `${file} -> ${target}`);
 }
 
 const NODE_API = /^(napi\.h|node_api\.h|js_native_api\.h|node\.h|uv\.h|v8\.h)$/;
@@ -53,13 +75,21 @@ describe('native code', () => {
     ['native/comm', ['native/base', 'native/backend', 'native/comm']],
     ['native/grammar', ['native/base', 'native/grammar']],
     ['native/model', ['native/base', 'native/backend', 'native/comm', 'native/model']],
-    ['native/engine', ['native/base', 'native/backend', 'native/comm', 'native/grammar', 'native/model', 'native/engine']],
+    [
+      'native/engine',
+      ['native/base', 'native/backend', 'native/comm', 'native/grammar', 'native/model', 'native/engine'],
+    ],
     ['native/sandbox', ['native/sandbox']],
     ['native/binding', ['native']],
     ['cuda', ['native/base', 'native/backend', 'native/comm', 'cuda']],
   ])('%s includes only what lies below it', (folder, may) => {
     const isOwn = (target: string) => /^(native|cuda|ts|server|test)\//.test(target);
-    expect(violations(new RegExp(`^${folder}/`), (target) => isOwn(target) && !may.some((allowed) => target.startsWith(`${allowed}/`)))).toEqual([]);
+    expect(
+      violations(
+        new RegExp(`^${folder}/`),
+        (target) => isOwn(target) && !may.some((allowed) => target.startsWith(`${allowed}/`)),
+      ),
+    ).toEqual([]);
   });
 
   test('only native/binding knows Node-API', () => {
@@ -75,7 +105,11 @@ describe('native code', () => {
   });
 
   test('scheduling includes no tensor, device or model header', () => {
-    expect(violations(/^native\/engine\/(scheduler|block_manager|sequence)\.(h|cpp)$/, (target) => /^native\/(backend|model|comm)\//.test(target))).toEqual([]);
+    expect(
+      violations(/^native\/engine\/(scheduler|block_manager|sequence)\.(h|cpp)$/, (target) =>
+        /^native\/(backend|model|comm)\//.test(target),
+      ),
+    ).toEqual([]);
   });
 });
 
@@ -85,7 +119,12 @@ describe('scripts', () => {
   });
 
   test('only ts/addon.ts loads the binary', () => {
-    expect(violations(/^(ts|server)\/(?!addon\.ts$)/, (target) => target === 'node-gyp-build' || /^build\/|\.node$/.test(target))).toEqual([]);
+    expect(
+      violations(
+        /^(ts|server)\/(?!addon\.ts$)/,
+        (target) => target === 'node-gyp-build' || /^build\/|\.node$/.test(target),
+      ),
+    ).toEqual([]);
   });
 
   test('the server sees of ts/ its index alone', () => {
@@ -97,12 +136,22 @@ describe('scripts', () => {
   });
 
   test('the console knows the service by its interface alone, and nobody knows the console', () => {
-    expect(violations(/^server\/console\//, (target) => /^(server|ts|native|node:)/.test(target) && !target.startsWith('server/console/') && target !== 'server/api/objects.ts')).toEqual([]);
+    expect(
+      violations(
+        /^server\/console\//,
+        (target) =>
+          /^(server|ts|native|node:)/.test(target) &&
+          !target.startsWith('server/console/') &&
+          target !== 'server/api/objects.ts',
+      ),
+    ).toEqual([]);
     expect(violations(/^server\/(?!console\/)/, (target) => target.startsWith('server/console/'))).toEqual([]);
   });
 
   test('handlers know no sockets', () => {
-    expect(violations(/^server\/(openai\/|[^/]+$)/, (target) => /^(node:)?(http|https|net|tls)$/.test(target))).toEqual([]);
+    expect(violations(/^server\/(openai\/|[^/]+$)/, (target) => /^(node:)?(http|https|net|tls)$/.test(target))).toEqual(
+      [],
+    );
   });
 });
 
@@ -112,7 +161,8 @@ test('nothing in the product imports tests or benchmarks', () => {
 
 test('there are no cycles', () => {
   const graph = new Map<string, string[]>();
-  for (const { file, target } of product) if (files.includes(target)) graph.set(file, [...(graph.get(file) ?? []), target]);
+  for (const { file, target } of product)
+    if (files.includes(target)) graph.set(file, [...(graph.get(file) ?? []), target]);
   const done = new Set<string>();
   const cycles: string[] = [];
   const visit = (file: string, path: string[]): void => {
@@ -131,13 +181,37 @@ test('no folder is named for what it is not', () => {
 });
 
 test('the top level holds what the architecture lists', () => {
-  const allowed = new Set(['.ci', '.gitignore', 'LICENSE', 'README.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'SECURITY.md', 'benchmarks', 'binding.gyp', 'cuda', 'docs', 'models', 'native', 'package.json',
-    'package-lock.json', 'server', 'test', 'ts', 'tsconfig.json', 'tsconfig.lint.json', 'eslint.config.mjs', 'jest.config.js']);
+  const allowed = new Set([
+    '.ci',
+    '.gitignore',
+    'LICENSE',
+    'README.md',
+    'CHANGELOG.md',
+    'CONTRIBUTING.md',
+    'SECURITY.md',
+    'benchmarks',
+    'binding.gyp',
+    'cuda',
+    'docs',
+    'models',
+    'native',
+    'package.json',
+    'package-lock.json',
+    'server',
+    'test',
+    'ts',
+    'tsconfig.json',
+    'tsconfig.lint.json',
+    'eslint.config.mjs',
+    'jest.config.js',
+  ]);
   expect([...new Set(files.map((file) => file.split('/')[0]))].filter((name) => !allowed.has(name))).toEqual([]);
 });
 
 test('the layers are really read', () => {
   expect(product.length).toBeGreaterThan(100);
   expect(product.some(({ file, target }) => file === 'server/app.ts' && target === 'ts/index.ts')).toBe(true);
-  expect(product.some(({ file, target }) => file.startsWith('native/engine/') && target.startsWith('native/base/'))).toBe(true);
+  expect(
+    product.some(({ file, target }) => file.startsWith('native/engine/') && target.startsWith('native/base/')),
+  ).toBe(true);
 });

@@ -2,19 +2,27 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 interface Lock {
-  packages: Record<string, { hasInstallScript?: boolean; dev?: boolean; optional?: boolean; optionalDependencies?: Record<string, string> }>;
+  packages: Record<
+    string,
+    { hasInstallScript?: boolean; dev?: boolean; optional?: boolean; optionalDependencies?: Record<string, string> }
+  >;
 }
 
 const lock = JSON.parse(readFileSync(join(__dirname, '../package-lock.json'), 'utf8')) as Lock;
 
 test('names the packages of all platforms, or npm ci refuses it (node .ci/complete-lock.js adds what is missing)', () => {
   const missing = Object.entries(lock.packages).flatMap(([path, { optionalDependencies = {} }]) =>
-    Object.keys(optionalDependencies).filter((name) => !(`node_modules/${name}` in lock.packages) && !(`${path}/node_modules/${name}` in lock.packages)));
+    Object.keys(optionalDependencies).filter(
+      (name) => !(`node_modules/${name}` in lock.packages) && !(`${path}/node_modules/${name}` in lock.packages),
+    ),
+  );
   expect(missing).toEqual([]);
 });
 
 test('no dependency of the product needs its install script', () => {
-  const scripts = Object.entries(lock.packages).filter(([path, { hasInstallScript, dev }]) => hasInstallScript === true && dev !== true && path !== '').map(([path]) => path.replace(/^.*node_modules\//, ''));
+  const scripts = Object.entries(lock.packages)
+    .filter(([path, { hasInstallScript, dev }]) => hasInstallScript === true && dev !== true && path !== '')
+    .map(([path]) => path.replace(/^.*node_modules\//, ''));
   // argon2 carries a binary that loads without it; the other two are optional helpers of a WebSocket that is never opened.
   expect(scripts.filter((name) => !['argon2', 'bufferutil', 'utf-8-validate'].includes(name))).toEqual([]);
 });

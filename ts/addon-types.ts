@@ -301,10 +301,25 @@ export interface NativeAddon {
    * Loads on a thread of its own. `onProgress` gets bytes packed and bytes in total, `onEvents` one array per step.
    * `cancel.onCancel` gets a function that ends the load with code 'aborted'. Rejects with an Error that has `code`.
    */
-  load(load: NativeLoad, onProgress: (done: number, total: number) => void, onEvents: (events: NativeEvent[]) => void,
-    cancel: { onCancel: (cancel: () => void) => void }): Promise<NativeEngine>;
+  load(
+    load: NativeLoad,
+    onProgress: (done: number, total: number) => void,
+    onEvents: (events: NativeEvent[]) => void,
+    cancel: { onCancel: (cancel: () => void) => void },
+  ): Promise<NativeEngine>;
 }
 
 /** Codes that native errors carry in `code`. */
-export type NativeErrorCode = 'invalid_argument' | 'invalid_model' | 'unsupported_model' | 'io_error' | 'out_of_memory'
-  | 'context_length_exceeded' | 'queue_full' | 'engine_closed' | 'numeric_error' | 'device_lost' | 'aborted' | 'internal_error';
+export type NativeErrorCode =
+  | 'invalid_argument'
+  | 'invalid_model'
+  | 'unsupported_model'
+  | 'io_error'
+  | 'out_of_memory'
+  | 'context_length_exceeded'
+  | 'queue_full'
+  | 'engine_closed'
+  | 'numeric_error'
+  | 'device_lost'
+  | 'aborted'
+  | 'internal_error';

@@ -42,15 +42,21 @@ function requireAddon(path: string): NativeAddon {
 
 function notFound(reason: string, cause: unknown): CapstanError {
   const root = packageRoot();
-  const tried = ['build/Release', 'build/Debug', `prebuilds/${process.platform}-${process.arch}`].map((folder) => join(root, folder));
-  const message = `The native addon cannot be loaded on ${platformName()}: ${reason}.\n`
-    + `Tried: ${tried.join(', ')}.\n`
-    + `Next: run "npm run build:addon" in ${root} (it needs python3, make and g++).`;
+  const tried = ['build/Release', 'build/Debug', `prebuilds/${process.platform}-${process.arch}`].map((folder) =>
+    join(root, folder),
+  );
+  const message =
+    `The native addon cannot be loaded on ${platformName()}: ${reason}.\n` +
+    `Tried: ${tried.join(', ')}.\n` +
+    `Next: run "npm run build:addon" in ${root} (it needs python3, make and g++).`;
   return new CapstanError('addon_not_found', message, { cause, expected: 'a loadable addon', received: reason });
 }
 
 function platformName(): string {
-  const { glibcVersionRuntime } = (process.report.getReport() as unknown as { header: { glibcVersionRuntime?: string } }).header;
-  const libc = process.platform !== 'linux' ? '' : glibcVersionRuntime === undefined ? ', musl' : `, glibc ${glibcVersionRuntime}`;
+  const { glibcVersionRuntime } = (
+    process.report.getReport() as unknown as { header: { glibcVersionRuntime?: string } }
+  ).header;
+  const libc =
+    process.platform !== 'linux' ? '' : glibcVersionRuntime === undefined ? ', musl' : `, glibc ${glibcVersionRuntime}`;
   return `${process.platform}-${process.arch}${libc}, Node ${process.version}`;
 }

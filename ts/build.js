@@ -14,7 +14,9 @@ const consolePage = path.join(root, 'dist', 'server', 'console', 'index.html');
 
 /** A folder and all below it: where a file was removed, its folder is newer. */
 function below(folder) {
-  return fs.existsSync(folder) ? [folder, ...fs.readdirSync(folder, { recursive: true }).map((name) => path.join(folder, name))] : [];
+  return fs.existsSync(folder)
+    ? [folder, ...fs.readdirSync(folder, { recursive: true }).map((name) => path.join(folder, name))]
+    : [];
 }
 
 /** The console is for browsers: the compile of the server passes it by. */
@@ -38,7 +40,9 @@ function removeOlderThan(timeMs) {
 
 const started = Date.now();
 if (!fs.existsSync(stampFile) || fs.statSync(stampFile).mtimeMs < newestSourceMs()) {
-  const { status } = spawnSync(process.execPath, [require.resolve('typescript/bin/tsc'), '-p', root], { stdio: 'inherit' });
+  const { status } = spawnSync(process.execPath, [require.resolve('typescript/bin/tsc'), '-p', root], {
+    stdio: 'inherit',
+  });
   if (status !== 0) process.exit(status ?? 1);
   removeOlderThan(started);
   fs.writeFileSync(stampFile, '');

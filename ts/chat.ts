@@ -47,7 +47,11 @@ export interface PreparedChat {
 }
 
 /** @throws CapstanError `invalid_argument`, or `template_error` from the template. */
-export async function prepareChat(model: Model, messages: readonly ChatMessage[], options: ChatOptions): Promise<PreparedChat> {
+export async function prepareChat(
+  model: Model,
+  messages: readonly ChatMessage[],
+  options: ChatOptions,
+): Promise<PreparedChat> {
   const checked = checkMessages(messages);
   const { tools, toolChoice, sampling, ...rest } = checkChatOptions(options);
   const { traits } = model.chatTemplate;
@@ -58,16 +62,33 @@ export async function prepareChat(model: Model, messages: readonly ChatMessage[]
     ...(rest.continueFinalMessage === undefined ? {} : { continueFinalMessage: rest.continueFinalMessage }),
     ...(rest.templateKwargs === undefined ? {} : { templateKwargs: rest.templateKwargs }),
   });
-  const thinking = !model.hasThoughts ? undefined : rest.continueFinalMessage === true ? thinkingStateWithin(written[written.length - 1].content as string) : thinkingStateAfter(prompt);
-  const calls = tools === undefined ? undefined : planToolCalls(model.toolCallFormat, tools, toolChoice, rest.parallelToolCalls);
+  const thinking = !model.hasThoughts
+    ? undefined
+    : rest.continueFinalMessage === true
+      ? thinkingStateWithin(written[written.length - 1].content as string)
+      : thinkingStateAfter(prompt);
+  const calls =
+    tools === undefined ? undefined : planToolCalls(model.toolCallFormat, tools, toolChoice, rest.parallelToolCalls);
   const plan = sampling.structuredOutput === undefined ? calls?.plan : planStructuredOutput(sampling.structuredOutput);
   return {
     prompt,
     addSpecialTokens: rest.addSpecialTokens,
     sampling,
-    reading: { ...calls?.reading, ...(thinking === undefined ? {} : { thinking, keepsThoughts: !rest.separateReasoning, tokenBytes: (id: number) => model.tokenizer.textBytes(id) }) },
+    reading: {
+      ...calls?.reading,
+      ...(thinking === undefined
+        ? {}
+        : {
+            thinking,
+            keepsThoughts: !rest.separateReasoning,
+            tokenBytes: (id: number) => model.tokenizer.textBytes(id),
+          }),
+    },
     plan: plan === undefined ? undefined : afterThought(plan, thinking),
-    thinkingBudget: rest.thinkingBudget === undefined || thinking === undefined || thinking === 'after' ? undefined : { budget: rest.thinkingBudget, isInside: thinking === 'inside' },
+    thinkingBudget:
+      rest.thinkingBudget === undefined || thinking === undefined || thinking === 'after'
+        ? undefined
+        : { budget: rest.thinkingBudget, isInside: thinking === 'inside' },
   };
 }
 
@@ -82,18 +103,35 @@ interface ToolCallPlan {
 }
 
 /** Calls that have to come, or tools that are strict, take a grammar; it sees to their number, too. Otherwise calls are found in what the model says. */
-function planToolCalls(format: ToolCallFormat | undefined, tools: readonly Tool[], toolChoice: Exclude<ToolChoice, 'none'>, parallel: boolean): ToolCallPlan {
+function planToolCalls(
+  format: ToolCallFormat | undefined,
+  tools: readonly Tool[],
+  toolChoice: Exclude<ToolChoice, 'none'>,
+  parallel: boolean,
+): ToolCallPlan {
   if (format === undefined) {
     if (toolChoice === 'auto') return { reading: {} };
-    throw CapstanError.argument('toolChoice', "'auto' or 'none' for a model whose template shows no tool calls (the engine's option toolCallFormat names their format)", nameOf(toolChoice));
+    throw CapstanError.argument(
+      'toolChoice',
+      "'auto' or 'none' for a model whose template shows no tool calls (the engine's option toolCallFormat names their format)",
+      nameOf(toolChoice),
+    );
   }
   if (toolChoice === 'auto' && !tools.some((tool) => tool.function.strict === true)) {
     return { reading: { toolCallFormat: format, toolCallOptions: { tools }, stopsAfterCall: !parallel } };
   }
-  const options: ToolCallGrammarOptions = { mode: toolChoice === 'auto' ? 'strict' : 'required', parallel, ...(typeof toolChoice === 'object' ? { only: toolChoice.name } : {}) };
+  const options: ToolCallGrammarOptions = {
+    mode: toolChoice === 'auto' ? 'strict' : 'required',
+    parallel,
+    ...(typeof toolChoice === 'object' ? { only: toolChoice.name } : {}),
+  };
   const written = tools.map(({ function: { name, parameters, strict } }) => [name, parameters, strict]);
   return {
-    reading: { toolCallFormat: format, toolCallOptions: { tools, isConstrained: true }, isCallNamed: typeof toolChoice === 'object' },
+    reading: {
+      toolCallFormat: format,
+      toolCallOptions: { tools, isConstrained: true },
+      isCallNamed: typeof toolChoice === 'object',
+    },
     plan: {
       key: keyOf('tools', ['tools', format.name, options, written]),
       source: () => ({ kind: 'rules', ...toolCallGrammar(format, tools, options) }),
@@ -106,7 +144,10 @@ function nameOf(choice: ToolChoice): string {
   return typeof choice === 'object' ? choice.name : choice;
 }
 
-type CheckedOptions = Pick<ChatOptions, 'addGenerationPrompt' | 'continueFinalMessage' | 'templateKwargs' | 'thinkingBudget'> & {
+type CheckedOptions = Pick<
+  ChatOptions,
+  'addGenerationPrompt' | 'continueFinalMessage' | 'templateKwargs' | 'thinkingBudget'
+> & {
   /** Only where they are to be used: an empty list counts as none. */
   tools: readonly Tool[] | undefined;
   toolChoice: Exclude<ToolChoice, 'none'>;
@@ -119,16 +160,26 @@ type CheckedOptions = Pick<ChatOptions, 'addGenerationPrompt' | 'continueFinalMe
 function checkChatOptions(options: ChatOptions): CheckedOptions {
   checkObject('options', options);
   const {
-    tools, toolChoice = 'auto', parallelToolCalls = true, separateReasoning = true, thinkingBudget, addGenerationPrompt, continueFinalMessage,
-    addSpecialTokens = false, templateKwargs, ...sampling
+    tools,
+    toolChoice = 'auto',
+    parallelToolCalls = true,
+    separateReasoning = true,
+    thinkingBudget,
+    addGenerationPrompt,
+    continueFinalMessage,
+    addSpecialTokens = false,
+    templateKwargs,
+    ...sampling
   } = options;
   const given = tools === undefined ? [] : checkTools(tools);
   const choice = checkToolChoice(toolChoice, given);
   if (addGenerationPrompt !== undefined) checkBoolean('addGenerationPrompt', addGenerationPrompt);
   if (continueFinalMessage !== undefined) checkBoolean('continueFinalMessage', continueFinalMessage);
-  if (addGenerationPrompt === true && continueFinalMessage === true) throw CapstanError.argument('addGenerationPrompt', 'false beside continueFinalMessage', true);
+  if (addGenerationPrompt === true && continueFinalMessage === true)
+    throw CapstanError.argument('addGenerationPrompt', 'false beside continueFinalMessage', true);
   if (templateKwargs !== undefined) checkObject('templateKwargs', templateKwargs);
-  if (thinkingBudget !== undefined) checkNumber('thinkingBudget', thinkingBudget, { min: 0, max: 2 ** 31 - 1, isInteger: true });
+  if (thinkingBudget !== undefined)
+    checkNumber('thinkingBudget', thinkingBudget, { min: 0, max: 2 ** 31 - 1, isInteger: true });
   const isUsed = given.length > 0 && choice !== 'none';
   if (isUsed && sampling.structuredOutput !== undefined) throw besideTools(choice);
   return {
@@ -148,16 +199,21 @@ function checkChatOptions(options: ChatOptions): CheckedOptions {
 function checkToolChoice(choice: ToolChoice, tools: readonly Tool[]): ToolChoice {
   if (typeof choice === 'object' && choice !== null) {
     const name = checkString('toolChoice.name', choice.name);
-    if (!tools.some((tool) => tool.function.name === name)) throw CapstanError.argument('toolChoice.name', 'the name of one of the tools', name);
+    if (!tools.some((tool) => tool.function.name === name))
+      throw CapstanError.argument('toolChoice.name', 'the name of one of the tools', name);
     return { name };
   }
   checkOneOf('toolChoice', choice, ['auto', 'none', 'required']);
-  if (choice === 'required' && tools.length === 0) throw CapstanError.argument('toolChoice', "'auto' or 'none' without tools", choice);
+  if (choice === 'required' && tools.length === 0)
+    throw CapstanError.argument('toolChoice', "'auto' or 'none' without tools", choice);
   return choice;
 }
 
 /** A text cannot be both: under 'auto' it may be calls, otherwise it has to be. */
 function besideTools(choice: ToolChoice): CapstanError {
-  const expected = choice === 'auto' ? "none beside tools that may be called (toolChoice 'none' leaves them out)" : 'none beside a toolChoice that makes the text tool calls';
+  const expected =
+    choice === 'auto'
+      ? "none beside tools that may be called (toolChoice 'none' leaves them out)"
+      : 'none beside a toolChoice that makes the text tool calls';
   return CapstanError.mismatch('invalid_argument', 'structuredOutput', expected, nameOf(choice));
 }

@@ -12,8 +12,13 @@ export interface NumberRule {
 /** @throws CapstanError `invalid_argument` naming `param`, what was expected and what came. */
 export function checkNumber(param: string, value: unknown, rule: NumberRule = {}): number {
   const { min = -Infinity, max = Infinity } = rule;
-  const isInside = typeof value === 'number' && Number.isFinite(value) && value >= min && value <= max && !(rule.isMinOpen && value === min)
-    && (!rule.isInteger || Number.isSafeInteger(value));
+  const isInside =
+    typeof value === 'number' &&
+    Number.isFinite(value) &&
+    value >= min &&
+    value <= max &&
+    !(rule.isMinOpen && value === min) &&
+    (!rule.isInteger || Number.isSafeInteger(value));
   if (!isInside) throw CapstanError.argument(param, describeNumber(rule), value);
   return value;
 }
@@ -35,13 +40,15 @@ export function checkOneOf<T extends string>(param: string, value: unknown, choi
 }
 
 export function checkObject(param: string, value: unknown): Record<string, unknown> {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw CapstanError.argument(param, 'an object', value);
+  if (typeof value !== 'object' || value === null || Array.isArray(value))
+    throw CapstanError.argument(param, 'an object', value);
   return value as Record<string, unknown>;
 }
 
 /** Token ids as the addon takes them; each must be a row of the vocabulary. */
 export function checkTokenIds(param: string, value: unknown, vocabSize: number): Int32Array {
-  if (!Array.isArray(value) && !(value instanceof Int32Array)) throw CapstanError.argument(param, 'an array of token ids', value);
+  if (!Array.isArray(value) && !(value instanceof Int32Array))
+    throw CapstanError.argument(param, 'an array of token ids', value);
   const ids = value as ArrayLike<unknown>;
   for (let i = 0; i < ids.length; i++) {
     const id = ids[i];
@@ -56,13 +63,22 @@ export function checkTokenIds(param: string, value: unknown, vocabSize: number):
 export function checkKnownKeys(param: string, value: object, known: readonly string[]): void {
   const unknown = Object.keys(value).find((key) => !known.includes(key));
   if (unknown === undefined) return;
-  const [name, expected, received] = [`${param}.${unknown}`, `one of the options ${known.join(', ')}`, 'an unknown one'];
-  throw new CapstanError('invalid_argument', `${name}: expected ${expected}, got ${received}`, { param: name, expected, received });
+  const [name, expected, received] = [
+    `${param}.${unknown}`,
+    `one of the options ${known.join(', ')}`,
+    'an unknown one',
+  ];
+  throw new CapstanError('invalid_argument', `${name}: expected ${expected}, got ${received}`, {
+    param: name,
+    expected,
+    received,
+  });
 }
 
 function describeNumber({ min, max, isMinOpen, isInteger }: NumberRule): string {
   const noun = isInteger ? 'an integer' : 'a number';
-  if (min !== undefined && max !== undefined) return `${noun} ${isMinOpen ? `above ${min} and up to` : `from ${min} to`} ${max}`;
+  if (min !== undefined && max !== undefined)
+    return `${noun} ${isMinOpen ? `above ${min} and up to` : `from ${min} to`} ${max}`;
   if (min !== undefined) return `${noun} ${isMinOpen ? `above ${min}` : `of ${min} or more`}`;
   return max === undefined ? noun : `${noun} of ${max} or less`;
 }

@@ -74,7 +74,8 @@ export class ChoiceReader {
     }
     for (const id of tokenIds) {
       this.tokenIds.push(id);
-      if (this.#thoughtCounter !== undefined && this.#reading.tokenBytes !== undefined) this.#thoughtCounter.add(this.#reading.tokenBytes(id));
+      if (this.#thoughtCounter !== undefined && this.#reading.tokenBytes !== undefined)
+        this.#thoughtCounter.add(this.#reading.tokenBytes(id));
     }
     for (const entry of delta?.logprobs ?? []) this.logprobs.push(entry);
     return events;
@@ -96,7 +97,9 @@ export class ChoiceReader {
     const parts = this.#splitReasoning(textDelta, isEnd);
     const calls = this.#toolCallMachine;
     if (calls === undefined) return parts;
-    const split = parts.flatMap((part): (OutputPart | ReasoningPart)[] => (part.type === 'text' ? calls.push(part.text) : [part]));
+    const split = parts.flatMap((part): (OutputPart | ReasoningPart)[] =>
+      part.type === 'text' ? calls.push(part.text) : [part],
+    );
     return this.#untilStopped(isEnd ? [...split, ...calls.end()] : split);
   }
 
@@ -120,9 +123,12 @@ export class ChoiceReader {
         if (this.#reading.keepsThoughts === true) return this.#toEvent({ type: 'text', text: part.text });
         this.reasoning += part.text;
         return { type: 'reasoning', index: this.#index, textDelta: part.text };
-      case 'toolCall': return this.#toCallEvent(this.#startCall(part.name), part.arguments);
-      case 'toolCallStart': return this.#toCallEvent(this.#startCall(part.name), '');
-      case 'toolCallArguments': return this.#toCallEvent(this.toolCalls.length - 1, part.text);
+      case 'toolCall':
+        return this.#toCallEvent(this.#startCall(part.name), part.arguments);
+      case 'toolCallStart':
+        return this.#toCallEvent(this.#startCall(part.name), '');
+      case 'toolCallArguments':
+        return this.#toCallEvent(this.toolCalls.length - 1, part.text);
     }
   }
 

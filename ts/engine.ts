@@ -1,7 +1,15 @@
 import { randomUUID } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
 import { loadAddon } from './addon';
-import type { NativeEngine, NativeEngineInfo, NativeEvent, NativeGrammar, NativeRequest, NativeStats, NativeThinkingBudget } from './addon-types';
+import type {
+  NativeEngine,
+  NativeEngineInfo,
+  NativeEvent,
+  NativeGrammar,
+  NativeRequest,
+  NativeStats,
+  NativeThinkingBudget,
+} from './addon-types';
 import { tokenizeBadWords } from './bad-words';
 import { checkBoolean, checkObject, checkString, checkTokenIds } from './checks';
 import { CapstanError } from './errors';
@@ -13,7 +21,13 @@ import type { Model } from './model/model';
 import type { ChoiceReading } from './choice-reader';
 import { type ChatOptions, prepareChat } from './chat';
 import type { EngineOptions } from './options';
-import { checkTextLength, resolveSampling, type SamplingDefaults, type SamplingParams, truncatePrompt } from './sampling';
+import {
+  checkTextLength,
+  resolveSampling,
+  type SamplingDefaults,
+  type SamplingParams,
+  truncatePrompt,
+} from './sampling';
 import { planStructuredOutput, type StructuredOutput } from './structured-output';
 import type { ChatMessage } from './text/messages';
 import { REASONING_FORMATS, THINK_CLOSE, THINK_OPEN } from './text/reasoning';
@@ -72,13 +86,21 @@ export class Engine {
   #thinkIds?: Promise<Pick<NativeThinkingBudget, 'openIds' | 'closeIds'>>;
   #isClosed = false;
 
-  private constructor({ native, model, maxQueuedRequests, maxQueuedTokens }: LoadedModel, info: EngineInfo, calls: CallTable) {
+  private constructor(
+    { native, model, maxQueuedRequests, maxQueuedTokens }: LoadedModel,
+    info: EngineInfo,
+    calls: CallTable,
+  ) {
     this.#native = native;
     this.#model = model;
     this.info = info;
     this.#calls = calls;
     this.#grammars = new GrammarCache((source) => native.compileGrammar(source));
-    this.#waitingRoom = new WaitingRoom({ maxRequests: maxQueuedRequests, maxTokens: maxQueuedTokens, waiting: () => native.stats() });
+    this.#waitingRoom = new WaitingRoom({
+      maxRequests: maxQueuedRequests,
+      maxTokens: maxQueuedTokens,
+      waiting: () => native.stats(),
+    });
   }
 
   /**
@@ -86,40 +108,58 @@ export class Engine {
    * @param onProgress Hears of packed weights while they load; what it throws ends the load, which rejects with it.
    * @throws CapstanError `invalid_argument`, `invalid_model`, `unsupported_model`, `out_of_memory`, `aborted`, `addon_not_found` or `io_error`.
    */
-  static async load(modelDir: string, options: EngineOptions = {}, onProgress?: (progress: LoadProgress) => void): Promise<Engine> {
+  static async load(
+    modelDir: string,
+    options: EngineOptions = {},
+    onProgress?: (progress: LoadProgress) => void,
+  ): Promise<Engine> {
     const calls: CallTable = new Map();
     try {
-      const loaded = await loadNative(loadAddon, checkString('modelDir', modelDir), options, onProgress, (events) => deliver(calls, events));
+      const loaded = await loadNative(loadAddon, checkString('modelDir', modelDir), options, onProgress, (events) =>
+        deliver(calls, events),
+      );
       const { native, model, eosTokenIds, samplingDefaults, prefixCache } = loaded;
       const { config, checkpoint, toolCallFormat } = model;
-      return new Engine(loaded, {
-        ...native.info,
-        version: loadAddon().version,
-        modelName: model.name,
-        architecture: config.family.architecture,
-        numParameters: checkpoint.numParameters,
-        vocabSize: config.spec.vocabSize,
-        eosTokenIds,
-        samplingDefaults,
-        toolCallFormat: toolCallFormat?.name ?? null,
-        reasoningFormat: model.hasThoughts ? REASONING_FORMATS[0] : null,
-        prefixCache,
-      }, calls);
+      return new Engine(
+        loaded,
+        {
+          ...native.info,
+          version: loadAddon().version,
+          modelName: model.name,
+          architecture: config.family.architecture,
+          numParameters: checkpoint.numParameters,
+          vocabSize: config.spec.vocabSize,
+          eosTokenIds,
+          samplingDefaults,
+          toolCallFormat: toolCallFormat?.name ?? null,
+          reasoningFormat: model.hasThoughts ? REASONING_FORMATS[0] : null,
+          prefixCache,
+        },
+        calls,
+      );
     } catch (error) {
       throw CapstanError.from(error);
     }
   }
 
   /** Completes a text (special tokens such as BOS are added) or token ids (taken as they are). */
-  generate(prompt: string | readonly number[] | Int32Array, options: GenerateOptions = {}, context: CallContext = {}): Generation {
+  generate(
+    prompt: string | readonly number[] | Int32Array,
+    options: GenerateOptions = {},
+    context: CallContext = {},
+  ): Generation {
     return this.#start(context, (place) => {
       const { addSpecialTokens = true, ...sampling } = checkObject('sampling', options) as GenerateOptions;
       const { structuredOutput } = sampling;
       checkBoolean('addSpecialTokens', addSpecialTokens);
       const plan = structuredOutput === undefined ? undefined : planStructuredOutput(structuredOutput);
-      const ids = typeof prompt === 'string' ? this.#encodePrompt(prompt, addSpecialTokens, sampling, place) : checkTokenIds('prompt', prompt, this.info.vocabSize);
+      const ids =
+        typeof prompt === 'string'
+          ? this.#encodePrompt(prompt, addSpecialTokens, sampling, place)
+          : checkTokenIds('prompt', prompt, this.info.vocabSize);
       const call = { sampling, reading: {}, plan, thinkingBudget: undefined };
-      if (ids instanceof Promise || plan !== undefined || sampling.badWords !== undefined) return this.#complete(call, ids, place);
+      if (ids instanceof Promise || plan !== undefined || sampling.badWords !== undefined)
+        return this.#complete(call, ids, place);
       return { ...call, promptTokenIds: ids, grammar: null, badWords: [], thinkingBudget: null };
     });
   }
@@ -174,12 +214,21 @@ export class Engine {
 
   /** @param options `skipSpecialTokens`: leave special tokens out; default true. */
   detokenize(tokenIds: readonly number[] | Int32Array, options: { skipSpecialTokens?: boolean } = {}): string {
-    return this.#model.tokenizer.decode(checkTokenIds('tokenIds', tokenIds, this.info.vocabSize), options.skipSpecialTokens ?? true);
+    return this.#model.tokenizer.decode(
+      checkTokenIds('tokenIds', tokenIds, this.info.vocabSize),
+      options.skipSpecialTokens ?? true,
+    );
   }
 
   /** The same for very many at once: whatever else there is to do has its turn between parts of them. */
-  async detokenizeInTurns(tokenIds: readonly number[] | Int32Array, options: { skipSpecialTokens?: boolean } = {}): Promise<string> {
-    return this.#model.tokenizer.decodeInTurns(checkTokenIds('tokenIds', tokenIds, this.info.vocabSize), options.skipSpecialTokens ?? true);
+  async detokenizeInTurns(
+    tokenIds: readonly number[] | Int32Array,
+    options: { skipSpecialTokens?: boolean } = {},
+  ): Promise<string> {
+    return this.#model.tokenizer.decodeInTurns(
+      checkTokenIds('tokenIds', tokenIds, this.info.vocabSize),
+      options.skipSpecialTokens ?? true,
+    );
   }
 
   /** The bytes that one token stands for; part of a character, perhaps. Empty for ids that no token has. */
@@ -207,14 +256,25 @@ export class Engine {
   }
 
   /** @throws CapstanError `context_length_exceeded` for a text that no tokens could make fit: it is not tokenized. */
-  #encodePrompt(text: string, addSpecialTokens: boolean, { truncatePrompt: most }: SamplingParams, place: Place): Promise<Int32Array> {
-    const { tokenizer: { vocabulary } } = this.#model;
+  #encodePrompt(
+    text: string,
+    addSpecialTokens: boolean,
+    { truncatePrompt: most }: SamplingParams,
+    place: Place,
+  ): Promise<Int32Array> {
+    const {
+      tokenizer: { vocabulary },
+    } = this.#model;
     if (most === undefined) checkTextLength(text, this.info.maxModelLen, vocabulary.maxTokenBytes);
     return this.#encode(text, addSpecialTokens, place);
   }
 
   /** What a call needs beside its prompt is made at the same time. */
-  async #complete({ plan, thinkingBudget, ...call }: UnfinishedCall, prompt: Int32Array | Promise<Int32Array>, place: Place): Promise<PreparedCall> {
+  async #complete(
+    { plan, thinkingBudget, ...call }: UnfinishedCall,
+    prompt: Int32Array | Promise<Int32Array>,
+    place: Place,
+  ): Promise<PreparedCall> {
     const { badWords } = call.sampling;
     const [promptTokenIds, grammar, badWordIds, markers] = await Promise.all([
       prompt,
@@ -222,18 +282,32 @@ export class Engine {
       badWords === undefined ? [] : tokenizeBadWords(this.#model.tokenizer, badWords, this.info.vocabSize),
       thinkingBudget === undefined ? null : this.#thinkingMarkers(),
     ]);
-    return { ...call, promptTokenIds, grammar, badWords: badWordIds, thinkingBudget: thinkingBudget === undefined || markers === null ? null : { ...thinkingBudget, ...markers } };
+    return {
+      ...call,
+      promptTokenIds,
+      grammar,
+      badWords: badWordIds,
+      thinkingBudget: thinkingBudget === undefined || markers === null ? null : { ...thinkingBudget, ...markers },
+    };
   }
 
   #thinkingMarkers(): Promise<Pick<NativeThinkingBudget, 'openIds' | 'closeIds'>> {
     const { tokenizer } = this.#model;
-    this.#thinkIds ??= Promise.all([tokenizer.encode(THINK_OPEN, false), tokenizer.encode(THINK_CLOSE, false)])
-      .then(([openIds, closeIds]) => ({ openIds, closeIds }), (error: unknown) => { this.#thinkIds = undefined; throw error; });
+    this.#thinkIds ??= Promise.all([tokenizer.encode(THINK_OPEN, false), tokenizer.encode(THINK_CLOSE, false)]).then(
+      ([openIds, closeIds]) => ({ openIds, closeIds }),
+      (error: unknown) => {
+        this.#thinkIds = undefined;
+        throw error;
+      },
+    );
     return this.#thinkIds;
   }
 
   /** Prepares, submits and keeps the books of one call. What needs no preparation is submitted at once. */
-  #start<E extends ChatEvent>({ signal, cacheSalt = '', requestId = randomUUID() }: CallContext, prepare: (place: Place) => PreparedCall | Promise<PreparedCall>): Generation<E> {
+  #start<E extends ChatEvent>(
+    { signal, cacheSalt = '', requestId = randomUUID() }: CallContext,
+    prepare: (place: Place) => PreparedCall | Promise<PreparedCall>,
+  ): Generation<E> {
     let nativeId: number | undefined;
     let place: Place | undefined;
     const onAbort = () => call.abort(signal?.reason);
@@ -261,7 +335,8 @@ export class Engine {
     const fail = (error: unknown) => call.fail(CapstanError.from(error));
     try {
       checkContext(signal, cacheSalt, requestId);
-      if (signal?.aborted === true) throw new CapstanError('aborted', 'The call was aborted before it began', { cause: signal.reason });
+      if (signal?.aborted === true)
+        throw new CapstanError('aborted', 'The call was aborted before it began', { cause: signal.reason });
       if (this.#isClosed) throw closedError();
       place = this.#waitingRoom.enter();
       if (signal !== undefined) whenAborted(signal, onAbort);
@@ -274,14 +349,28 @@ export class Engine {
     return call;
   }
 
-  #toRequest({ promptTokenIds: ids, sampling: params, grammar, badWords, thinkingBudget }: PreparedCall, cacheSalt: string): NativeRequest {
+  #toRequest(
+    { promptTokenIds: ids, sampling: params, grammar, badWords, thinkingBudget }: PreparedCall,
+    cacheSalt: string,
+  ): NativeRequest {
     if (this.#isClosed) throw closedError();
     const promptTokenIds = truncatePrompt(ids, params, this.info.maxModelLen);
     if (promptTokenIds.length === 0) throw CapstanError.argument('prompt', 'at least one token', 0);
-    const limits = { vocabSize: this.info.vocabSize, maxModelLen: this.info.maxModelLen, numPromptTokens: promptTokenIds.length };
+    const limits = {
+      vocabSize: this.info.vocabSize,
+      maxModelLen: this.info.maxModelLen,
+      numPromptTokens: promptTokenIds.length,
+    };
     const { sampling, numChoices } = resolveSampling(params, this.info.samplingDefaults, limits);
     const stripLeadingSpace = this.#model.tokenizer.startsText(promptTokenIds, sampling.skipSpecialTokens);
-    return { promptTokenIds, numChoices, sampling: { ...sampling, badWords, thinkingBudget }, cacheSalt, stripLeadingSpace, grammar };
+    return {
+      promptTokenIds,
+      numChoices,
+      sampling: { ...sampling, badWords, thinkingBudget },
+      cacheSalt,
+      stripLeadingSpace,
+      grammar,
+    };
   }
 }
 
@@ -319,7 +408,8 @@ function deliver(calls: CallTable, events: NativeEvent[]): void {
 }
 
 function checkContext(signal: unknown, cacheSalt: unknown, requestId: unknown): void {
-  if (signal !== undefined && !(signal instanceof AbortSignal)) throw CapstanError.argument('signal', 'an AbortSignal', signal);
+  if (signal !== undefined && !(signal instanceof AbortSignal))
+    throw CapstanError.argument('signal', 'an AbortSignal', signal);
   checkString('cacheSalt', cacheSalt);
   checkString('requestId', requestId);
 }

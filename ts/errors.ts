@@ -1,13 +1,23 @@
 /** Every code that a {@link CapstanError} carries. */
 export const ERROR_CODES = [
   // The caller's fault.
-  'invalid_argument', 'context_length_exceeded', 'template_error',
+  'invalid_argument',
+  'context_length_exceeded',
+  'template_error',
   // The model directory's.
-  'invalid_model', 'unsupported_model',
+  'invalid_model',
+  'unsupported_model',
   // Resources and life cycle.
-  'io_error', 'out_of_memory', 'queue_full', 'engine_closed', 'aborted', 'addon_not_found',
+  'io_error',
+  'out_of_memory',
+  'queue_full',
+  'engine_closed',
+  'aborted',
+  'addon_not_found',
   // The engine's own.
-  'numeric_error', 'device_lost', 'internal_error',
+  'numeric_error',
+  'device_lost',
+  'internal_error',
 ] as const;
 
 export type CapstanErrorCode = (typeof ERROR_CODES)[number];
@@ -47,7 +57,11 @@ export class CapstanError extends Error {
   /** The same form for any code: `where: expected …, got …`. */
   static mismatch(code: CapstanErrorCode, where: string, expected: string, received: unknown): CapstanError {
     const shown = showValue(received);
-    return new CapstanError(code, `${where}: expected ${expected}, got ${shown}`, { param: where, expected, received: shown });
+    return new CapstanError(code, `${where}: expected ${expected}, got ${shown}`, {
+      param: where,
+      expected,
+      received: shown,
+    });
   }
 
   /** Errors of the addon carry one of our codes; anything else is an internal error. */
@@ -63,7 +77,8 @@ const MAX_SHOWN = 120;
 
 /** A value as an error message shows it: bounded, on one line, without running any code of it. */
 export function showValue(value: unknown): string {
-  if (typeof value === 'string') return JSON.stringify(value.length > MAX_SHOWN ? `${value.slice(0, MAX_SHOWN)}…` : value);
+  if (typeof value === 'string')
+    return JSON.stringify(value.length > MAX_SHOWN ? `${value.slice(0, MAX_SHOWN)}…` : value);
   if (typeof value === 'bigint') return `${value}n`;
   if (Array.isArray(value)) return `an array of ${value.length}`;
   if (ArrayBuffer.isView(value)) return `a ${value.constructor.name}`;

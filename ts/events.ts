@@ -102,7 +102,10 @@ export function toTokenLogprob({ tokenId, logprob, rank, top }: NativeTokenLogpr
   return { tokenId, logprob, rank, topLogprobs: top };
 }
 
-export function toUsage({ promptTokens, completionTokens, cachedTokens, queueMs, prefillMs, decodeMs, numPreemptions }: NativeFinish, reasoningTokens?: number): Usage {
+export function toUsage(
+  { promptTokens, completionTokens, cachedTokens, queueMs, prefillMs, decodeMs, numPreemptions }: NativeFinish,
+  reasoningTokens?: number,
+): Usage {
   return {
     promptTokens,
     completionTokens,
@@ -124,7 +127,9 @@ export function sumUsage(usages: readonly Usage[]): Usage {
     completionTokens,
     totalTokens: promptTokens + completionTokens,
     cachedTokens,
-    ...(reasoningTokens === undefined ? {} : { reasoningTokens: usages.reduce((sum, usage) => sum + (usage.reasoningTokens ?? 0), 0) }),
+    ...(reasoningTokens === undefined
+      ? {}
+      : { reasoningTokens: usages.reduce((sum, usage) => sum + (usage.reasoningTokens ?? 0), 0) }),
     timings: { queueMs: longest('queueMs'), prefillMs: longest('prefillMs'), decodeMs: longest('decodeMs') },
     numPreemptions: usages.reduce((sum, usage) => sum + usage.numPreemptions, 0),
   };

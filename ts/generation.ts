@@ -1,7 +1,17 @@
 import type { NativeEvent, NativeFinish } from './addon-types';
 import { ChoiceReader, type ChoiceReading } from './choice-reader';
 import { CapstanError } from './errors';
-import { type ChatEvent, type Choice, type GenerateEvent, type GenerationResult, sumUsage, type TokenLogprob, type ToolCallEvent, toTokenLogprob, toUsage } from './events';
+import {
+  type ChatEvent,
+  type Choice,
+  type GenerateEvent,
+  type GenerationResult,
+  sumUsage,
+  type TokenLogprob,
+  type ToolCallEvent,
+  toTokenLogprob,
+  toUsage,
+} from './events';
 
 /**
  * A running call: an async iterable of events, and the whole answer by {@link Generation.result}. Both may be used, each once. Leaving the
@@ -32,8 +42,12 @@ export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIte
   constructor(id: string, hooks: GenerationHooks) {
     this.id = id;
     this.#hooks = hooks;
-    this.submitted = new Promise((resolve, reject) => { this.#settleSubmitted = { resolve, reject }; });
-    this.#result = new Promise((resolve, reject) => { this.#settleResult = { resolve, reject }; });
+    this.submitted = new Promise((resolve, reject) => {
+      this.#settleSubmitted = { resolve, reject };
+    });
+    this.#result = new Promise((resolve, reject) => {
+      this.#settleResult = { resolve, reject };
+    });
     // Nobody has to look at them.
     this.submitted.catch(ignore);
     this.#result.catch(ignore);
@@ -72,7 +86,10 @@ export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIte
 
   /** Tokens of the prompt and of all choices so far, also of a call that was left; 0 until the engine has taken it. */
   get numTokens(): number {
-    return this.#choices.reduce((sum, { reader, finish }) => sum + (finish?.completionTokens ?? reader.tokenIds.length), this.#promptTokenIds.length);
+    return this.#choices.reduce(
+      (sum, { reader, finish }) => sum + (finish?.completionTokens ?? reader.tokenIds.length),
+      this.#promptTokenIds.length,
+    );
   }
 
   /** @internal The engine took the request. */
@@ -87,7 +104,8 @@ export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIte
     if (this.#isEnded) return;
     const choice = this.#choices[event.index];
     const { finish } = event;
-    if (event.promptLogprobs !== null) this.#promptLogprobs = event.promptLogprobs.map((entry) => entry && toTokenLogprob(entry));
+    if (event.promptLogprobs !== null)
+      this.#promptLogprobs = event.promptLogprobs.map((entry) => entry && toTokenLogprob(entry));
     for (const content of choice.reader.read(event)) this.#enqueue(content);
     if (finish !== null) this.#finish(choice, event.index, finish);
     else if (choice.reader.hasStopped) this.#stop(choice, event.index);
@@ -113,9 +131,18 @@ export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIte
     const finish = choice.reader.toFinish(native);
     const { reason, stopReason } = finish;
     if (reason === 'abort') return this.fail(new CapstanError('aborted', 'The call was aborted'));
-    if (reason === 'error') return this.fail(CapstanError.from({ code: finish.errorCode, message: finish.errorMessage ?? 'The engine could not go on' }));
+    if (reason === 'error')
+      return this.fail(
+        CapstanError.from({ code: finish.errorCode, message: finish.errorMessage ?? 'The engine could not go on' }),
+      );
     choice.finish = finish;
-    this.#enqueue({ type: 'finish', index, finishReason: choice.reader.finishReason(reason), stopReason, usage: toUsage(finish, choice.reader.reasoningTokens) });
+    this.#enqueue({
+      type: 'finish',
+      index,
+      finishReason: choice.reader.finishReason(reason),
+      stopReason,
+      usage: toUsage(finish, choice.reader.reasoningTokens),
+    });
     if (this.#choices.every((other) => other.finish !== undefined)) {
       this.#settleResult.resolve(this.#wholeAnswer());
       this.#end(true);

@@ -77,8 +77,18 @@ export class GrammarCache {
 
   constructor(compile: (source: NativeGrammarSource) => Promise<NativeGrammar>, limits: Partial<Limits> = {}) {
     this.#compile = compile;
-    this.#limits = { maxBytes: MAX_BYTES, maxGrammars: MAX_GRAMMARS, maxCompiling: MAX_COMPILING, maxWaiting: MAX_WAITING, ...limits };
-    this.#line = new JobLine({ maxRunning: this.#limits.maxCompiling, maxWaiting: this.#limits.maxWaiting, noun: 'grammars wait to be compiled' });
+    this.#limits = {
+      maxBytes: MAX_BYTES,
+      maxGrammars: MAX_GRAMMARS,
+      maxCompiling: MAX_COMPILING,
+      maxWaiting: MAX_WAITING,
+      ...limits,
+    };
+    this.#line = new JobLine({
+      maxRunning: this.#limits.maxCompiling,
+      maxWaiting: this.#limits.maxWaiting,
+      noun: 'grammars wait to be compiled',
+    });
   }
 
   /**
@@ -134,7 +144,11 @@ export class GrammarCache {
   /** The newest stays, whatever it takes. */
   #forgetOldest(): void {
     for (const [digest, { sizeBytes }] of this.#entries) {
-      if (this.#entries.size === 1 || (this.#entries.size <= this.#limits.maxGrammars && this.#sizeBytes <= this.#limits.maxBytes)) return;
+      if (
+        this.#entries.size === 1 ||
+        (this.#entries.size <= this.#limits.maxGrammars && this.#sizeBytes <= this.#limits.maxBytes)
+      )
+        return;
       this.#entries.delete(digest);
       this.#sizeBytes -= sizeBytes;
     }

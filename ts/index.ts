@@ -4,8 +4,17 @@ export { type ChatOptions, type ToolChoice } from './chat';
 export { type CallContext, Engine, type EngineInfo, type EngineStats, type GenerateOptions } from './engine';
 export { CapstanError, type CapstanErrorCode, type CapstanErrorDetails, ERROR_CODES } from './errors';
 export {
-  type ChatEvent, type Choice, type DeltaEvent, type FinishEvent, type FinishReason, type GenerateEvent, type GenerationResult, type ReasoningEvent,
-  type TokenLogprob, type ToolCallEvent, type Usage,
+  type ChatEvent,
+  type Choice,
+  type DeltaEvent,
+  type FinishEvent,
+  type FinishReason,
+  type GenerateEvent,
+  type GenerationResult,
+  type ReasoningEvent,
+  type TokenLogprob,
+  type ToolCallEvent,
+  type Usage,
 } from './events';
 export { type Generation, type Submission } from './generation';
 export { type LoadProgress } from './load';

@@ -39,7 +39,10 @@ export class JobLine {
     }
     const numWaiting = this.#waiting.length;
     if (numWaiting >= maxWaiting) {
-      throw new CapstanError('queue_full', `The queue is full: ${numWaiting} of at most ${maxWaiting} ${noun}`, { expected: `at most ${maxWaiting} ${noun}`, received: String(numWaiting) });
+      throw new CapstanError('queue_full', `The queue is full: ${numWaiting} of at most ${maxWaiting} ${noun}`, {
+        expected: `at most ${maxWaiting} ${noun}`,
+        received: String(numWaiting),
+      });
     }
     return new Promise((resolve, reject) => {
       const begin = () => {

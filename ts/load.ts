@@ -23,7 +23,10 @@ export interface LoadedModel {
 
 /** Reads the model directory, then hands one record to the addon, which loads on threads of its own. */
 export async function loadNative(
-  addon: () => NativeAddon, modelDir: string, options: EngineOptions, onProgress: ((progress: LoadProgress) => void) | undefined,
+  addon: () => NativeAddon,
+  modelDir: string,
+  options: EngineOptions,
+  onProgress: ((progress: LoadProgress) => void) | undefined,
   onEvents: (events: NativeEvent[]) => void,
 ): Promise<LoadedModel> {
   const resolved = resolveEngineOptions(options);
@@ -38,7 +41,10 @@ export async function loadNative(
     native: engine,
     model,
     eosTokenIds: model.config.eosTokenIds,
-    samplingDefaults: { ...(library.generationConfig === 'none' ? {} : model.config.samplingDefaults), ...library.generationConfigOverrides },
+    samplingDefaults: {
+      ...(library.generationConfig === 'none' ? {} : model.config.samplingDefaults),
+      ...library.generationConfigOverrides,
+    },
     maxQueuedRequests: resolved.maxQueuedRequests,
     maxQueuedTokens: library.maxQueuedTokens,
     prefixCache: resolved.prefixCache,
@@ -46,11 +52,19 @@ export async function loadNative(
 }
 
 async function runLoad(
-  addon: NativeAddon, load: NativeLoad, signal: AbortSignal | undefined, onProgress: ((progress: LoadProgress) => void) | undefined,
+  addon: NativeAddon,
+  load: NativeLoad,
+  signal: AbortSignal | undefined,
+  onProgress: ((progress: LoadProgress) => void) | undefined,
   onEvents: (events: NativeEvent[]) => void,
 ): Promise<NativeEngine> {
   let onAbort: (() => void) | undefined;
-  const cancel = { onCancel: (run: () => void) => { onAbort = run; signal?.addEventListener('abort', run, { once: true }); } };
+  const cancel = {
+    onCancel: (run: () => void) => {
+      onAbort = run;
+      signal?.addEventListener('abort', run, { once: true });
+    },
+  };
   // What `onProgress` throws ends the load, not the process.
   const thrown: unknown[] = [];
   const report = (doneBytes: number, totalBytes: number): void => {
@@ -86,7 +100,11 @@ function nativeLoad({ config, checkpoint, tokenizer }: Model, options: ResolvedE
     tensors: checkpoint.tensors,
     spec,
     vocab: nativeVocab(tokenizer.vocabulary, spec.vocabSize),
-    options: { ...rest, weightDtype: resolveDtype(dtype, checkpoint.dtype, options.device), eosTokenIds: Int32Array.from(eosTokenIds) },
+    options: {
+      ...rest,
+      weightDtype: resolveDtype(dtype, checkpoint.dtype, options.device),
+      eosTokenIds: Int32Array.from(eosTokenIds),
+    },
   };
 }
 
@@ -99,5 +117,9 @@ export function resolveDtype(wanted: 'auto' | NativeDType, stored: NativeDType, 
 /** Tokens beyond the embedding's rows can neither be read nor sampled. */
 function nativeVocab({ bytes, offsets, special, numTokens }: Vocabulary, vocabSize: number): NativeVocab {
   const kept = Math.min(numTokens, vocabSize);
-  return { bytes: bytes.subarray(0, offsets[kept]), offsets: offsets.subarray(0, kept + 1), special: special.subarray(0, kept) };
+  return {
+    bytes: bytes.subarray(0, offsets[kept]),
+    offsets: offsets.subarray(0, kept + 1),
+    special: special.subarray(0, kept),
+  };
 }

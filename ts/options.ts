@@ -76,19 +76,43 @@ export interface LibraryOptions {
 const DTYPES = ['f32', 'f16', 'bf16'] as const;
 const ISAS = ['auto', 'portable', 'avx2', 'avx512', 'avx512bf16'] as const;
 const ENGINE_KEYS = [
-  'device', 'tensorParallelSize', 'threads', 'pinThreads', 'deterministic', 'dtype', 'computeDtype', 'kvCacheDtype', 'isa', 'blockSize', 'kvCacheBytes', 'gpuMemoryUtilization', 'maxModelLen',
-  'maxNumSeqs', 'maxNumBatchedTokens', 'maxQueuedRequests', 'prefixCache', 'maxQueuedTokens', 'generationConfig', 'generationConfigOverrides', 'chatTemplate',
-  'toolCallFormat', 'reasoningFormat', 'signal',
+  'device',
+  'tensorParallelSize',
+  'threads',
+  'pinThreads',
+  'deterministic',
+  'dtype',
+  'computeDtype',
+  'kvCacheDtype',
+  'isa',
+  'blockSize',
+  'kvCacheBytes',
+  'gpuMemoryUtilization',
+  'maxModelLen',
+  'maxNumSeqs',
+  'maxNumBatchedTokens',
+  'maxQueuedRequests',
+  'prefixCache',
+  'maxQueuedTokens',
+  'generationConfig',
+  'generationConfigOverrides',
+  'chatTemplate',
+  'toolCallFormat',
+  'reasoningFormat',
+  'signal',
 ] as const satisfies readonly (keyof EngineOptions)[];
 
 /** @throws CapstanError `invalid_argument` naming the first option that is wrong. */
 export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOptions {
   checkKnownKeys('options', checkObject('options', options), ENGINE_KEYS);
-  if (options.signal !== undefined && !(options.signal instanceof AbortSignal)) throw CapstanError.argument('signal', 'an AbortSignal', options.signal);
+  if (options.signal !== undefined && !(options.signal instanceof AbortSignal))
+    throw CapstanError.argument('signal', 'an AbortSignal', options.signal);
   const device = checkDevice(options.device ?? 'auto');
   const isCuda = device.startsWith('cuda');
   const count = (name: keyof EngineOptions, fallback: number, min = 1) =>
-    options[name] === undefined ? fallback : checkNumber(name, options[name], { min, max: 2 ** 31 - 1, isInteger: true });
+    options[name] === undefined
+      ? fallback
+      : checkNumber(name, options[name], { min, max: 2 ** 31 - 1, isInteger: true });
   return {
     device,
     tensorParallelSize: count('tensorParallelSize', device.startsWith('cuda:') ? device.split(',').length : 1),
@@ -100,8 +124,14 @@ export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOpti
     kvCacheDtype: checkOneOf('kvCacheDtype', options.kvCacheDtype ?? 'auto', ['auto', ...DTYPES, 'fp8']),
     isa: checkOneOf('isa', options.isa ?? 'auto', ISAS),
     blockSize: count('blockSize', 0),
-    kvCacheBytes: options.kvCacheBytes === undefined ? 0 : checkNumber('kvCacheBytes', options.kvCacheBytes, { min: 1, isInteger: true }),
-    gpuMemoryUtilization: options.gpuMemoryUtilization === undefined ? 0.9 : checkNumber('gpuMemoryUtilization', options.gpuMemoryUtilization, { min: 0, max: 1 }),
+    kvCacheBytes:
+      options.kvCacheBytes === undefined
+        ? 0
+        : checkNumber('kvCacheBytes', options.kvCacheBytes, { min: 1, isInteger: true }),
+    gpuMemoryUtilization:
+      options.gpuMemoryUtilization === undefined
+        ? 0.9
+        : checkNumber('gpuMemoryUtilization', options.gpuMemoryUtilization, { min: 0, max: 1 }),
     maxModelLen: count('maxModelLen', 0),
     maxNumSeqs: count('maxNumSeqs', isCuda ? 256 : 64),
     maxNumBatchedTokens: count('maxNumBatchedTokens', isCuda ? 8192 : 512),
@@ -112,9 +142,19 @@ export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOpti
 
 /** @throws CapstanError `invalid_argument` naming the first option that is wrong. */
 export function resolveLibraryOptions(options: EngineOptions): LibraryOptions {
-  const { maxQueuedTokens, generationConfig = 'auto', generationConfigOverrides = {}, chatTemplate, toolCallFormat = 'auto', reasoningFormat = 'auto' } = options;
+  const {
+    maxQueuedTokens,
+    generationConfig = 'auto',
+    generationConfigOverrides = {},
+    chatTemplate,
+    toolCallFormat = 'auto',
+    reasoningFormat = 'auto',
+  } = options;
   return {
-    maxQueuedTokens: maxQueuedTokens === undefined ? Infinity : checkNumber('maxQueuedTokens', maxQueuedTokens, { min: 1, isInteger: true }),
+    maxQueuedTokens:
+      maxQueuedTokens === undefined
+        ? Infinity
+        : checkNumber('maxQueuedTokens', maxQueuedTokens, { min: 1, isInteger: true }),
     generationConfig: checkOneOf('generationConfig', generationConfig, ['auto', 'none']),
     generationConfigOverrides: checkSamplingDefaults('generationConfigOverrides', generationConfigOverrides),
     chatTemplate: chatTemplate === undefined ? undefined : checkString('chatTemplate', chatTemplate),
@@ -124,7 +164,8 @@ export function resolveLibraryOptions(options: EngineOptions): LibraryOptions {
 }
 
 function checkDevice(device: string): string {
-  if (!/^(auto|cpu|cuda|cuda:\d{1,3}(,\d{1,3})*)$/.test(checkString('device', device))) throw CapstanError.argument('device', 'auto, cpu, cuda, or cuda:0,1 and the like', device);
+  if (!/^(auto|cpu|cuda|cuda:\d{1,3}(,\d{1,3})*)$/.test(checkString('device', device)))
+    throw CapstanError.argument('device', 'auto, cpu, cuda, or cuda:0,1 and the like', device);
   return device;
 }
 

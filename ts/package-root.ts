@@ -22,7 +22,11 @@ function isOurs(folder: string): boolean {
 }
 
 function bundled(): CapstanError {
-  const [expected, received] = ['Capstan\'s own package above it', 'a copy of its code, as a bundler makes'];
-  return new CapstanError('addon_not_found', `${__dirname}: expected ${expected}, got ${received}.\n`
-    + 'Next: leave the package out of the bundle (esbuild --external:capstan, `externals` of webpack).', { expected, received });
+  const [expected, received] = ["Capstan's own package above it", 'a copy of its code, as a bundler makes'];
+  return new CapstanError(
+    'addon_not_found',
+    `${__dirname}: expected ${expected}, got ${received}.\n` +
+      'Next: leave the package out of the bundle (esbuild --external:capstan, `externals` of webpack).',
+    { expected, received },
+  );
 }

@@ -68,9 +68,31 @@ export interface SamplingLimits {
 }
 
 export const SAMPLING_KEYS = [
-  'temperature', 'topP', 'topK', 'minP', 'presencePenalty', 'frequencyPenalty', 'repetitionPenalty', 'seed', 'maxTokens', 'minTokens', 'stop',
-  'stopTokenIds', 'ignoreEos', 'includeStopInOutput', 'skipSpecialTokens', 'spacesBetweenSpecialTokens', 'logitBias', 'allowedTokenIds', 'badWords', 'structuredOutput', 'truncatePrompt',
-  'truncationSide', 'logprobs', 'promptLogprobs', 'n',
+  'temperature',
+  'topP',
+  'topK',
+  'minP',
+  'presencePenalty',
+  'frequencyPenalty',
+  'repetitionPenalty',
+  'seed',
+  'maxTokens',
+  'minTokens',
+  'stop',
+  'stopTokenIds',
+  'ignoreEos',
+  'includeStopInOutput',
+  'skipSpecialTokens',
+  'spacesBetweenSpecialTokens',
+  'logitBias',
+  'allowedTokenIds',
+  'badWords',
+  'structuredOutput',
+  'truncatePrompt',
+  'truncationSide',
+  'logprobs',
+  'promptLogprobs',
+  'n',
 ] as const satisfies readonly (keyof SamplingParams)[];
 
 const MAX_CHOICES = 128;
@@ -99,7 +121,11 @@ export function checkSamplingDefaults(param: string, defaults: SamplingDefaults)
 }
 
 /** The prompt as `truncatePrompt` leaves it. */
-export function truncatePrompt(promptTokenIds: Int32Array, { truncatePrompt: most, truncationSide, maxTokens = 1 }: SamplingParams, maxModelLen: number): Int32Array {
+export function truncatePrompt(
+  promptTokenIds: Int32Array,
+  { truncatePrompt: most, truncationSide, maxTokens = 1 }: SamplingParams,
+  maxModelLen: number,
+): Int32Array {
   const side = checkOneOf('truncationSide', truncationSide ?? 'left', ['left', 'right']);
   if (most === undefined) return promptTokenIds;
   const isCount = most === -1 || (Number.isSafeInteger(most) && most >= 1);
@@ -114,12 +140,17 @@ export function truncatePrompt(promptTokenIds: Int32Array, { truncatePrompt: mos
  * the engine's to add.
  * @throws CapstanError `invalid_argument`, or `context_length_exceeded` when prompt and completion cannot fit.
  */
-export function resolveSampling(params: SamplingParams, defaults: SamplingDefaults, limits: SamplingLimits): { sampling: NativeSampling; numChoices: number } {
+export function resolveSampling(
+  params: SamplingParams,
+  defaults: SamplingDefaults,
+  limits: SamplingLimits,
+): { sampling: NativeSampling; numChoices: number } {
   checkKnownKeys('sampling', checkObject('sampling', params), SAMPLING_KEYS);
   const maxTokens = resolveMaxTokens(params.maxTokens, limits);
   const temperature = checkNumber('temperature', params.temperature ?? defaults.temperature ?? 1, TEMPERATURE);
   const numChoices = checkNumber('n', params.n ?? 1, { min: 1, max: MAX_CHOICES, isInteger: true });
-  if (numChoices > 1 && temperature === 0) throw CapstanError.argument('n', '1 at temperature 0, where all choices are equal', numChoices);
+  if (numChoices > 1 && temperature === 0)
+    throw CapstanError.argument('n', '1 at temperature 0, where all choices are equal', numChoices);
   const [logitBiasIds, logitBiasValues] = resolveLogitBias(params.logitBias, limits.vocabSize);
   const sampling: NativeSampling = {
     temperature: temperature === 0 ? 0 : clamp(temperature, MIN_TEMPERATURE, MAX_FLOAT),
@@ -128,7 +159,11 @@ export function resolveSampling(params: SamplingParams, defaults: SamplingDefaul
     minP: checkNumber('minP', params.minP ?? 0, { min: 0, max: 1 }),
     presencePenalty: checkNumber('presencePenalty', params.presencePenalty ?? 0, { min: -2, max: 2 }),
     frequencyPenalty: checkNumber('frequencyPenalty', params.frequencyPenalty ?? 0, { min: -2, max: 2 }),
-    repetitionPenalty: clamp(checkNumber('repetitionPenalty', params.repetitionPenalty ?? defaults.repetitionPenalty ?? 1, REPETITION_PENALTY), MIN_FLOAT, MAX_FLOAT),
+    repetitionPenalty: clamp(
+      checkNumber('repetitionPenalty', params.repetitionPenalty ?? defaults.repetitionPenalty ?? 1, REPETITION_PENALTY),
+      MIN_FLOAT,
+      MAX_FLOAT,
+    ),
     seed: resolveSeed(params.seed),
     maxTokens,
     minTokens: checkNumber('minTokens', params.minTokens ?? 0, { min: 0, max: maxTokens, isInteger: true }),
@@ -145,7 +180,8 @@ export function resolveSampling(params: SamplingParams, defaults: SamplingDefaul
     badWords: [],
     thinkingBudget: null,
   };
-  if (params.spacesBetweenSpecialTokens !== undefined) checkBoolean('spacesBetweenSpecialTokens', params.spacesBetweenSpecialTokens);
+  if (params.spacesBetweenSpecialTokens !== undefined)
+    checkBoolean('spacesBetweenSpecialTokens', params.spacesBetweenSpecialTokens);
   return { sampling, numChoices };
 }
 
@@ -155,25 +191,31 @@ export function checkTextLength(text: string, maxModelLen: number, maxTokenBytes
   if (text.length * 3 <= mostBytes) return;
   const numBytes = Buffer.byteLength(text);
   if (numBytes <= mostBytes) return;
-  throw new CapstanError('context_length_exceeded',
+  throw new CapstanError(
+    'context_length_exceeded',
     `This model's maximum context length is ${maxModelLen} tokens, and the prompt has ${numBytes} bytes of text: at most ${mostBytes} could fit`,
-    { param: 'prompt', expected: `at most ${mostBytes} bytes`, received: `${numBytes} bytes` });
+    { param: 'prompt', expected: `at most ${mostBytes} bytes`, received: `${numBytes} bytes` },
+  );
 }
 
 function resolveMaxTokens(maxTokens: number | undefined, { maxModelLen, numPromptTokens }: SamplingLimits): number {
   const rest = maxModelLen - numPromptTokens;
   if (rest < 1 && !(rest === 0 && maxTokens === 0)) {
     // NOTE: clients without eyes for codes (litellm among them) know this error by its first words.
-    throw new CapstanError('context_length_exceeded',
+    throw new CapstanError(
+      'context_length_exceeded',
       `This model's maximum context length is ${maxModelLen} tokens, and the prompt has ${numPromptTokens}: at most ${maxModelLen - 1} leave room for a completion`,
-      { param: 'prompt', expected: `at most ${maxModelLen - 1} prompt tokens`, received: String(numPromptTokens) });
+      { param: 'prompt', expected: `at most ${maxModelLen - 1} prompt tokens`, received: String(numPromptTokens) },
+    );
   }
   if (maxTokens === undefined) return rest;
   checkNumber('maxTokens', maxTokens, MAX_TOKENS);
   if (maxTokens > rest) {
-    throw new CapstanError('context_length_exceeded',
+    throw new CapstanError(
+      'context_length_exceeded',
       `This model's maximum context length is ${maxModelLen} tokens, and ${numPromptTokens} prompt tokens and ${maxTokens} completion tokens were asked for`,
-      { param: 'maxTokens', expected: `at most ${rest}`, received: String(maxTokens) });
+      { param: 'maxTokens', expected: `at most ${rest}`, received: String(maxTokens) },
+    );
   }
   return maxTokens;
 }
@@ -184,7 +226,8 @@ function clamp(value: number, min: number, max: number): number {
 
 function resolveSeed(seed: number | bigint | undefined): bigint | null {
   if (seed === undefined) return null;
-  if (typeof seed === 'number' && Number.isInteger(seed) && !Number.isSafeInteger(seed)) throw CapstanError.argument('seed', 'a bigint for an integer this large', seed);
+  if (typeof seed === 'number' && Number.isInteger(seed) && !Number.isSafeInteger(seed))
+    throw CapstanError.argument('seed', 'a bigint for an integer this large', seed);
   const value = typeof seed === 'bigint' ? seed : BigInt(checkNumber('seed', seed, { isInteger: true }));
   if (value < INT64_MIN || value > INT64_MAX) throw CapstanError.argument('seed', 'a 64-bit integer', seed);
   return value;
@@ -195,16 +238,27 @@ function resolveStop(stop: SamplingParams['stop']): string[] {
   const strings: unknown = typeof stop === 'string' ? [stop] : stop;
   if (!Array.isArray(strings)) throw CapstanError.argument('stop', 'a string or an array of strings', stop);
   return strings.map((value: unknown, i) => {
-    if (typeof value !== 'string' || value === '') throw CapstanError.argument(`stop[${i}]`, 'a string of at least one character', value);
+    if (typeof value !== 'string' || value === '')
+      throw CapstanError.argument(`stop[${i}]`, 'a string of at least one character', value);
     return value;
   });
 }
 
 function resolveLogitBias(logitBias: SamplingParams['logitBias'], vocabSize: number): [Int32Array, Float32Array] {
   if (logitBias === undefined) return [new Int32Array(0), new Float32Array(0)];
-  const entries = logitBias instanceof Map ? [...logitBias as ReadonlyMap<number, number>] : Object.entries(checkObject('logitBias', logitBias)).map(parseBiasKey);
-  const ids = checkTokenIds('logitBias', entries.map(([id]) => id), vocabSize);
-  return [ids, Float32Array.from(entries, ([id, value]) => clamp(checkNumber(`logitBias[${id}]`, value), -MAX_FLOAT, MAX_FLOAT))];
+  const entries =
+    logitBias instanceof Map
+      ? [...(logitBias as ReadonlyMap<number, number>)]
+      : Object.entries(checkObject('logitBias', logitBias)).map(parseBiasKey);
+  const ids = checkTokenIds(
+    'logitBias',
+    entries.map(([id]) => id),
+    vocabSize,
+  );
+  return [
+    ids,
+    Float32Array.from(entries, ([id, value]) => clamp(checkNumber(`logitBias[${id}]`, value), -MAX_FLOAT, MAX_FLOAT)),
+  ];
 }
 
 function parseBiasKey([key, value]: [string, unknown]): [number, unknown] {

@@ -25,10 +25,14 @@ export function planStructuredOutput(output: StructuredOutput): GrammarPlan {
   const fields = checkObject('structuredOutput', output);
   const type = checkOneOf('structuredOutput.type', fields.type, ['json', 'regex', 'choice', 'grammar']);
   switch (type) {
-    case 'json': return planJson(fields);
-    case 'regex': return planRegex(fields);
-    case 'choice': return planChoice(fields);
-    case 'grammar': return planGbnf(fields);
+    case 'json':
+      return planJson(fields);
+    case 'regex':
+      return planRegex(fields);
+    case 'choice':
+      return planChoice(fields);
+    case 'grammar':
+      return planGbnf(fields);
   }
 }
 
@@ -51,7 +55,15 @@ function planRegex(fields: Fields): GrammarPlan {
 }
 
 function wholeRegex(pattern: string): PlannedSource {
-  const expr: GrammarExpr = { kind: 'regex', pattern, isSearch: false, isJsonString: false, minLength: 0, maxLength: null, label: 'regex' };
+  const expr: GrammarExpr = {
+    kind: 'regex',
+    pattern,
+    isSearch: false,
+    isJsonString: false,
+    minLength: 0,
+    maxLength: null,
+    label: 'regex',
+  };
   return { kind: 'rules', root: 'root', rules: [{ name: 'root', expr, isPlain: true }] };
 }
 
@@ -59,9 +71,14 @@ function planChoice(fields: Fields): GrammarPlan {
   checkKnownKeys('structuredOutput', fields, ['type', 'choices']);
   const { choices } = fields;
   const param = 'structuredOutput.choices';
-  if (!Array.isArray(choices) || choices.length === 0 || choices.length > MAX_STRUCTURED_CHOICES) throw CapstanError.argument(param, `an array of 1 to ${MAX_STRUCTURED_CHOICES} strings`, choices);
+  if (!Array.isArray(choices) || choices.length === 0 || choices.length > MAX_STRUCTURED_CHOICES)
+    throw CapstanError.argument(param, `an array of 1 to ${MAX_STRUCTURED_CHOICES} strings`, choices);
   const texts = choices.map((text: unknown, i) => checkText(`${param}[${i}]`, text));
-  const source = (): PlannedSource => ({ kind: 'rules', root: 'root', rules: [{ name: 'root', expr: choice(...texts.map(literal)), isPlain: true }] });
+  const source = (): PlannedSource => ({
+    kind: 'rules',
+    root: 'root',
+    rules: [{ name: 'root', expr: choice(...texts.map(literal)), isPlain: true }],
+  });
   return { key: `choice ${JSON.stringify(texts)}`, source, param };
 }
 

@@ -81,5 +81,8 @@ export class WaitingRoom {
 }
 
 function queueFull(numWaiting: number, max: number, noun: 'sequences' | 'prompt tokens'): CapstanError {
-  return new CapstanError('queue_full', `The queue is full: ${numWaiting} of at most ${max} ${noun} wait`, { expected: `at most ${max} ${noun}`, received: String(numWaiting) });
+  return new CapstanError('queue_full', `The queue is full: ${numWaiting} of at most ${max} ${noun} wait`, {
+    expected: `at most ${max} ${noun}`,
+    received: String(numWaiting),
+  });
 }

@@ -1,9 +1,11 @@
-// Each kernel at the shapes of Qwen2.5-1.5B beside what the device can do, measured in the same run: bandwidth of copies and of reads, and the share of it. JSON
-// lines on standard output, one per figure; benchmarks/gpu/report.py puts torch's beside them.
+// Each kernel at the shapes of Qwen2.5-1.5B beside what the device can do, measured in the same run: bandwidth of
+// copies and of reads, and the share of it. JSON lines on standard output, one per figure; benchmarks/gpu/report.py
+// puts torch's beside them.
 //
-//     gpu_kernels [tiny] [read=GB_PER_S] [GROUP]      tiny: small shapes, to see that it runs; GROUP: limits, gemm, wgmma, gemv, attention, wgmma_attention or sample
-//                                                     (all without one); read: the bandwidth of reads, as the group of limits has measured it, without
-//                                                     which there are no shares of it
+//     gpu_kernels [tiny] [read=GB_PER_S] [GROUP]      tiny: small shapes, to see that it runs; GROUP: limits, gemm,
+//     wgmma, gemv, attention, wgmma_attention or sample
+//                                                     (all without one); read: the bandwidth of reads, as the group of
+//                                                     limits has measured it, without which there are no shares of it
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -36,8 +38,8 @@ class Timer {
     check(cudaEventCreateWithFlags(&begin_, 0), "an event");
     check(cudaEventCreateWithFlags(&end_, 0), "an event");
   }
-  // Median seconds of one `run(i)`, of which several follow each other as one graph: the host takes longer to launch a small kernel than the device to run it. i counts
-  // on, so that data can differ from run to run.
+  // Median seconds of one `run(i)`, of which several follow each other as one graph: the host takes longer to launch a
+  // small kernel than the device to run it. i counts on, so that data can differ from run to run.
   double measure(const std::function<void(int)>& run) {
     int i = 0;
     run(i++);  // loads the kernel
@@ -45,11 +47,13 @@ class Timer {
     const double once = time([&] { run(i++), run(i++); }) / 2;
     const int count = is_tiny ? 1 : static_cast<int>(std::clamp(0.01 / std::max(once, 1e-6), 3.0, 200.0));
     begin_recording(stream);
-    for (int n = 0; n < count; ++n) run(i++);
+    for (int n = 0; n < count; ++n)
+      run(i++);
     const Graph graph = end_recording(stream);
     graph.launch(stream);
     std::vector<double> times;
-    for (int repeat = 0; repeat < (is_tiny ? 1 : 7); ++repeat) times.push_back(time([&] { graph.launch(stream); }) / count);
+    for (int repeat = 0; repeat < (is_tiny ? 1 : 7); ++repeat)
+      times.push_back(time([&] { graph.launch(stream); }) / count);
     std::sort(times.begin(), times.end());
     return times[times.size() / 2];
   }
@@ -70,8 +74,8 @@ class Timer {
 struct FillArgs {
   uint32_t* to;
   int64_t count;
-  uint32_t bits;   // that stay
-  uint32_t mask;   // of random bits
+  uint32_t bits;  // that stay
+  uint32_t mask;  // of random bits
 };
 __device__ uint32_t scrambled(int64_t i) {
   uint32_t x = static_cast<uint32_t>(i) * 0x9e3779b9u + 0x7f4a7c15u;
@@ -80,12 +84,14 @@ __device__ uint32_t scrambled(int64_t i) {
   return x ^ x >> 16;
 }
 __global__ void fill_kernel(FillArgs args) {
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < args.count; i += static_cast<int64_t>(gridDim.x) * blockDim.x)
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < args.count;
+       i += static_cast<int64_t>(gridDim.x) * blockDim.x)
     args.to[i] = (scrambled(i) & args.mask) | args.bits;
 }
 // Near to normal, deviation 2, and one in 4,096 far above the others, as a model's logits are.
 __global__ void logits_kernel(float* to, int64_t count) {
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += static_cast<int64_t>(gridDim.x) * blockDim.x) {
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
+       i += static_cast<int64_t>(gridDim.x) * blockDim.x) {
     const uint32_t x = scrambled(i);
     const int bytes = static_cast<int>((x & 0xff) + (x >> 8 & 0xff) + (x >> 16 & 0xff) + (x >> 24));
     to[i] = static_cast<float>(bytes - 510) / 74.0f + (scrambled(i + count) % 4096 == 0 ? 12.0f : 0.0f);
@@ -97,12 +103,14 @@ DeviceBuffer random_bf16(int64_t count, float size) {
   uint32_t bits;
   std::memcpy(&bits, &size, sizeof bits);
   const uint32_t high = bits >> 16 & 0x7f80u;
-  launch(fill_kernel, dim3(is_tiny ? 2 : 1024), dim3(256), 0, stream, FillArgs{buffer.as<uint32_t>(), round_up(count, 8) / 2, high << 16 | high, 0x807f807fu});
+  launch(fill_kernel, dim3(is_tiny ? 2 : 1024), dim3(256), 0, stream,
+         FillArgs{buffer.as<uint32_t>(), round_up(count, 8) / 2, high << 16 | high, 0x807f807fu});
   return buffer;
 }
 DeviceBuffer random_floats(int64_t count) {
   DeviceBuffer buffer(static_cast<size_t>(count) * 4, "numbers");
-  launch(fill_kernel, dim3(is_tiny ? 2 : 1024), dim3(256), 0, stream, FillArgs{buffer.as<uint32_t>(), count, 0x3f000000u, 0x80ffffffu});
+  launch(fill_kernel, dim3(is_tiny ? 2 : 1024), dim3(256), 0, stream,
+         FillArgs{buffer.as<uint32_t>(), count, 0x3f000000u, 0x80ffffffu});
   return buffer;
 }
 
@@ -129,19 +137,29 @@ __global__ void read_kernel(ReadArgs args) {
 }
 
 void print(const std::string& name, double seconds, double bytes, double flops) {
-  std::printf("{\"name\":\"%s\",\"us\":%.3f,\"gb_per_s\":%.1f,\"tflop_per_s\":%.2f", name.c_str(), seconds * 1e6, bytes / seconds * 1e-9, flops / seconds * 1e-12);
+  std::printf("{\"name\":\"%s\",\"us\":%.3f,\"gb_per_s\":%.1f,\"tflop_per_s\":%.2f", name.c_str(), seconds * 1e6,
+              bytes / seconds * 1e-9, flops / seconds * 1e-12);
   if (read_bandwidth > 0) std::printf(",\"bandwidth_share\":%.4f", bytes / seconds / read_bandwidth);
   std::printf("}\n");
   std::fflush(stdout);
 }
 
-DeviceRoom room() { return {attribute_of(0, cudaDevAttrMultiProcessorCount), static_cast<size_t>(attribute_of(0, cudaDevAttrMaxSharedMemoryPerBlockOptin))}; }
+DeviceRoom room() {
+  return {attribute_of(0, cudaDevAttrMultiProcessorCount),
+          static_cast<size_t>(attribute_of(0, cudaDevAttrMaxSharedMemoryPerBlockOptin))};
+}
 
 void measure_limits(Timer& timer) {
   const int64_t bytes = is_tiny ? 1 << 16 : int64_t{4} << 30;
   const DeviceBuffer from = random_bf16(bytes / 2, 1.0f), to(static_cast<size_t>(bytes), "a copy"), sums(4, "sums");
-  const double copy = timer.measure([&](int) { check(cudaMemcpyAsync(to.as<void>(), from.as<void>(), static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream), "a copy"); });
-  const double read = timer.measure([&](int) { launch(read_kernel, dim3(is_tiny ? 2 : room().multiprocessors * 16), dim3(512), 0, stream, ReadArgs{from.as<uint4>(), bytes / 16, sums.as<unsigned>()}); });
+  const double copy = timer.measure([&](int) {
+    check(cudaMemcpyAsync(to.as<void>(), from.as<void>(), static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream),
+          "a copy");
+  });
+  const double read = timer.measure([&](int) {
+    launch(read_kernel, dim3(is_tiny ? 2 : room().multiprocessors * 16), dim3(512), 0, stream,
+           ReadArgs{from.as<uint4>(), bytes / 16, sums.as<unsigned>()});
+  });
   read_bandwidth = static_cast<double>(bytes) / read;
   print("copy", copy, 2 * static_cast<double>(bytes), 0);
   print("read", read, static_cast<double>(bytes), 0);
@@ -161,22 +179,27 @@ constexpr int64_t kRotated = int64_t{400} << 20;
 // gemv: few tokens, fused with the norm. wgmma: many, on compute capability 9.0.
 enum class Way : uint8_t { kGemm, kGemv, kWgmma };
 
-bool has_wgmma() { return can_gemm_by_wgmma() && can_attend_by_wgmma(); }
+bool has_wgmma() {
+  return can_gemm_by_wgmma() && can_attend_by_wgmma();
+}
 
 void measure_gemm(Timer& timer, const Layer& layer, int tokens, Way way) {
   const int64_t rows = is_tiny ? 64 : layer.rows, cols = is_tiny ? 64 : layer.cols;
   const DepthSplit split = split_depth(cols, cols, row_parallel_parts(cols));
   const int64_t elements = round_up(rows, kTileRows) * split.padded();
   const int64_t copies = is_tiny ? 1 : std::max<int64_t>(1, kRotated / (elements * 2));
-  const DeviceBuffer weights = random_bf16(elements * copies, 0.02f), acts = random_bf16(round_up(tokens, 64) * split.padded(), 1.0f);
+  const DeviceBuffer weights = random_bf16(elements * copies, 0.02f),
+                     acts = random_bf16(round_up(tokens, 64) * split.padded(), 1.0f);
   const DeviceBuffer out = random_floats(split.parts * tokens * rows);
   const DepthSplit gated_split = split_depth(rows / 2, rows / 2, row_parallel_parts(rows / 2));
   const DeviceBuffer gated = random_bf16(round_up(tokens, 64) * gated_split.padded(), 1.0f);
   const bool is_normed = layer.output != GemmOutput::kResidual;
   const DeviceBuffer hidden = random_floats(tokens * cols), norm = random_floats(cols);
   ActMaps maps;
-  if (way == Way::kWgmma && !make_act_maps(maps, acts.as<uint16_t>(), round_up(tokens, 64), split.padded())) throw Error(ErrorCode::kInternal, "no maps of the activations");
-  const DeviceBuffer flags(static_cast<size_t>(num_tile_flags(rows, tokens)) * sizeof(int32_t), "the tiles of a product");
+  if (way == Way::kWgmma && !make_act_maps(maps, acts.as<uint16_t>(), round_up(tokens, 64), split.padded()))
+    throw Error(ErrorCode::kInternal, "no maps of the activations");
+  const DeviceBuffer flags(static_cast<size_t>(num_tile_flags(rows, tokens)) * sizeof(int32_t),
+                           "the tiles of a product");
   check(cudaMemsetAsync(flags.as<void>(), 0, flags.bytes(), stream), "the tiles of a product");
   const double seconds = timer.measure([&](int i) {
     GemvArgs fused;
@@ -206,7 +229,11 @@ void measure_gemm(Timer& timer, const Layer& layer, int tokens, Way way) {
     fused.max_blocks = 2 * room().multiprocessors;
     launch_gemv(fused, stream);
   });
-  print(std::string(way == Way::kGemm ? "gemm " : way == Way::kGemv ? "gemv " : "wgmma ") + layer.name + " x" + std::to_string(tokens), seconds, static_cast<double>(rows * cols * 2), 2.0 * static_cast<double>(rows * cols) * tokens);
+  print(std::string(way == Way::kGemm   ? "gemm "
+                    : way == Way::kGemv ? "gemv "
+                                        : "wgmma ") +
+            layer.name + " x" + std::to_string(tokens),
+        seconds, static_cast<double>(rows * cols * 2), 2.0 * static_cast<double>(rows * cols) * tokens);
 }
 
 // `count` queries at the end of each of `num_seqs` sequences; 12 heads, 2 KV heads of 128, as the engine cuts it.
@@ -222,10 +249,12 @@ void measure_attention(Timer& timer, int num_seqs, int context, int count, Way w
   std::vector<AttentionTile> tiles;
   for (int seq = 0; seq < num_seqs; ++seq) {
     // Neighbours in a sequence are no neighbours in memory.
-    for (int block = 0; block < blocks; ++block) tables.push_back(block * num_seqs + (seq * 7 + block) % num_seqs);
+    for (int block = 0; block < blocks; ++block)
+      tables.push_back(block * num_seqs + (seq * 7 + block) % num_seqs);
     cu_seqlens.push_back((seq + 1) * count);
     context_lens.push_back(context);
-    for (int row = 0; row < count * group; row += is_wgmma ? kWideRows : 16) tiles.push_back({seq, row});
+    for (int row = 0; row < count * group; row += is_wgmma ? kWideRows : 16)
+      tiles.push_back({seq, row});
   }
   if (is_wgmma) std::ranges::reverse(tiles);  // those with most keys first
   AttentionArgs args;
@@ -241,7 +270,8 @@ void measure_attention(Timer& timer, int num_seqs, int context, int count, Way w
   args.in_rows = is_wgmma;
   args.num_chunks = cut_attention(args.num_tiles, kv_heads, chunks);
   args.is_many = is_many_rows(args.num_tiles, kv_heads, args.num_chunks);
-  const DeviceBuffer acts = random_bf16(round_up(tokens, 64) * args.split.padded(), 1.0f), scratch(static_cast<size_t>(attention_scratch_floats(kMostCuts, layout)) * 4, "scratch");
+  const DeviceBuffer acts = random_bf16(round_up(tokens, 64) * args.split.padded(), 1.0f),
+                     scratch(static_cast<size_t>(attention_scratch_floats(kMostCuts, layout)) * 4, "scratch");
   Staging staging("a batch");
   staging.begin((tables.size() + cu_seqlens.size() + context_lens.size() + tiles.size() * 2) * 4 + 64);
   args.q = q.as<uint16_t>();
@@ -257,8 +287,9 @@ void measure_attention(Timer& timer, int num_seqs, int context, int count, Way w
     is_wgmma ? launch_attention_wgmma(args, stream) : launch_attention(args, stream);
   });
   const double keys_seen = num_seqs * (static_cast<double>(count) * context - 0.5 * count * (count - 1));
-  print((is_wgmma ? "wgmma attention " : "attention ") + std::to_string(num_seqs) + "x" + std::to_string(context) + (count == 1 ? " decode" : " prefill"), seconds, static_cast<double>(num_seqs) * context * kv_heads * head_dim * 4,
-        keys_seen * heads * head_dim * 4);
+  print((is_wgmma ? "wgmma attention " : "attention ") + std::to_string(num_seqs) + "x" + std::to_string(context) +
+            (count == 1 ? " decode" : " prefill"),
+        seconds, static_cast<double>(num_seqs) * context * kv_heads * head_dim * 4, keys_seen * heads * head_dim * 4);
 }
 
 void measure_sampling(Timer& timer, int rows, const char* name, const SampleRow& like) {
@@ -266,12 +297,16 @@ void measure_sampling(Timer& timer, int rows, const char* name, const SampleRow&
   const DeviceBuffer logits = random_logits(rows * vocab_size);
   DeviceSampler sampler(vocab_size, vocab_size, vocab_size, rows, rows, stream);
   std::vector<SampleRow> items(static_cast<size_t>(rows), like);
-  for (int row = 0; row < rows; ++row) items[static_cast<size_t>(row)].logits_row = row;
+  for (int row = 0; row < rows; ++row)
+    items[static_cast<size_t>(row)].logits_row = row;
   std::vector<SampleItem> placed(items.size());
   sampler.place(items, placed, stream);
   const DeviceBuffer device_items(placed.size() * sizeof(SampleItem), "the rows");
-  check(cudaMemcpyAsync(device_items.as<void>(), placed.data(), device_items.bytes(), cudaMemcpyHostToDevice, stream), "the rows");
-  print(std::string("sample ") + name + " x" + std::to_string(rows), timer.measure([&](int) { sampler.draw(logits.as<float>(), device_items.as<SampleItem>(), rows, stream); }), static_cast<double>(rows * vocab_size * 4), 0);
+  check(cudaMemcpyAsync(device_items.as<void>(), placed.data(), device_items.bytes(), cudaMemcpyHostToDevice, stream),
+        "the rows");
+  print(std::string("sample ") + name + " x" + std::to_string(rows),
+        timer.measure([&](int) { sampler.draw(logits.as<float>(), device_items.as<SampleItem>(), rows, stream); }),
+        static_cast<double>(rows * vocab_size * 4), 0);
 }
 
 // A group each: what one of them breaks, the others' processes do not see.
@@ -281,9 +316,14 @@ void run(const std::string& group) {
   Timer timer;
   const auto is_asked = [&](const char* name) { return group.empty() || group == name; };
   if (is_asked("limits")) measure_limits(timer);
-  const Layer layers[] = {{"qkv", 2048, 1536, GemmOutput::kStore, true}, {"output", 1536, 1536, GemmOutput::kResidual, true}, {"gate_up", 17920, 1536, GemmOutput::kGated, false},
-                          {"down", 1536, 8960, GemmOutput::kResidual, true}, {"head", 151936, 1536, GemmOutput::kStore, false}};
-  const std::vector<int> tokens = is_tiny ? std::vector<int>{1, 9} : std::vector<int>{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
+  const Layer layers[] = {{"qkv", 2048, 1536, GemmOutput::kStore, true},
+                          {"output", 1536, 1536, GemmOutput::kResidual, true},
+                          {"gate_up", 17920, 1536, GemmOutput::kGated, false},
+                          {"down", 1536, 8960, GemmOutput::kResidual, true},
+                          {"head", 151936, 1536, GemmOutput::kStore, false}};
+  const std::vector<int> tokens = is_tiny
+                                      ? std::vector<int>{1, 9}
+                                      : std::vector<int>{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
   for (const Layer& layer : layers)
     for (const int count : tokens) {
       if (layer.rows >= 100000 && count > 256) continue;
@@ -292,10 +332,13 @@ void run(const std::string& group) {
     }
   if (is_asked("gemv"))
     for (const Layer& layer : layers)
-      for (const int count : is_tiny ? std::vector<int>{1} : std::vector<int>{1, 2, 4}) measure_gemm(timer, layer, count, Way::kGemv);
+      for (const int count : is_tiny ? std::vector<int>{1} : std::vector<int>{1, 2, 4})
+        measure_gemm(timer, layer, count, Way::kGemv);
   using Batch = std::pair<int, int>;
   if (is_asked("attention"))
-    for (const auto& [num_seqs, context] : is_tiny ? std::vector<Batch>{{2, 70}} : std::vector<Batch>{{1, 1024}, {8, 1024}, {64, 1024}, {256, 1024}, {1, 8192}, {8, 8192}, {64, 8192}})
+    for (const auto& [num_seqs, context] :
+         is_tiny ? std::vector<Batch>{{2, 70}}
+                 : std::vector<Batch>{{1, 1024}, {8, 1024}, {64, 1024}, {256, 1024}, {1, 8192}, {8, 8192}, {64, 8192}})
       measure_attention(timer, num_seqs, context, 1);
   for (const int length : is_tiny ? std::vector<int>{70} : std::vector<int>{1024, 8192}) {
     if (is_asked("attention")) measure_attention(timer, 1, length, length);
@@ -321,9 +364,12 @@ void run(const std::string& group) {
 int main(int argc, char** argv) {
   std::string group;
   for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "tiny") == 0) capstan::benchmarks::is_tiny = true;
-    else if (std::strncmp(argv[i], "read=", 5) == 0) capstan::benchmarks::read_bandwidth = std::atof(argv[i] + 5) * 1e9;
-    else group = argv[i];
+    if (std::strcmp(argv[i], "tiny") == 0)
+      capstan::benchmarks::is_tiny = true;
+    else if (std::strncmp(argv[i], "read=", 5) == 0)
+      capstan::benchmarks::read_bandwidth = std::atof(argv[i] + 5) * 1e9;
+    else
+      group = argv[i];
   }
   try {
     capstan::benchmarks::run(group);

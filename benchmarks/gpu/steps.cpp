@@ -1,10 +1,13 @@
-// Whole steps through the device contract with random weights of the Qwen2.5-1.5B shape: decoding at several batch sizes and contexts, and prefill, beside the
-// fewest bytes and operations that such a step takes. JSON lines on standard output.
+// Whole steps through the device contract with random weights of the Qwen2.5-1.5B shape: decoding at several batch
+// sizes and contexts, and prefill, beside the fewest bytes and operations that such a step takes. JSON lines on
+// standard output.
 //
-//     gpu_steps [--device cuda] [--read-gb-per-s 3000] [--tflop-per-s 700] [--shape qwen2.5-1.5b|tiny] [--fill-seconds 40] [--steps 30] [--only decode|prefill]
+//     gpu_steps [--device cuda] [--read-gb-per-s 3000] [--tflop-per-s 700] [--shape qwen2.5-1.5b|tiny] [--fill-seconds
+//     40] [--steps 30] [--only decode|prefill]
 //               [--deterministic yes]
 //
-// The two ceilings are those of the same run (gpu_kernels, torch_figures.py); without both there are no limits and no shares of them.
+// The two ceilings are those of the same run (gpu_kernels, torch_figures.py); without both there are no limits and no
+// shares of them.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -33,15 +36,19 @@ struct Options {
   bool is_tiny() const { return shape == "tiny"; }
 };
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 ModelSpec spec_of(const Options& options) {
   ModelSpec spec;
   if (options.is_tiny()) {
-    spec.vocab_size = 500, spec.hidden_size = 64, spec.intermediate_size = 128, spec.num_layers = 2, spec.num_heads = 4, spec.num_kv_heads = 2, spec.head_dim = 16;
+    spec.vocab_size = 500, spec.hidden_size = 64, spec.intermediate_size = 128, spec.num_layers = 2, spec.num_heads = 4,
+    spec.num_kv_heads = 2, spec.head_dim = 16;
     spec.max_position_embeddings = 256;
   } else {
-    spec.vocab_size = 151936, spec.hidden_size = 1536, spec.intermediate_size = 8960, spec.num_layers = 28, spec.num_heads = 12, spec.num_kv_heads = 2, spec.head_dim = 128;
+    spec.vocab_size = 151936, spec.hidden_size = 1536, spec.intermediate_size = 8960, spec.num_layers = 28,
+    spec.num_heads = 12, spec.num_kv_heads = 2, spec.head_dim = 128;
     spec.max_position_embeddings = 32768;
   }
   spec.tie_word_embeddings = true;
@@ -63,13 +70,16 @@ int random_file(int64_t bytes) {
     value = static_cast<uint16_t>(((state >> 63) << 15) | (0x3c00u + ((state >> 40) & 0xffu)));  // ± 0.008 … 0.03
   }
   for (int64_t written = 0; written < bytes; written += static_cast<int64_t>(chunk.size() * 2))
-    if (write(fd, chunk.data(), chunk.size() * 2) < 0) throw Error(ErrorCode::kIo, "the random weights cannot be written");
+    if (write(fd, chunk.data(), chunk.size() * 2) < 0)
+      throw Error(ErrorCode::kIo, "the random weights cannot be written");
   return fd;
 }
 
 TensorTable tensors_of(const ModelSpec& spec, int fd) {
   TensorTable table;
-  const auto add = [&](const std::string& name, int64_t rows, int64_t cols) { table[name] = {name, fd, 0, DType::kBf16, rows, cols}; };
+  const auto add = [&](const std::string& name, int64_t rows, int64_t cols) {
+    table[name] = {name, fd, 0, DType::kBf16, rows, cols};
+  };
   const int64_t q_size = int64_t{spec.num_heads} * spec.head_dim, kv_size = int64_t{spec.num_kv_heads} * spec.head_dim;
   add("embed_tokens.weight", spec.vocab_size, spec.hidden_size);
   add("norm.weight", 1, spec.hidden_size);
@@ -102,11 +112,13 @@ struct StepBatch {
     blocks_per_seq = (context + block_size - 1) / block_size;
     for (int seq = first_seq; seq < first_seq + num_seqs; ++seq) {
       const size_t table = tables.size();
-      for (int block = 0; block < blocks_per_seq; ++block) tables.push_back(block * all_seqs + seq);
+      for (int block = 0; block < blocks_per_seq; ++block)
+        tables.push_back(block * all_seqs + seq);
       for (int position = context - count; position < context; ++position) {
         ids.push_back(static_cast<int32_t>((seq * 7919 + position * 104729) % vocab_size));
         positions.push_back(position);
-        slots.push_back(tables[table + static_cast<size_t>(position / block_size)] * block_size + position % block_size);
+        slots.push_back(tables[table + static_cast<size_t>(position / block_size)] * block_size +
+                        position % block_size);
       }
       cu_seqlens.push_back(static_cast<int32_t>(ids.size()));
       context_lens.push_back(context);
@@ -133,34 +145,42 @@ class Bench {
     const double begun = now();
     weights_ = load_weights(spec_, make_shard_plan(spec_, 0, 1), tensors_of(spec_, fd), backend(), {});
     close(fd);
-    std::printf("{\"name\":\"load\",\"seconds\":%.2f,\"weight_bytes\":%lld}\n", now() - begun, static_cast<long long>(weights_.bytes));
+    std::printf("{\"name\":\"load\",\"seconds\":%.2f,\"weight_bytes\":%lld}\n", now() - begun,
+                static_cast<long long>(weights_.bytes));
     const BackendInfo& info = backend().info();
     DeviceLimits limits;
     limits.max_num_tokens = options.is_tiny() ? 128 : 8192;
     limits.max_num_seqs = options.is_tiny() ? 4 : 256;
     limits.block_size = block_size_ = info.preferred_block_size;
     limits.kv_cache_dtype = info.compute_dtype;
-    DeviceModel model = make_device_model(spec_, make_shard_plan(spec_, 0, 1), spec_.vocab_size, spec_.max_position_embeddings);
+    DeviceModel model =
+        make_device_model(spec_, make_shard_plan(spec_, 0, 1), spec_.vocab_size, spec_.max_position_embeddings);
     // What all decodes need, or what a smaller card has once its buffers are there.
     backend().reserve(model, limits);
-    const int64_t room = backend().kv_budget_bytes(0.9) / backend().kv_block_bytes(model, block_size_, limits.kv_cache_dtype);
-    limits.num_blocks = num_blocks_ = options.is_tiny() ? 16 : static_cast<int>(std::min<int64_t>(256 * 8192 / block_size_ + 64, room));
+    const int64_t room =
+        backend().kv_budget_bytes(0.9) / backend().kv_block_bytes(model, block_size_, limits.kv_cache_dtype);
+    limits.num_blocks = num_blocks_ =
+        options.is_tiny() ? 16 : static_cast<int>(std::min<int64_t>(256 * 8192 / block_size_ + 64, room));
     model.rope_table = make_rope_table(spec_.rope, spec_.max_position_embeddings);
     backend().prepare(model, limits);
     linear_params_ = 0;
     for (const LayerWeights& layer : weights_.layers)
-      for (const Matrix* matrix : {layer.qkv_proj.get(), layer.o_proj.get(), layer.gate_up_proj.get(), layer.down_proj.get()}) linear_params_ += static_cast<double>(matrix->rows * matrix->cols);
+      for (const Matrix* matrix :
+           {layer.qkv_proj.get(), layer.o_proj.get(), layer.gate_up_proj.get(), layer.down_proj.get()})
+        linear_params_ += static_cast<double>(matrix->rows * matrix->cols);
   }
 
   void decode(int num_seqs, int context) {
-    if (static_cast<int64_t>(num_seqs) * ((context + block_size_ - 1) / block_size_) > num_blocks_) return;  // it does not fit on this card
+    if (static_cast<int64_t>(num_seqs) * ((context + block_size_ - 1) / block_size_) > num_blocks_)
+      return;  // it does not fit on this card
     const double filled = fill(num_seqs, context - 1);
     StepBatch first(0, num_seqs, num_seqs, context, 1, block_size_, spec_.vocab_size), second = first;
     // One after the other, and with as many in flight as the device takes.
     const double alone = median([&] { launch(first), backend().collect(); });
     double steady = alone;
     if (backend().info().depth > 1) {
-      for (int seq = 0; seq < num_seqs; ++seq) first.ids[static_cast<size_t>(seq)] = second.ids[static_cast<size_t>(seq)] = -1 - seq;
+      for (int seq = 0; seq < num_seqs; ++seq)
+        first.ids[static_cast<size_t>(seq)] = second.ids[static_cast<size_t>(seq)] = -1 - seq;
       StepBatch* batches[] = {&first, &second};
       launch(StepBatch(0, num_seqs, num_seqs, context, 1, block_size_, spec_.vocab_size));
       int turn = 0;
@@ -168,7 +188,8 @@ class Bench {
       backend().collect();
     }
     const double head = static_cast<double>(spec_.vocab_size * spec_.hidden_size);
-    const double kv_bytes = static_cast<double>(num_seqs) * context * spec_.num_layers * 2 * spec_.num_kv_heads * spec_.head_dim * 2;
+    const double kv_bytes =
+        static_cast<double>(num_seqs) * context * spec_.num_layers * 2 * spec_.num_kv_heads * spec_.head_dim * 2;
     const double bytes = (linear_params_ + head) * 2, flops = 2 * (linear_params_ + head) * num_seqs;
     const double limit = std::max((bytes + kv_bytes) / options_.read_bandwidth, flops / options_.peak);
     print("decode " + std::to_string(num_seqs) + "x" + std::to_string(context), alone, steady, limit, num_seqs, filled);
@@ -217,7 +238,8 @@ class Bench {
 
   template <class Run>
   double median(const Run& run) {
-    for (int i = 0; i < 3; ++i) run();
+    for (int i = 0; i < 3; ++i)
+      run();
     std::vector<double> times;
     for (int i = 0; i < options_.num_steps; ++i) {
       const double begun = now();
@@ -229,8 +251,12 @@ class Bench {
   }
 
   void print(const std::string& name, double alone, double steady, double limit, int tokens, double filled) {
-    std::printf("{\"name\":\"%s%s\",\"us\":%.2f,\"steady_us\":%.2f,\"tokens_per_s\":%.1f,\"filled\":%.2f", options_.is_deterministic ? "deterministic " : "", name.c_str(), alone * 1e6, steady * 1e6, tokens / steady, filled);
-    if (std::isfinite(limit)) std::printf(",\"limit_us\":%.2f,\"share\":%.4f,\"steady_share\":%.4f", limit * 1e6, limit / alone, limit / steady);
+    std::printf("{\"name\":\"%s%s\",\"us\":%.2f,\"steady_us\":%.2f,\"tokens_per_s\":%.1f,\"filled\":%.2f",
+                options_.is_deterministic ? "deterministic " : "", name.c_str(), alone * 1e6, steady * 1e6,
+                tokens / steady, filled);
+    if (std::isfinite(limit))
+      std::printf(",\"limit_us\":%.2f,\"share\":%.4f,\"steady_share\":%.4f", limit * 1e6, limit / alone,
+                  limit / steady);
     std::printf("}\n");
     std::fflush(stdout);
   }
@@ -248,15 +274,24 @@ Options parse(int argc, char** argv) {
   Options options;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string name = argv[i], value = argv[i + 1];
-    if (name == "--device") options.device = value;
-    else if (name == "--shape") options.shape = value;
-    else if (name == "--only") options.only = value;
-    else if (name == "--read-gb-per-s") options.read_bandwidth = std::atof(value.c_str()) * 1e9;
-    else if (name == "--tflop-per-s") options.peak = std::atof(value.c_str()) * 1e12;
-    else if (name == "--fill-seconds") options.fill_seconds = std::atof(value.c_str());
-    else if (name == "--steps") options.num_steps = std::atoi(value.c_str());
-    else if (name == "--deterministic") options.is_deterministic = value == "yes";
-    else throw Error(ErrorCode::kInvalidArgument, "unknown option " + name);
+    if (name == "--device")
+      options.device = value;
+    else if (name == "--shape")
+      options.shape = value;
+    else if (name == "--only")
+      options.only = value;
+    else if (name == "--read-gb-per-s")
+      options.read_bandwidth = std::atof(value.c_str()) * 1e9;
+    else if (name == "--tflop-per-s")
+      options.peak = std::atof(value.c_str()) * 1e12;
+    else if (name == "--fill-seconds")
+      options.fill_seconds = std::atof(value.c_str());
+    else if (name == "--steps")
+      options.num_steps = std::atoi(value.c_str());
+    else if (name == "--deterministic")
+      options.is_deterministic = value == "yes";
+    else
+      throw Error(ErrorCode::kInvalidArgument, "unknown option " + name);
   }
   return options;
 }
@@ -265,7 +300,8 @@ void run(const Options& options) {
   Bench bench(options);
   const bool decodes = options.only != "prefill", prefills = options.only != "decode";
   if (prefills)
-    for (const int length : options.is_tiny() ? std::vector<int>{100} : std::vector<int>{1024, 8192}) bench.prefill(length);
+    for (const int length : options.is_tiny() ? std::vector<int>{100} : std::vector<int>{1024, 8192})
+      bench.prefill(length);
   if (!decodes) return;
   if (options.is_tiny()) return bench.decode(2, 70);
   for (const int context : {1024, 8192})

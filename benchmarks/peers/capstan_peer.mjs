@@ -4,8 +4,16 @@ import { Engine } from '../../dist/ts/index.mjs';
 
 const numThreads = Number(process.env.PEER_THREADS ?? 2);
 /** Milliseconds: wall time, or processor time of the process. */
-const clock = () => (process.env.PEER_CLOCK === 'cpu' ? (process.cpuUsage().user + process.cpuUsage().system) / 1000 : performance.now());
-const engine = await Engine.load(process.argv[2], { dtype: 'bf16', threads: numThreads, pinThreads: numThreads > 1, maxModelLen: 4096, maxNumSeqs: 8, maxNumBatchedTokens: 512 });
+const clock = () =>
+  process.env.PEER_CLOCK === 'cpu' ? (process.cpuUsage().user + process.cpuUsage().system) / 1000 : performance.now();
+const engine = await Engine.load(process.argv[2], {
+  dtype: 'bf16',
+  threads: numThreads,
+  pinThreads: numThreads > 1,
+  maxModelLen: 4096,
+  maxNumSeqs: 8,
+  maxNumBatchedTokens: 512,
+});
 
 /** As in protocol.py. */
 function prompt(seed, count) {
@@ -22,7 +30,12 @@ async function decode(seed, streams, start, tokens) {
   const counts = new Array(streams).fill(0);
   let begin, end, atBegin;
   const run = async (index) => {
-    const call = engine.generate(prompt(seed + index, start), { maxTokens: limit, minTokens: limit, temperature: 0, ignoreEos: true });
+    const call = engine.generate(prompt(seed + index, start), {
+      maxTokens: limit,
+      minTokens: limit,
+      temperature: 0,
+      ignoreEos: true,
+    });
     for await (const event of call) {
       if (event.type !== 'delta') continue;
       counts[index] += event.tokenIds.length;
@@ -46,7 +59,10 @@ let seed = 0;
 for await (const line of createInterface({ input: process.stdin })) {
   const task = JSON.parse(line);
   seed += 1000;
-  const speed = task.op === 'decode' ? await decode(seed, task.streams, task.context, task.tokens) : await prefill(seed, task.tokens);
+  const speed =
+    task.op === 'decode'
+      ? await decode(seed, task.streams, task.context, task.tokens)
+      : await prefill(seed, task.tokens);
   console.log(JSON.stringify({ tokens_per_s: speed }));
 }
 await engine.close();

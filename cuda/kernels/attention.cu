@@ -1,9 +1,11 @@
-// Paged attention of a mixed batch. A warp has 16 rows, (token, head) pairs of one KV head, and 64 keys at a time, a tile, whose keys and values it reads as operands
-// straight into registers, 16 loads of 16 bytes a lane under way at a time.
+// Paged attention of a mixed batch. A warp has 16 rows, (token, head) pairs of one KV head, and 64 keys at a time, a
+// tile, whose keys and values it reads as operands straight into registers, 16 loads of 16 bytes a lane under way at a
+// time.
 //
-// Order of sums: each tile, at absolute multiples of 64, for itself; the tiles of a chunk, at absolute multiples of 256, one after the other; the chunks likewise.
-// So a row's bits are the same whichever kernel has it. There are two: one for few rows, whose blocks have a chunk of 16 rows, a tile a warp, and where these are
-// too few for the device one chunk alone, which a third kernel adds up with the others; and one for many, whose warps have 16 rows each.
+// Order of sums: each tile, at absolute multiples of 64, for itself; the tiles of a chunk, at absolute multiples of
+// 256, one after the other; the chunks likewise. So a row's bits are the same whichever kernel has it. There are two:
+// one for few rows, whose blocks have a chunk of 16 rows, a tile a warp, and where these are too few for the device one
+// chunk alone, which a third kernel adds up with the others; and one for many, whose warps have 16 rows each.
 #include <type_traits>
 
 #include "cuda/attention_layout.h"
@@ -18,18 +20,24 @@ namespace {
 
 constexpr int kWarps = kChunk / kTileKeys;
 
-// ---- sums -------------------------------------------------------------------------------------------------------------------------------------
+// ---- sums
+// -------------------------------------------------------------------------------------------------------------------------------------
 
-// How sums of other keys are added behind those before: both are first brought to the larger maximum. Written out, so that no compiler adds otherwise elsewhere.
+// How sums of other keys are added behind those before: both are first brought to the larger maximum. Written out, so
+// that no compiler adds otherwise elsewhere.
 struct Join {
   float max, before, behind;
 
   __device__ __forceinline__ Join(float max_before, float max_behind)
       : max(fmaxf(max_before, max_behind)), before(factor(max_before, max)), behind(factor(max_behind, max)) {}
-  __device__ __forceinline__ float operator()(float sum_before, float sum_behind) const { return fmaf(sum_before, before, sum_behind * behind); }
+  __device__ __forceinline__ float operator()(float sum_before, float sum_behind) const {
+    return fmaf(sum_before, before, sum_behind * behind);
+  }
 
   // A row that has seen none of the keys has no maximum.
-  __device__ static __forceinline__ float factor(float from, float to) { return from == kMinusInfinity ? 0.0f : exp2_near(from - to); }
+  __device__ static __forceinline__ float factor(float from, float to) {
+    return from == kMinusInfinity ? 0.0f : exp2_near(from - to);
+  }
 };
 
 // Softmax of the lane's two rows (g and g + 8) over some keys, and sums of the values: of kDims tiles of 8 dimensions.
@@ -41,20 +49,24 @@ struct Sums {
   // In shared memory a lane's floats lie kWarpSize apart.
   __device__ __forceinline__ void put(float* to) const {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) to[r * kWarpSize] = max[r], to[(2 + r) * kWarpSize] = sum[r];
+    for (int r = 0; r < 2; ++r)
+      to[r * kWarpSize] = max[r], to[(2 + r) * kWarpSize] = sum[r];
 #pragma unroll
     for (int i = 0; i < kDims; ++i)
 #pragma unroll
-      for (int r = 0; r < 4; ++r) to[(4 + i * 4 + r) * kWarpSize] = out[i][r];
+      for (int r = 0; r < 4; ++r)
+        to[(4 + i * 4 + r) * kWarpSize] = out[i][r];
   }
   // Of what was put there, `kDims` tiles of dimensions from `first` on.
   __device__ __forceinline__ void get(const float* from, int first) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) max[r] = from[r * kWarpSize], sum[r] = from[(2 + r) * kWarpSize];
+    for (int r = 0; r < 2; ++r)
+      max[r] = from[r * kWarpSize], sum[r] = from[(2 + r) * kWarpSize];
 #pragma unroll
     for (int i = 0; i < kDims; ++i)
 #pragma unroll
-      for (int r = 0; r < 4; ++r) out[i][r] = from[(4 + (first + i) * 4 + r) * kWarpSize];
+      for (int r = 0; r < 4; ++r)
+        out[i][r] = from[(4 + (first + i) * 4 + r) * kWarpSize];
   }
   // *this = before + what is behind it.
   __device__ __forceinline__ void add(const Sums& before, const Sums& behind) {
@@ -66,7 +78,8 @@ struct Sums {
 #pragma unroll
       for (int i = 0; i < kDims; ++i)
 #pragma unroll
-        for (int c = 0; c < 2; ++c) out[i][r * 2 + c] = join(before.out[i][r * 2 + c], behind.out[i][r * 2 + c]);
+        for (int c = 0; c < 2; ++c)
+          out[i][r * 2 + c] = join(before.out[i][r * 2 + c], behind.out[i][r * 2 + c]);
     }
   }
   // The same where those before were put: there is no room for both in registers.
@@ -79,7 +92,8 @@ struct Sums {
 #pragma unroll
       for (int i = 0; i < kDims; ++i)
 #pragma unroll
-        for (int c = 0; c < 2; ++c) out[i][r * 2 + c] = join(before[(4 + i * 4 + r * 2 + c) * kWarpSize], out[i][r * 2 + c]);
+        for (int c = 0; c < 2; ++c)
+          out[i][r * 2 + c] = join(before[(4 + i * 4 + r * 2 + c) * kWarpSize], out[i][r * 2 + c]);
     }
   }
 };
@@ -88,7 +102,8 @@ struct Sums {
 template <int D>
 constexpr int kSlot = (4 + D * 16) * kWarpSize;
 
-// ---- a tile -----------------------------------------------------------------------------------------------------------------------------------
+// ---- a tile
+// -----------------------------------------------------------------------------------------------------------------------------------
 
 // D = head_dim / 32, rounded up.
 template <class T, int D>
@@ -98,7 +113,9 @@ __device__ __forceinline__ void load_queries(const AttentionArgs& args, const Ro
   for (int step = 0; step < D * 2; ++step)
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
-      const uint16_t* from = args.q + int64_t{rows.token[r % 2] * args.num_heads + rows.head[r % 2]} * args.layout.k_dim + step * 16 + r / 2 * 8 + 2 * t;
+      const uint16_t* from = args.q +
+                             int64_t{rows.token[r % 2] * args.num_heads + rows.head[r % 2]} * args.layout.k_dim +
+                             step * 16 + r / 2 * 8 + 2 * t;
       q[step][r] = *reinterpret_cast<const uint32_t*>(from);
     }
 }
@@ -114,19 +131,23 @@ __device__ __forceinline__ uint4 operands_of(const uint4& word, const uint32_t (
 }
 template <class T>
 __device__ __forceinline__ uint4 operands_of(const uint2& bytes, const uint32_t (&scales)[4]) {
-  return {expand_fp8<T>(bytes.x, 0, scales[0]), expand_fp8<T>(bytes.x, 1, scales[1]), expand_fp8<T>(bytes.y, 0, scales[2]), expand_fp8<T>(bytes.y, 1, scales[3])};
+  return {expand_fp8<T>(bytes.x, 0, scales[0]), expand_fp8<T>(bytes.x, 1, scales[1]),
+          expand_fp8<T>(bytes.y, 0, scales[2]), expand_fp8<T>(bytes.y, 1, scales[3])};
 }
 
-// Keys [tile, tile + 64) of the sequence, which lie in `block`. NOTE: nothing may branch between loads, or each is waited for by itself.
+// Keys [tile, tile + 64) of the sequence, which lie in `block`. NOTE: nothing may branch between loads, or each is
+// waited for by itself.
 template <class T, int D, bool kIsFp8>
-__device__ __forceinline__ void attend_tile(const AttentionArgs& args, const Rows& rows, int block, int context, int kv_head, int tile, Sums<D * 4>& sums) {
+__device__ __forceinline__ void attend_tile(const AttentionArgs& args, const Rows& rows, int block, int context,
+                                            int kv_head, int tile, Sums<D * 4>& sums) {
   using Element = std::conditional_t<kIsFp8, uint8_t, uint16_t>;
   constexpr int kKeysAtOnce = D <= 2 ? 8 : 4;  // tiles of 8
   const KvLayout& layout = args.layout;
   const auto* cache = static_cast<const Element*>(args.cache);
   const int lane = lane_id(), t = lane % 4, offset = tile % layout.block_size;
 
-  const auto* keys = reinterpret_cast<const Word<kIsFp8>*>(cache + layout.keys_of(block, kv_head)) + offset / 8 * D * kWarpSize + lane;
+  const auto* keys =
+      reinterpret_cast<const Word<kIsFp8>*>(cache + layout.keys_of(block, kv_head)) + offset / 8 * D * kWarpSize + lane;
   // Loaded anew each time: there is no room to keep them.
   uint32_t q[D * 2][4];
   load_queries<T, D>(args, rows, q);
@@ -141,8 +162,10 @@ __device__ __forceinline__ void attend_tile(const AttentionArgs& args, const Row
 #pragma unroll
     for (int j = 0; j < kKeysAtOnce; ++j) {
 #pragma unroll
-      for (int d = 0; d < D; ++d) words[j][d] = keys[((first + j) * D + d) * kWarpSize];
-      if constexpr (kIsFp8) exponents[j] = cache[layout.exponents_of(block, kv_head, false) + offset + (first + j) * 8 + lane / 4];
+      for (int d = 0; d < D; ++d)
+        words[j][d] = keys[((first + j) * D + d) * kWarpSize];
+      if constexpr (kIsFp8)
+        exponents[j] = cache[layout.exponents_of(block, kv_head, false) + offset + (first + j) * 8 + lane / 4];
     }
 #pragma unroll
     for (int j = 0; j < kKeysAtOnce; ++j) {
@@ -159,12 +182,14 @@ __device__ __forceinline__ void attend_tile(const AttentionArgs& args, const Row
   }
 
   // Tiles of dimensions behind the last are that one again, and nobody stores them.
-  const auto* values = reinterpret_cast<const Word<kIsFp8>*>(cache + layout.values_of(block, kv_head)) + offset / 32 * kWarpSize + lane;
+  const auto* values =
+      reinterpret_cast<const Word<kIsFp8>*>(cache + layout.values_of(block, kv_head)) + offset / 32 * kWarpSize + lane;
   const int last_dims = layout.v_dim / 8 - 1, next = layout.block_size / 32 * kWarpSize;
   Word<kIsFp8> words[D * 4];
   const auto load_values = [&](int half) {
 #pragma unroll
-    for (int i = 0; i < D * 4; ++i) words[i] = values[half * kWarpSize + (i < last_dims ? i : last_dims) * next];
+    for (int i = 0; i < D * 4; ++i)
+      words[i] = values[half * kWarpSize + (i < last_dims ? i : last_dims) * next];
   };
   load_values(0);
 
@@ -190,7 +215,8 @@ __device__ __forceinline__ void attend_tile(const AttentionArgs& args, const Row
 #pragma unroll
     for (int j = 0; j < 8; ++j)
 #pragma unroll
-      for (int c = 0; c < 2; ++c) sum += scores[j][r * 2 + c] = exp2_near(scores[j][r * 2 + c] - base);
+      for (int c = 0; c < 2; ++c)
+        sum += scores[j][r * 2 + c] = exp2_near(scores[j][r * 2 + c] - base);
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
     sum += __shfl_xor_sync(0xffffffffu, sum, 2);
     sums.max[r] = top;
@@ -200,7 +226,8 @@ __device__ __forceinline__ void attend_tile(const AttentionArgs& args, const Row
 #pragma unroll
   for (int i = 0; i < D * 4; ++i)
 #pragma unroll
-    for (int r = 0; r < 4; ++r) sums.out[i][r] = 0;
+    for (int r = 0; r < 4; ++r)
+      sums.out[i][r] = 0;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     uint32_t weights[2][4], written[4], scales[4] = {};
@@ -220,7 +247,8 @@ __device__ __forceinline__ void attend_tile(const AttentionArgs& args, const Row
     if constexpr (kIsFp8) {
       const uint8_t* exponents = cache + layout.exponents_of(block, kv_head, true) + offset + half * 32 + 2 * t;
 #pragma unroll
-      for (int w = 0; w < 4; ++w) scales[w] = fp8_scale<T>(exponents[w * 8]) | fp8_scale<T>(exponents[w * 8 + 1]) << 16;
+      for (int w = 0; w < 4; ++w)
+        scales[w] = fp8_scale<T>(exponents[w * 8]) | fp8_scale<T>(exponents[w * 8 + 1]) << 16;
     }
     if (half == 1) load_values(1);
 #pragma unroll
@@ -233,7 +261,8 @@ __device__ __forceinline__ void attend_tile(const AttentionArgs& args, const Row
   }
 }
 
-// ---- the kernels ------------------------------------------------------------------------------------------------------------------------------
+// ---- the kernels
+// ------------------------------------------------------------------------------------------------------------------------------
 
 // What 16 rows see, as tiles of keys.
 struct Seen {
@@ -241,25 +270,34 @@ struct Seen {
   int context, first, last;
   const int32_t* blocks;
 
-  __device__ __forceinline__ Seen(const AttentionArgs& args, const AttentionTile& tile, int kv_head) : rows(find_rows<16>(args, tile, kv_head, 0)) {
+  __device__ __forceinline__ Seen(const AttentionArgs& args, const AttentionTile& tile, int kv_head)
+      : rows(find_rows<16>(args, tile, kv_head, 0)) {
     context = args.context_lens[tile.seq];
-    first = args.window > 0 && rows.first_position >= args.window ? (rows.first_position - args.window + 1) / kTileKeys : 0;
+    first =
+        args.window > 0 && rows.first_position >= args.window ? (rows.first_position - args.window + 1) / kTileKeys : 0;
     last = rows.last_position / kTileKeys;
     blocks = args.block_tables + int64_t{tile.seq} * args.max_blocks_per_seq;
   }
   __device__ __forceinline__ bool has(int tile) const { return tile >= first && tile <= last; }
   // Of a tile that may not be seen.
-  __device__ __forceinline__ int block_of(const AttentionArgs& args, int tile) const { return has(tile) ? blocks[tile * kTileKeys / args.layout.block_size] : 0; }
+  __device__ __forceinline__ int block_of(const AttentionArgs& args, int tile) const {
+    return has(tile) ? blocks[tile * kTileKeys / args.layout.block_size] : 0;
+  }
 };
 
 // Floats of a row in the scratch: maximum, sum, two that are nothing, and its values.
-CAPSTAN_BOTH constexpr int scratch_width(int v_dim) { return 4 + v_dim; }
+CAPSTAN_BOTH constexpr int scratch_width(int v_dim) {
+  return 4 + v_dim;
+}
 // Of the block's rows.
 __device__ __forceinline__ float* scratch_of(const AttentionArgs& args, int kv_head, int chunk, int row) {
-  return args.scratch + (((int64_t{blockIdx.x} * args.layout.num_kv_heads + kv_head) * args.num_chunks + chunk) * 16 + row) * scratch_width(args.layout.v_dim);
+  return args.scratch +
+         (((int64_t{blockIdx.x} * args.layout.num_kv_heads + kv_head) * args.num_chunks + chunk) * 16 + row) *
+             scratch_width(args.layout.v_dim);
 }
 
-// (tiles of rows, KV heads, chunks where they are cut). Warp w has tile w of each chunk, and a quarter of the dimensions of their sums.
+// (tiles of rows, KV heads, chunks where they are cut). Warp w has tile w of each chunk, and a quarter of the
+// dimensions of their sums.
 template <class T, int D, bool kIsFp8>
 __global__ void __launch_bounds__(kWarps* kWarpSize, 1) attention_kernel(AttentionArgs args) {
   let_next_begin();
@@ -268,7 +306,8 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, 1) attention_kernel(Attenti
   const bool is_cut = args.num_chunks > 1;
   const int kv_head = static_cast<int>(blockIdx.y), lane = lane_id(), t = lane % 4, warp = warp_id();
   const Seen seen(args, row_tile, kv_head);
-  const int first_chunk = seen.first / kWarps + static_cast<int>(blockIdx.z), last_chunk = is_cut ? first_chunk : seen.last / kWarps;
+  const int first_chunk = seen.first / kWarps + static_cast<int>(blockIdx.z),
+            last_chunk = is_cut ? first_chunk : seen.last / kWarps;
   if (first_chunk * kWarps > seen.last) return wait_for_previous();
   int block = seen.block_of(args, first_chunk * kWarps + warp);
   wait_for_previous();
@@ -285,15 +324,18 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, 1) attention_kernel(Attenti
     }
     block = next_block;
     __syncthreads();
-    const int first = seen.first > chunk * kWarps ? seen.first % kWarps : 0, last = seen.last < (chunk + 1) * kWarps ? seen.last % kWarps : kWarps - 1;
+    const int first = seen.first > chunk * kWarps ? seen.first % kWarps : 0,
+              last = seen.last < (chunk + 1) * kWarps ? seen.last % kWarps : kWarps - 1;
     Sums<D> of_chunk, behind;
     of_chunk.get(all + first * kSlot<D>, warp * D);
     for (int w = first + 1; w <= last; ++w) {
       behind.get(all + w * kSlot<D>, warp * D);
       of_chunk.add(of_chunk, behind);
     }
-    if (chunk == first_chunk) total = of_chunk;
-    else total.add(total, of_chunk);
+    if (chunk == first_chunk)
+      total = of_chunk;
+    else
+      total.add(total, of_chunk);
     // Two turns of slots: nobody writes where the turn before is still read.
     all += (chunk - first_chunk) % 2 == 0 ? kWarps * kSlot<D> : -kWarps * kSlot<D>;
   }
@@ -310,8 +352,10 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, 1) attention_kernel(Attenti
     for (int i = 0; i < D; ++i) {
       const int dim = (warp * D + i) * 8 + 2 * t;
       const float low = total.out[i][r * 2], high = total.out[i][r * 2 + 1];
-      if (!is_cut) store_outputs<T>(args, rows.token[r], rows.head[r], dim, low * scale, high * scale);
-      else if (dim < args.layout.v_dim) *reinterpret_cast<float2*>(row + 4 + dim) = {low, high};
+      if (!is_cut)
+        store_outputs<T>(args, rows.token[r], rows.head[r], dim, low * scale, high * scale);
+      else if (dim < args.layout.v_dim)
+        *reinterpret_cast<float2*>(row + 4 + dim) = {low, high};
     }
   }
 }
@@ -325,7 +369,8 @@ __global__ void __launch_bounds__(16 * kWarpSize) merge_kernel(AttentionArgs arg
   if (row_tile.seq < 0) return wait_for_previous();
   const int kv_head = static_cast<int>(blockIdx.y), dim = lane_id() * 4;
   const Seen seen(args, row_tile, kv_head);
-  const int group = args.num_heads / args.layout.num_kv_heads, begin = args.cu_seqlens_q[row_tile.seq], row = row_tile.first_row + warp_id();
+  const int group = args.num_heads / args.layout.num_kv_heads, begin = args.cu_seqlens_q[row_tile.seq],
+            row = row_tile.first_row + warp_id();
   const bool is_real = row < (args.cu_seqlens_q[row_tile.seq + 1] - begin) * group;
   const int num_chunks = seen.last / kWarps - seen.first / kWarps + 1;
   wait_for_previous();
@@ -349,12 +394,15 @@ __global__ void __launch_bounds__(16 * kWarpSize) merge_kernel(AttentionArgs arg
       max = is_there ? join.max : max;
       sum = is_first ? heads[i].y : is_there ? join(sum, heads[i].y) : sum;
 #pragma unroll
-      for (int d = 0; d < 4; ++d) out[d] = is_first ? behind[d] : is_there ? join(out[d], behind[d]) : out[d];
+      for (int d = 0; d < 4; ++d)
+        out[d] = is_first ? behind[d] : is_there ? join(out[d], behind[d]) : out[d];
     }
   }
   const float scale = 1.0f / sum;
 #pragma unroll
-  for (int d = 0; d < 4; d += 2) store_outputs<T>(args, begin + row / group, kv_head * group + row % group, dim + d, out[d] * scale, out[d + 1] * scale);
+  for (int d = 0; d < 4; d += 2)
+    store_outputs<T>(args, begin + row / group, kv_head * group + row % group, dim + d, out[d] * scale,
+                     out[d + 1] * scale);
 }
 
 // (tiles of rows / kWarps, KV heads)
@@ -385,7 +433,9 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, 1) attention_of_many_kernel
     if (!seen.rows.is_real[r]) continue;
     const float scale = 1.0f / sums.sum[r];
 #pragma unroll
-    for (int i = 0; i < D * 4; ++i) store_outputs<T>(args, seen.rows.token[r], seen.rows.head[r], i * 8 + 2 * (lane % 4), sums.out[i][r * 2] * scale, sums.out[i][r * 2 + 1] * scale);
+    for (int i = 0; i < D * 4; ++i)
+      store_outputs<T>(args, seen.rows.token[r], seen.rows.head[r], i * 8 + 2 * (lane % 4), sums.out[i][r * 2] * scale,
+                       sums.out[i][r * 2 + 1] * scale);
   }
 }
 
@@ -394,30 +444,43 @@ void launch_with(const AttentionArgs& args, cudaStream_t stream) {
   constexpr size_t kSlotBytes = sizeof(float) * kSlot<D>;
   static_assert(2 * kWarps * kSlotBytes <= kLeastSharedBytes);
   const auto tiles = static_cast<unsigned>(args.num_tiles), heads = static_cast<unsigned>(args.layout.num_kv_heads);
-  if (args.is_many) return launch(attention_of_many_kernel<T, D, kIsFp8>, dim3((tiles + kWarps - 1) / kWarps, heads), dim3(kWarps * kWarpSize), 2 * kWarps * kSlotBytes, stream, args);
+  if (args.is_many)
+    return launch(attention_of_many_kernel<T, D, kIsFp8>, dim3((tiles + kWarps - 1) / kWarps, heads),
+                  dim3(kWarps * kWarpSize), 2 * kWarps * kSlotBytes, stream, args);
   const bool is_cut = args.num_chunks > 1;
-  launch_early(args.begins_early, attention_kernel<T, D, kIsFp8>, dim3(tiles, heads, static_cast<unsigned>(args.num_chunks)), dim3(kWarps * kWarpSize), (is_cut ? 1 : 2) * kWarps * kSlotBytes,
-               stream, args);
-  if (is_cut) launch_early(args.begins_early, merge_kernel<T>, dim3(tiles, heads), dim3(16 * kWarpSize), 0, stream, args);
+  launch_early(args.begins_early, attention_kernel<T, D, kIsFp8>,
+               dim3(tiles, heads, static_cast<unsigned>(args.num_chunks)), dim3(kWarps * kWarpSize),
+               (is_cut ? 1 : 2) * kWarps * kSlotBytes, stream, args);
+  if (is_cut)
+    launch_early(args.begins_early, merge_kernel<T>, dim3(tiles, heads), dim3(16 * kWarpSize), 0, stream, args);
 }
 
 template <class T, bool kIsFp8>
 void launch_for(const AttentionArgs& args, cudaStream_t stream) {
   switch (args.layout.k_dim / 32) {
-    case 1: return launch_with<T, 1, kIsFp8>(args, stream);
-    case 2: return launch_with<T, 2, kIsFp8>(args, stream);
-    case 3: return launch_with<T, 3, kIsFp8>(args, stream);
-    case 4: return launch_with<T, 4, kIsFp8>(args, stream);
-    default: throw Error(ErrorCode::kUnsupportedModel, "CUDA: head size: expected at most 128, got " + std::to_string(args.layout.head_dim));
+    case 1:
+      return launch_with<T, 1, kIsFp8>(args, stream);
+    case 2:
+      return launch_with<T, 2, kIsFp8>(args, stream);
+    case 3:
+      return launch_with<T, 3, kIsFp8>(args, stream);
+    case 4:
+      return launch_with<T, 4, kIsFp8>(args, stream);
+    default:
+      throw Error(ErrorCode::kUnsupportedModel,
+                  "CUDA: head size: expected at most 128, got " + std::to_string(args.layout.head_dim));
   }
 }
 
 }  // namespace
 
-int64_t attention_scratch_floats(int64_t num_cuts, const KvLayout& layout) { return num_cuts * 16 * scratch_width(layout.v_dim); }
+int64_t attention_scratch_floats(int64_t num_cuts, const KvLayout& layout) {
+  return num_cuts * 16 * scratch_width(layout.v_dim);
+}
 
 void launch_attention(const AttentionArgs& args, cudaStream_t stream) {
-  CAPSTAN_CHECK(args.num_tiles > 0 && args.num_chunks >= 1 && args.num_heads % args.layout.num_kv_heads == 0 && args.layout.block_size % kTileKeys == 0);
+  CAPSTAN_CHECK(args.num_tiles > 0 && args.num_chunks >= 1 && args.num_heads % args.layout.num_kv_heads == 0 &&
+                args.layout.block_size % kTileKeys == 0);
   CAPSTAN_CHECK(args.num_chunks == 1 || (args.scratch != nullptr && !args.is_many));
   if (args.type == FloatType::kBf16)
     args.layout.is_fp8 ? launch_for<Bf16, true>(args, stream) : launch_for<Bf16, false>(args, stream);

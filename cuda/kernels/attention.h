@@ -38,11 +38,14 @@ __device__ __forceinline__ Rows find_rows(const AttentionArgs& args, const Atten
 
 // Dimensions dim, which is even, and dim + 1 of a head.
 template <class T>
-__device__ __forceinline__ void store_outputs(const AttentionArgs& args, int64_t token, int head, int dim, float low, float high) {
+__device__ __forceinline__ void store_outputs(const AttentionArgs& args, int64_t token, int head, int dim, float low,
+                                              float high) {
   const int head_dim = args.layout.head_dim;
   if (dim >= head_dim) return;
   const int k = head * head_dim + dim;
-  const auto at = [&](int of) { return args.acts + act_index(args.in_rows, token, args.split.place(of), args.split.padded()); };
+  const auto at = [&](int of) {
+    return args.acts + act_index(args.in_rows, token, args.split.place(of), args.split.padded());
+  };
   const uint32_t pair = to_bits_pair<T>(low, high);
   // Of an even head in even parts both lie side by side.
   if ((args.split.part_cols | head_dim) % 2 == 0) {

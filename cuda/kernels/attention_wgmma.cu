@@ -1,9 +1,11 @@
-// Paged attention of many rows of a sequence on compute capability 9.0. A block has 128 rows, (token, head) pairs of one KV head. Four warps gather tiles of 64 keys
-// and their values from the cache into a ring of stages; two groups of four warps multiply, 64 rows each. The scores of a tile are computed while those of the one
-// before weigh its values, and become weights meanwhile.
+// Paged attention of many rows of a sequence on compute capability 9.0. A block has 128 rows, (token, head) pairs of
+// one KV head. Four warps gather tiles of 64 keys and their values from the cache into a ring of stages; two groups of
+// four warps multiply, 64 rows each. The scores of a tile are computed while those of the one before weigh its values,
+// and become weights meanwhile.
 //
-// Order of sums: tiles at absolute multiples of 64, one after the other, whatever the chunk of the prompt and the rows beside; in a tile those of the instruction.
-// launch_attention adds up by chunks of keys instead, so that its bits are others: a deterministic backend uses that one alone.
+// Order of sums: tiles at absolute multiples of 64, one after the other, whatever the chunk of the prompt and the rows
+// beside; in a tile those of the instruction. launch_attention adds up by chunks of keys instead, so that its bits are
+// others: a deterministic backend uses that one alone.
 #include "cuda/attention_layout.h"
 #include "cuda/hopper.h"
 #include "cuda/kernels.h"
@@ -21,7 +23,8 @@ constexpr int kCopyRegisters = 56, kGroupRegisters = 224;
 static_assert((kCopyRegisters + kGroups * kGroupRegisters) * 4 * kWarpSize <= 65536);
 
 #if CAPSTAN_HAS_WGMMA
-// Stages whose copies are under way. NOTE: a stage is given back when the next two are there, for which as many more as these must have been begun.
+// Stages whose copies are under way. NOTE: a stage is given back when the next two are there, for which as many more as
+// these must have been begun.
 constexpr int kCopiesAhead = 2;
 static_assert(kCopiesAhead + 3 <= kAttentionStages);
 
@@ -35,7 +38,9 @@ struct Ring {
   }
   __device__ __forceinline__ unsigned char* keys(int slot) const { return stages + slot * attention_stage_bytes(D); }
   __device__ __forceinline__ unsigned char* values(int slot) const { return keys(slot) + key_tile_bytes(D); }
-  __device__ __forceinline__ uint64_t* full(int slot) const { return reinterpret_cast<uint64_t*>(stages + kAttentionStages * attention_stage_bytes(D)) + slot; }
+  __device__ __forceinline__ uint64_t* full(int slot) const {
+    return reinterpret_cast<uint64_t*>(stages + kAttentionStages * attention_stage_bytes(D)) + slot;
+  }
   __device__ __forceinline__ uint64_t* empty(int slot) const { return full(kAttentionStages + slot); }
 };
 
@@ -58,9 +63,11 @@ __device__ __forceinline__ void copy_keys(const char* from, unsigned char* to, i
   }
 }
 
-// `num_written`: keys of the tile whose values are there; beyond them the cache may hold anything, NaN too, and no weight of 0 makes up for that.
+// `num_written`: keys of the tile whose values are there; beyond them the cache may hold anything, NaN too, and no
+// weight of 0 makes up for that.
 template <int D>
-__device__ __forceinline__ void copy_values(const KvLayout& layout, const char* from, unsigned char* to, int num_written, int thread) {
+__device__ __forceinline__ void copy_values(const KvLayout& layout, const char* from, unsigned char* to,
+                                            int num_written, int thread) {
   const Copy16 mine = value_copy(thread, layout.block_size);
   const bool is_written = num_written >= kTileKeys;
 #pragma unroll
@@ -77,8 +84,10 @@ __device__ __forceinline__ void copy_values(const KvLayout& layout, const char* 
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
       const int key = value_key(thread, w);
-      if (key >= num_written) words[w] = 0;
-      else if (key + 1 >= num_written) words[w] &= 0xffffu;
+      if (key >= num_written)
+        words[w] = 0;
+      else if (key + 1 >= num_written)
+        words[w] &= 0xffffu;
     }
     *reinterpret_cast<uint4*>(to + at.to) = {words[0], words[1], words[2], words[3]};
   }
@@ -92,7 +101,9 @@ struct CachePlace {
   int within;  // the first key, in its block
 
   __device__ __forceinline__ CachePlace(const AttentionArgs& args, const Work& work)
-      : layout(args.layout), head(static_cast<const char*>(args.cache) + args.layout.keys_of(0, work.kv_head) * 2), block(work.blocks + work.first * kTileKeys / args.layout.block_size),
+      : layout(args.layout),
+        head(static_cast<const char*>(args.cache) + args.layout.keys_of(0, work.kv_head) * 2),
+        block(work.blocks + work.first * kTileKeys / args.layout.block_size),
         within(work.first * kTileKeys % args.layout.block_size) {}
   __device__ __forceinline__ void advance() {
     within += kTileKeys;
@@ -118,7 +129,8 @@ __device__ __forceinline__ void produce(const Ring<D>& ring, const AttentionArgs
     const char* const block = from.head + *from.block * block_bytes;
     mbarrier_wait(ring.empty(place.slot), place.parity ^ 1);
     copy_keys<D>(block + from.keys(), ring.keys(place.slot), thread);
-    copy_values<D>(args.layout, block + from.values(), ring.values(place.slot), work.context - tile * kTileKeys, thread);
+    copy_values<D>(args.layout, block + from.values(), ring.values(place.slot), work.context - tile * kTileKeys,
+                   thread);
     commit_copies();
     place.advance(kAttentionStages);
     if (tile < work.first + kCopiesAhead) continue;
@@ -126,7 +138,8 @@ __device__ __forceinline__ void produce(const Ring<D>& ring, const AttentionArgs
     arrive();
   }
   wait_for_copies<0>();
-  while (arrived.slot != place.slot) arrive();
+  while (arrived.slot != place.slot)
+    arrive();
 }
 
 // The queries as operands, their dimensions mixed as those of keys.
@@ -134,7 +147,9 @@ template <int D>
 __device__ __forceinline__ void load_queries(const AttentionArgs& args, const Rows& rows, uint32_t (&q)[D * 2][4]) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const auto* from = reinterpret_cast<const uint4*>(args.q + int64_t{rows.token[r] * args.num_heads + rows.head[r]} * args.layout.k_dim) + lane_id() % 4;
+    const auto* from = reinterpret_cast<const uint4*>(args.q + int64_t{rows.token[r] * args.num_heads + rows.head[r]} *
+                                                                   args.layout.k_dim) +
+                       lane_id() % 4;
 #pragma unroll
     for (int d = 0; d < D; ++d) {
       const uint4 word = from[d * 4];
@@ -150,12 +165,15 @@ struct Softmax {
   float factor[2];                                  // of what was summed before the last tile
 
   // Scores become weights; scale contains log2(e).
-  __device__ __forceinline__ void add(float (&scores)[kTileKeys / 2], const Rows& rows, int first_key, int window, float scale) {
-    const bool is_seen_by_all = first_key + kTileKeys - 1 <= rows.first_position && (window == 0 || first_key > rows.last_position - window);
+  __device__ __forceinline__ void add(float (&scores)[kTileKeys / 2], const Rows& rows, int first_key, int window,
+                                      float scale) {
+    const bool is_seen_by_all =
+        first_key + kTileKeys - 1 <= rows.first_position && (window == 0 || first_key > rows.last_position - window);
     if (!is_seen_by_all) {
 #pragma unroll
       for (int i = 0; i < kTileKeys / 2; ++i) {
-        const int key = first_key + key_of_column(i / 4 * 8 + i % 2) + lane_id() % 4 * 8, position = rows.position[i % 4 / 2];
+        const int key = first_key + key_of_column(i / 4 * 8 + i % 2) + lane_id() % 4 * 8,
+                  position = rows.position[i % 4 / 2];
         if (key > position || (window > 0 && key <= position - window)) scores[i] = kMinusInfinity;
       }
     }
@@ -163,7 +181,8 @@ struct Softmax {
     for (int r = 0; r < 2; ++r) {
       float top = max[r];
 #pragma unroll
-      for (int i = 2 * r; i < kTileKeys / 2; i += 4) top = fmaxf(top, fmaxf(scores[i], scores[i + 1]));
+      for (int i = 2 * r; i < kTileKeys / 2; i += 4)
+        top = fmaxf(top, fmaxf(scores[i], scores[i + 1]));
       top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
       top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
       // A row that has seen no key so far has no maximum.
@@ -184,20 +203,25 @@ struct Softmax {
 
 // Dimensions 8 i + 2 t + {0, 1} of a row, t = lane % 4.
 template <class T, int D>
-__device__ __forceinline__ void store_row(const AttentionArgs& args, int64_t token, int head, int r, const float (&out)[D * 16], float factor) {
-  const int head_dim = args.layout.head_dim, part_cols = static_cast<int>(args.split.part_cols), padded_part = static_cast<int>(args.split.padded_part);
+__device__ __forceinline__ void store_row(const AttentionArgs& args, int64_t token, int head, int r,
+                                          const float (&out)[D * 16], float factor) {
+  const int head_dim = args.layout.head_dim, part_cols = static_cast<int>(args.split.part_cols),
+            padded_part = static_cast<int>(args.split.padded_part);
   int dim = lane_id() % 4 * 2;
   int left = part_cols - (head * head_dim + dim) % part_cols;  // of the part
   uint16_t* to = args.acts + token * args.split.padded() + args.split.place(head * head_dim + dim);
-  if (head_dim % 8 == 0 && (part_cols == padded_part || (part_cols % 8 == 0 && left >= head_dim - dim))) {  // without a gap
+  if (head_dim % 8 == 0 &&
+      (part_cols == padded_part || (part_cols % 8 == 0 && left >= head_dim - dim))) {  // without a gap
 #pragma unroll
     for (int i = 2 * r; i < D * 16; i += 4)
-      if (i / 4 * 8 < head_dim) *reinterpret_cast<uint32_t*>(to + i / 4 * 8) = to_bits_pair<T>(out[i] * factor, out[i + 1] * factor);
+      if (i / 4 * 8 < head_dim)
+        *reinterpret_cast<uint32_t*>(to + i / 4 * 8) = to_bits_pair<T>(out[i] * factor, out[i + 1] * factor);
     return;
   }
 #pragma unroll
   for (int i = 2 * r; i < D * 16; i += 4, dim += 8, to += 8, left -= 8) {
-    for (; left <= 0; left += part_cols) to += padded_part - part_cols;
+    for (; left <= 0; left += part_cols)
+      to += padded_part - part_cols;
     const uint32_t pair = to_bits_pair<T>(out[i] * factor, out[i + 1] * factor);
     if (dim + 1 < head_dim && left > 1 && reinterpret_cast<uintptr_t>(to) % 4 == 0) {
       *reinterpret_cast<uint32_t*>(to) = pair;
@@ -212,7 +236,8 @@ __device__ __forceinline__ void store_row(const AttentionArgs& args, int64_t tok
 template <class T, int D>
 __device__ __forceinline__ void consume(const Ring<D>& ring, const AttentionArgs& args, const Work& work, int group) {
   const int lane = lane_id();
-  const Rows rows = find_rows<kGroupRows>(args, {work.tile.seq, work.tile.first_row + group * kGroupRows}, work.kv_head, warp_id() % 4);
+  const Rows rows = find_rows<kGroupRows>(args, {work.tile.seq, work.tile.first_row + group * kGroupRows}, work.kv_head,
+                                          warp_id() % 4);
   const float scale = args.scale * kLog2E;
   uint32_t q[D * 2][4], weights[4][4];
   float scores[kTileKeys / 2], out[D * 16];
@@ -221,23 +246,29 @@ __device__ __forceinline__ void consume(const Ring<D>& ring, const AttentionArgs
 
   const auto multiply_keys = [&](int slot) {
 #pragma unroll
-    for (int step = 0; step < D * 2; ++step) wgmma_m64k16<T, kTileKeys>(scores, q[step], next_depth(swizzled_operand(shared_address(ring.keys(slot) + step / 4 * kPanelBytes)), step % 4));
+    for (int step = 0; step < D * 2; ++step)
+      wgmma_m64k16<T, kTileKeys>(
+          scores, q[step],
+          next_depth(swizzled_operand(shared_address(ring.keys(slot) + step / 4 * kPanelBytes)), step % 4));
     wgmma_commit();
   };
   const auto multiply_values = [&](int slot) {
     const uint64_t values = swizzled_operand(shared_address(ring.values(slot)));
 #pragma unroll
-    for (int step = 0; step < 4; ++step) wgmma_m64k16<T, D * 32>(out, weights[step], next_depth(values, step));
+    for (int step = 0; step < 4; ++step)
+      wgmma_m64k16<T, D * 32>(out, weights[step], next_depth(values, step));
     wgmma_commit();
   };
   const auto clear_scores = [&] {
 #pragma unroll
-    for (int i = 0; i < kTileKeys / 2; ++i) scores[i] = 0;
+    for (int i = 0; i < kTileKeys / 2; ++i)
+      scores[i] = 0;
     settle(scores);
   };
   const auto pack_weights = [&] {
 #pragma unroll
-    for (int i = 0; i < kTileKeys / 4; ++i) weights[i / 4][i % 4] = to_bits_pair<T>(scores[i * 2], scores[i * 2 + 1]);
+    for (int i = 0; i < kTileKeys / 4; ++i)
+      weights[i / 4][i % 4] = to_bits_pair<T>(scores[i * 2], scores[i * 2 + 1]);
   };
 
   RingPlace place, awaited;
@@ -250,7 +281,8 @@ __device__ __forceinline__ void consume(const Ring<D>& ring, const AttentionArgs
   wgmma_fence();
   multiply_keys(place.slot);
 #pragma unroll
-  for (int i = 0; i < D * 16; ++i) out[i] = 0;
+  for (int i = 0; i < D * 16; ++i)
+    out[i] = 0;
   wgmma_wait<0>();
   settle(scores);
   softmax.add(scores, rows, work.first * kTileKeys, args.window, scale);
@@ -268,7 +300,8 @@ __device__ __forceinline__ void consume(const Ring<D>& ring, const AttentionArgs
     wgmma_wait<1>();
     settle(scores);
     softmax.add(scores, rows, tile * kTileKeys, args.window, scale);
-    // NOTE: without a loop in between the compiler waits for the products first, and computes the weights behind them instead of beside them.
+    // NOTE: without a loop in between the compiler waits for the products first, and computes the weights behind them
+    // instead of beside them.
     settle(scores);
     if (tile < last) await_stage();
     wgmma_wait<0>();
@@ -276,7 +309,8 @@ __device__ __forceinline__ void consume(const Ring<D>& ring, const AttentionArgs
     if (lane == 0) mbarrier_arrive(ring.empty(place.slot));
     pack_weights();
 #pragma unroll
-    for (int i = 0; i < D * 16; ++i) out[i] *= softmax.factor[i % 4 / 2];
+    for (int i = 0; i < D * 16; ++i)
+      out[i] *= softmax.factor[i % 4 / 2];
     place = next;
   }
   wgmma_fence();
@@ -302,13 +336,22 @@ __global__ void __launch_bounds__(kThreads, 1) attention_wgmma_kernel(const __gr
   const AttentionTile tile = args.tiles[blockIdx.y];
   const int kv_head = static_cast<int>(blockIdx.x);
   const Rows rows = find_rows<kWideRows>(args, tile, kv_head, 0);
-  const int first_key = args.window > 0 && rows.first_position >= args.window ? rows.first_position - args.window + 1 : 0;
-  const Work work{tile, kv_head, args.context_lens[tile.seq], args.block_tables + int64_t{tile.seq} * args.max_blocks_per_seq, first_key / kTileKeys, rows.last_position / kTileKeys};
-  const int rows_left = (args.cu_seqlens_q[tile.seq + 1] - args.cu_seqlens_q[tile.seq]) * (args.num_heads / args.layout.num_kv_heads) - tile.first_row;
+  const int first_key =
+      args.window > 0 && rows.first_position >= args.window ? rows.first_position - args.window + 1 : 0;
+  const Work work{tile,
+                  kv_head,
+                  args.context_lens[tile.seq],
+                  args.block_tables + int64_t{tile.seq} * args.max_blocks_per_seq,
+                  first_key / kTileKeys,
+                  rows.last_position / kTileKeys};
+  const int rows_left =
+      (args.cu_seqlens_q[tile.seq + 1] - args.cu_seqlens_q[tile.seq]) * (args.num_heads / args.layout.num_kv_heads) -
+      tile.first_row;
   const int num_groups = rows_left > kGroupRows ? kGroups : 1;
   const Ring<D> ring;
   if (threadIdx.x == 0) {
-    for (int slot = 0; slot < kAttentionStages; ++slot) mbarrier_init(ring.full(slot), kCopyWarps * kWarpSize), mbarrier_init(ring.empty(slot), num_groups * 4);
+    for (int slot = 0; slot < kAttentionStages; ++slot)
+      mbarrier_init(ring.full(slot), kCopyWarps * kWarpSize), mbarrier_init(ring.empty(slot), num_groups * 4);
     mbarrier_init_done();
   }
   __syncthreads();
@@ -327,26 +370,37 @@ __global__ void __launch_bounds__(kThreads, 1) attention_wgmma_kernel(const __gr
 
 template <class T, int D>
 void launch_with(const AttentionArgs& args, cudaStream_t stream) {
-  launch(attention_wgmma_kernel<T, D>, dim3(static_cast<unsigned>(args.layout.num_kv_heads), static_cast<unsigned>(args.num_tiles)), dim3(kThreads), attention_shared_bytes(D), stream, args);
+  launch(attention_wgmma_kernel<T, D>,
+         dim3(static_cast<unsigned>(args.layout.num_kv_heads), static_cast<unsigned>(args.num_tiles)), dim3(kThreads),
+         attention_shared_bytes(D), stream, args);
 }
 
 template <class T>
 void launch_for(const AttentionArgs& args, cudaStream_t stream) {
   switch (args.layout.k_dim / 32) {
-    case 1: return launch_with<T, 1>(args, stream);
-    case 2: return launch_with<T, 2>(args, stream);
-    case 3: return launch_with<T, 3>(args, stream);
-    case 4: return launch_with<T, 4>(args, stream);
-    default: throw Error(ErrorCode::kUnsupportedModel, "CUDA: head size: expected at most 128, got " + std::to_string(args.layout.head_dim));
+    case 1:
+      return launch_with<T, 1>(args, stream);
+    case 2:
+      return launch_with<T, 2>(args, stream);
+    case 3:
+      return launch_with<T, 3>(args, stream);
+    case 4:
+      return launch_with<T, 4>(args, stream);
+    default:
+      throw Error(ErrorCode::kUnsupportedModel,
+                  "CUDA: head size: expected at most 128, got " + std::to_string(args.layout.head_dim));
   }
 }
 
 }  // namespace
 
-bool can_attend_by_wgmma() { return has_hopper_code(attention_wgmma_kernel<Bf16, 4>); }
+bool can_attend_by_wgmma() {
+  return has_hopper_code(attention_wgmma_kernel<Bf16, 4>);
+}
 
 void launch_attention_wgmma(const AttentionArgs& args, cudaStream_t stream) {
-  CAPSTAN_CHECK(args.num_tiles > 0 && args.num_tiles < 65536 && args.num_heads % args.layout.num_kv_heads == 0 && args.layout.block_size % kTileKeys == 0);
+  CAPSTAN_CHECK(args.num_tiles > 0 && args.num_tiles < 65536 && args.num_heads % args.layout.num_kv_heads == 0 &&
+                args.layout.block_size % kTileKeys == 0);
   CAPSTAN_CHECK(!args.layout.is_fp8 && args.scale > 0 && args.in_rows);
   args.type == FloatType::kBf16 ? launch_for<Bf16>(args, stream) : launch_for<F16>(args, stream);
 }

@@ -1,5 +1,6 @@
 #pragma once
-// How a product ends. Every kernel that computes one ends like this, so that they give the same bits; what a compiler might fuse or not is written out.
+// How a product ends. Every kernel that computes one ends like this, so that they give the same bits; what a compiler
+// might fuse or not is written out.
 #include "cuda/kernels.h"
 
 namespace capstan::cuda {
@@ -15,19 +16,25 @@ __device__ __forceinline__ float tree_sum(const float* at, int64_t stride, int p
 
 __device__ __forceinline__ float activate(Activation kind, float x) {
   switch (kind) {
-    case Activation::kSilu: return x / (1.0f + expf(-x));
-    case Activation::kGelu: return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
-    case Activation::kGeluTanh: return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * fmaf(0.044715f * x * x, x, x)));
+    case Activation::kSilu:
+      return x / (1.0f + expf(-x));
+    case Activation::kGelu:
+      return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
+    case Activation::kGeluTanh:
+      return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * fmaf(0.044715f * x * x, x, x)));
   }
   return x;
 }
 
 // Outputs of a tile of 16 rows: gates and ups are two rows of it each.
-__device__ __forceinline__ int outputs_of_tile(const GemmArgs& args) { return args.output == GemmOutput::kGated ? kTileRows / 2 : kTileRows; }
+__device__ __forceinline__ int outputs_of_tile(const GemmArgs& args) {
+  return args.output == GemmOutput::kGated ? kTileRows / 2 : kTileRows;
+}
 
 // One output: `at` are its parts, `up_distance` floats before those of its up.
 template <class T>
-__device__ __forceinline__ void finish_output(const GemmArgs& args, int64_t tile, int row_in_tile, int token, const float* at, int64_t stride, int up_distance) {
+__device__ __forceinline__ void finish_output(const GemmArgs& args, int64_t tile, int row_in_tile, int token,
+                                              const float* at, int64_t stride, int up_distance) {
   const int64_t row = tile * kTileRows + row_in_tile;
   if (row >= args.weights.rows || token >= args.num_tokens) return;
   const int parts = args.weights.split.parts;
@@ -39,7 +46,8 @@ __device__ __forceinline__ void finish_output(const GemmArgs& args, int64_t tile
     if (feature >= args.gated_split.parts * args.gated_split.part_cols) return;
     float up = tree_sum(at + up_distance, stride, parts);
     if (bias != nullptr) up += bias[row + kTileRows / 2];
-    args.gated[operand_index(token, args.gated_split.place(feature), args.gated_split.padded())] = to_bits<T>(activate(args.activation, value) * up);
+    args.gated[operand_index(token, args.gated_split.place(feature), args.gated_split.padded())] =
+        to_bits<T>(activate(args.activation, value) * up);
     return;
   }
   float* out = args.out + token * args.out_stride + row;

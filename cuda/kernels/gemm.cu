@@ -1,7 +1,8 @@
-// Products with weights as the side of 16 rows. A warp streams tiles of 16 features through its registers, several K tiles ahead, over the parts of K one after
-// the other, which it adds in a tree of its own. Or it has one part, and whoever needs the sum adds them (GemmOutput::kParts): matrices of few rows are then spread
-// over the device. The warps of a block share the activations, which come through shared memory in chunks. The number of tokens changes no bit: each token is a
-// column of its own. The first weights are under way before the kernel in front has ended.
+// Products with weights as the side of 16 rows. A warp streams tiles of 16 features through its registers, several K
+// tiles ahead, over the parts of K one after the other, which it adds in a tree of its own. Or it has one part, and
+// whoever needs the sum adds them (GemmOutput::kParts): matrices of few rows are then spread over the device. The warps
+// of a block share the activations, which come through shared memory in chunks. The number of tokens changes no bit:
+// each token is a column of its own. The first weights are under way before the kernel in front has ended.
 #include "cuda/gemm_layout.h"
 #include "cuda/kernels/epilogue.h"
 #include "cuda/launch.h"
@@ -23,8 +24,8 @@ template <int N>
 struct ActChunks {
   static constexpr int kTokenWords = kAhead<N> * kWarpSize, kStageWords = N * kTokenWords;  // of 16 bytes
   const uint4* from;
-  int64_t token_tile;     // words from one tile of tokens to the next
-  int num_parts, steps;   // of a part
+  int64_t token_tile;    // words from one tile of tokens to the next
+  int num_parts, steps;  // of a part
   int64_t num_left;
   int part = 0, step = 0, slot = 0;
 
@@ -33,10 +34,11 @@ struct ActChunks {
       --num_left;
       auto* const to = reinterpret_cast<uint4*>(shared_memory()) + slot * kStageWords;
       const uint4* const at = from + (part * steps + step) * kWarpSize;
-      const int words = (steps - step < kAhead<N> ? steps - step : kAhead<N>) * kWarpSize;
+      const int words = (steps - step < kAhead<N> ? steps - step : kAhead<N>)*kWarpSize;
       for (int i = static_cast<int>(threadIdx.x); i < words; i += static_cast<int>(blockDim.x))
 #pragma unroll
-        for (int n = 0; n < N; ++n) copy_later(to + n * kTokenWords + i, at + n * token_tile + i);
+        for (int n = 0; n < N; ++n)
+          copy_later(to + n * kTokenWords + i, at + n * token_tile + i);
       step += kAhead<N>;
       if (step >= steps) step = 0, part = part + 1 == num_parts ? 0 : part + 1;
       slot = slot + 1 == kStages ? 0 : slot + 1;
@@ -47,7 +49,8 @@ struct ActChunks {
 
 __device__ __forceinline__ void load_step(const uint4* from, int step, uint4 (&to)[2]) {
 #pragma unroll
-  for (int half = 0; half < 2; ++half) to[half] = load_streaming(from + (step * 2 + half) * kWarpSize);
+  for (int half = 0; half < 2; ++half)
+    to[half] = load_streaming(from + (step * 2 + half) * kWarpSize);
 }
 
 template <class T, int N>
@@ -56,7 +59,8 @@ __device__ __forceinline__ void multiply(float (&sums)[N][4], const uint4 (&weig
   const uint32_t a_high[4] = {weights[1].x, weights[1].y, weights[1].z, weights[1].w};
   uint4 b[N];
 #pragma unroll
-  for (int n = 0; n < N; ++n) b[n] = acts[n * ActChunks<N>::kTokenWords];
+  for (int n = 0; n < N; ++n)
+    b[n] = acts[n * ActChunks<N>::kTokenWords];
 #pragma unroll
   for (int n = 0; n < N; ++n) {
     const uint32_t b_low[2] = {b[n].x, b[n].y}, b_high[2] = {b[n].z, b[n].w};
@@ -68,20 +72,26 @@ __device__ __forceinline__ void multiply(float (&sums)[N][4], const uint4 (&weig
 template <int N>
 struct Kept {
   float4* mine;
-  __device__ __forceinline__ Kept() : mine(reinterpret_cast<float4*>(shared_memory()) + kStages * ActChunks<N>::kStageWords + threadIdx.x) {}
-  __device__ __forceinline__ float4& at(int level, int n) const { return mine[(level * N + n) * static_cast<int>(blockDim.x)]; }
+  __device__ __forceinline__ Kept()
+      : mine(reinterpret_cast<float4*>(shared_memory()) + kStages * ActChunks<N>::kStageWords + threadIdx.x) {}
+  __device__ __forceinline__ float4& at(int level, int n) const {
+    return mine[(level * N + n) * static_cast<int>(blockDim.x)];
+  }
   __device__ __forceinline__ void keep(int level, const float (&sums)[N][4]) const {
 #pragma unroll
-    for (int n = 0; n < N; ++n) at(level, n) = float4{sums[n][0], sums[n][1], sums[n][2], sums[n][3]};
+    for (int n = 0; n < N; ++n)
+      at(level, n) = float4{sums[n][0], sums[n][1], sums[n][2], sums[n][3]};
   }
-  // The parts come in order. On level l waits the sum of 2^l of them for as many that follow; behind the last part `sums` is the sum of all.
+  // The parts come in order. On level l waits the sum of 2^l of them for as many that follow; behind the last part
+  // `sums` is the sum of all.
   __device__ __forceinline__ void add_part(float (&sums)[N][4], int part) const {
     int level = 0;
     for (; (part >> level & 1) != 0; ++level)
 #pragma unroll
       for (int n = 0; n < N; ++n) {
         const float4 left = at(level, n);
-        sums[n][0] = left.x + sums[n][0], sums[n][1] = left.y + sums[n][1], sums[n][2] = left.z + sums[n][2], sums[n][3] = left.w + sums[n][3];
+        sums[n][0] = left.x + sums[n][0], sums[n][1] = left.y + sums[n][1], sums[n][2] = left.z + sums[n][2],
+        sums[n][3] = left.w + sums[n][3];
       }
     if (level < kLevels) keep(level, sums);
   }
@@ -94,7 +104,8 @@ __device__ __forceinline__ void store_gated(const GemmArgs& args, int64_t tile, 
   const int64_t row = tile * kTileRows + g, feature = tile * (kTileRows / 2) + g;
   if (row >= args.weights.rows || feature >= args.gated_split.parts * args.gated_split.part_cols) return;
   const float* bias = args.weights.bias;
-  const float gate_bias = bias == nullptr ? 0.0f : bias[row], up_bias = bias == nullptr ? 0.0f : bias[row + kTileRows / 2];
+  const float gate_bias = bias == nullptr ? 0.0f : bias[row],
+              up_bias = bias == nullptr ? 0.0f : bias[row + kTileRows / 2];
   const int64_t place = args.gated_split.place(feature), padded = args.gated_split.padded();
 #pragma unroll 2
   for (int n = 0; n < N; ++n) {
@@ -116,7 +127,8 @@ __device__ __forceinline__ void store_rows(const GemmArgs& args, int64_t tile, i
   const float* bias = args.output == GemmOutput::kParts ? nullptr : args.weights.bias;
   const bool is_residual = args.output == GemmOutput::kResidual;
   const bool has[2] = {row < args.weights.rows, row + 8 < args.weights.rows};
-  const float added[2] = {bias != nullptr && has[0] ? bias[row] : 0.0f, bias != nullptr && has[1] ? bias[row + 8] : 0.0f};
+  const float added[2] = {bias != nullptr && has[0] ? bias[row] : 0.0f,
+                          bias != nullptr && has[1] ? bias[row + 8] : 0.0f};
   float* const out = args.out + (blockIdx.z * int64_t{args.num_tokens} + first_token) * stride + row;
 #pragma unroll 4
   for (int n = 0; n < N; ++n) {
@@ -126,7 +138,8 @@ __device__ __forceinline__ void store_rows(const GemmArgs& args, int64_t tile, i
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int half = i / 2, c = i % 2, token = n * kTileTokens + c;
-      before[half][c] = is_residual && has[half] && first_token + token < args.num_tokens ? out[token * stride + half * 8] : 0.0f;
+      before[half][c] =
+          is_residual && has[half] && first_token + token < args.num_tokens ? out[token * stride + half * 8] : 0.0f;
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -139,18 +152,24 @@ __device__ __forceinline__ void store_rows(const GemmArgs& args, int64_t tile, i
   }
 }
 
-// Block (x, y, z): as many tiles of features as it has warps, of every gridDim.x-th group from x on, and the tokens of N tiles from y on; part z, or all.
+// Block (x, y, z): as many tiles of features as it has warps, of every gridDim.x-th group from x on, and the tokens of
+// N tiles from y on; part z, or all.
 template <class T, int N>
 __global__ void __launch_bounds__(kMostWarps* kWarpSize) gemm_kernel(GemmArgs args) {
   const DepthSplit split = args.weights.split;
-  const int steps = static_cast<int>(split.padded_part / kTileDepth), num_parts = args.output == GemmOutput::kParts ? 1 : split.parts;
+  const int steps = static_cast<int>(split.padded_part / kTileDepth),
+            num_parts = args.output == GemmOutput::kParts ? 1 : split.parts;
   const int64_t first_k = blockIdx.z * split.padded_part, padded = split.padded();
-  const TileGroups groups{static_cast<int>(blockDim.x) / kWarpSize, gridDim.x, (args.weights.rows + kTileRows - 1) / kTileRows};
+  const TileGroups groups{static_cast<int>(blockDim.x) / kWarpSize, gridDim.x,
+                          (args.weights.rows + kTileRows - 1) / kTileRows};
   const int64_t num_tiles = groups.num_tiles, stride = groups.stride();
   const int first_token = static_cast<int>(blockIdx.y) * N * kTileTokens;
   int64_t tile = groups.first(blockIdx.x) + warp_id();
   const auto weights_of = [&](int64_t of_tile) {
-    return of_tile < num_tiles ? reinterpret_cast<const uint4*>(args.weights.data + weight_index(of_tile * kTileRows, first_k, padded)) + lane_id() : nullptr;
+    return of_tile < num_tiles ? reinterpret_cast<const uint4*>(args.weights.data +
+                                                                weight_index(of_tile * kTileRows, first_k, padded)) +
+                                     lane_id()
+                               : nullptr;
   };
 
   const uint4* weights = weights_of(tile);
@@ -169,21 +188,26 @@ __global__ void __launch_bounds__(kMostWarps* kWarpSize) gemm_kernel(GemmArgs ar
   chunks.steps = steps;
   chunks.num_left = num_turns * num_parts * ((steps + kAhead<N> - 1) / kAhead<N>);
 #pragma unroll
-  for (int i = 0; i < kStages - 1; ++i) chunks.copy_next();
+  for (int i = 0; i < kStages - 1; ++i)
+    chunks.copy_next();
 
   const Kept<N> kept;
   int slot = 0;
   for (int64_t turn = 0; turn < num_turns; ++turn, tile += stride) {
     float sums[N][4];
     for (int part = 0; part < num_parts; ++part) {
-      const uint4* following = part + 1 == num_parts ? weights_of(tile + stride) : weights == nullptr ? nullptr : weights + steps * 2 * kWarpSize;
+      const uint4* following = part + 1 == num_parts ? weights_of(tile + stride)
+                               : weights == nullptr  ? nullptr
+                                                     : weights + steps * 2 * kWarpSize;
 #pragma unroll
-      for (int n = 0; n < N; ++n) sums[n][0] = sums[n][1] = sums[n][2] = sums[n][3] = 0;
+      for (int n = 0; n < N; ++n)
+        sums[n][0] = sums[n][1] = sums[n][2] = sums[n][3] = 0;
       for (int step = 0; step < steps; step += kAhead<N>) {
         wait_for_copies<kStages - 2>();
         __syncthreads();
         chunks.copy_next();  // to where all warps have read
-        const uint4* acts = reinterpret_cast<const uint4*>(shared_memory()) + slot * ActChunks<N>::kStageWords + lane_id();
+        const uint4* acts =
+            reinterpret_cast<const uint4*>(shared_memory()) + slot * ActChunks<N>::kStageWords + lane_id();
         slot = slot + 1 == kStages ? 0 : slot + 1;
         if (weights == nullptr) continue;
 #pragma unroll
@@ -191,8 +215,10 @@ __global__ void __launch_bounds__(kMostWarps* kWarpSize) gemm_kernel(GemmArgs ar
           if (step + i >= steps) break;
           multiply<T, N>(sums, ahead[i], acts + i * kWarpSize);
           // What was used makes room: for later in this part, or for the beginning of what follows.
-          if (step + kAhead<N> + i < steps) load_step(weights, step + kAhead<N> + i, ahead[i]);
-          else if (following != nullptr) load_step(following, i, ahead[i]);
+          if (step + kAhead<N> + i < steps)
+            load_step(weights, step + kAhead<N> + i, ahead[i]);
+          else if (following != nullptr)
+            load_step(following, i, ahead[i]);
         }
       }
       kept.add_part(sums, part);
@@ -200,16 +226,22 @@ __global__ void __launch_bounds__(kMostWarps* kWarpSize) gemm_kernel(GemmArgs ar
     }
     if (tile >= num_tiles) continue;
     kept.keep(0, sums);
-    if (args.output == GemmOutput::kGated) store_gated<T>(args, tile, first_token + 2 * (lane_id() % 4), kept);
-    else store_rows(args, tile, first_token + 2 * (lane_id() % 4), kept);
+    if (args.output == GemmOutput::kGated)
+      store_gated<T>(args, tile, first_token + 2 * (lane_id() % 4), kept);
+    else
+      store_rows(args, tile, first_token + 2 * (lane_id() % 4), kept);
   }
   wait_for_copies<0>();
 }
 
 template <int N>
-constexpr size_t stage_bytes() { return sizeof(uint4) * kStages * ActChunks<N>::kStageWords; }
+constexpr size_t stage_bytes() {
+  return sizeof(uint4) * kStages * ActChunks<N>::kStageWords;
+}
 template <int N>
-constexpr size_t warp_bytes() { return sizeof(float4) * kLevels * N * kWarpSize; }
+constexpr size_t warp_bytes() {
+  return sizeof(float4) * kLevels * N * kWarpSize;
+}
 template <int N>
 int most_warps(const DeviceRoom& room) {
   if (room.shared_bytes < stage_bytes<N>() + warp_bytes<N>()) return 0;
@@ -219,11 +251,15 @@ int most_warps(const DeviceRoom& room) {
 
 template <class T, int N>
 void launch_with(const GemmArgs& args, const DeviceRoom& room, cudaStream_t stream) {
-  const int token_blocks = (args.num_tokens + N * kTileTokens - 1) / (N * kTileTokens), parts = args.output == GemmOutput::kParts ? args.weights.split.parts : 1;
-  const int64_t num_tiles = (args.weights.rows + kTileRows - 1) / kTileRows, share = room.multiprocessors / (token_blocks * parts), num_blocks = share > 0 ? share : 1;
+  const int token_blocks = (args.num_tokens + N * kTileTokens - 1) / (N * kTileTokens),
+            parts = args.output == GemmOutput::kParts ? args.weights.split.parts : 1;
+  const int64_t num_tiles = (args.weights.rows + kTileRows - 1) / kTileRows,
+                share = room.multiprocessors / (token_blocks * parts), num_blocks = share > 0 ? share : 1;
   const TileGroups groups = group_tiles(num_tiles, num_blocks, most_warps<N>(room));
-  const dim3 grid(static_cast<unsigned>(groups.num_blocks), static_cast<unsigned>(token_blocks), static_cast<unsigned>(parts));
-  launch_early(args.begins_early, gemm_kernel<T, N>, grid, dim3(static_cast<unsigned>(groups.warps * kWarpSize)), stage_bytes<N>() + static_cast<size_t>(groups.warps) * warp_bytes<N>(), stream, args);
+  const dim3 grid(static_cast<unsigned>(groups.num_blocks), static_cast<unsigned>(token_blocks),
+                  static_cast<unsigned>(parts));
+  launch_early(args.begins_early, gemm_kernel<T, N>, grid, dim3(static_cast<unsigned>(groups.warps * kWarpSize)),
+               stage_bytes<N>() + static_cast<size_t>(groups.warps) * warp_bytes<N>(), stream, args);
 }
 
 template <class T>
@@ -240,8 +276,10 @@ void launch_for(const GemmArgs& args, const DeviceRoom& room, cudaStream_t strea
 
 void launch_gemm(const GemmArgs& args, const DeviceRoom& room, cudaStream_t stream) {
   const int parts = args.weights.split.parts;
-  CAPSTAN_CHECK(args.num_tokens > 0 && args.weights.rows > 0 && parts >= 1 && parts <= kMaxParts && (parts & (parts - 1)) == 0);
-  CAPSTAN_CHECK(args.weights.split.padded_part % kTileDepth == 0 && room.multiprocessors > 0 && most_warps<4>(room) > 0);
+  CAPSTAN_CHECK(args.num_tokens > 0 && args.weights.rows > 0 && parts >= 1 && parts <= kMaxParts &&
+                (parts & (parts - 1)) == 0);
+  CAPSTAN_CHECK(args.weights.split.padded_part % kTileDepth == 0 && room.multiprocessors > 0 &&
+                most_warps<4>(room) > 0);
   CAPSTAN_CHECK(args.output == GemmOutput::kGated ? args.gated != nullptr : args.out != nullptr);
   if (args.type == FloatType::kBf16)
     launch_for<Bf16>(args, room, stream);

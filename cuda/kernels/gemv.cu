@@ -1,6 +1,7 @@
-// Products of a few rows, fused with the norm before them and, for q, k and v, with what is done to their heads. The order of sums is gemm.cu's, so a row's bits
-// are the same in company. Time is what the weights take to arrive: each lane has 16 loads of 16 bytes under way, the first of them before the
-// kernel in front has ended, and blocks stay for several tiles, so that neither the norm nor the end of a tile stops the stream.
+// Products of a few rows, fused with the norm before them and, for q, k and v, with what is done to their heads. The
+// order of sums is gemm.cu's, so a row's bits are the same in company. Time is what the weights take to arrive: each
+// lane has 16 loads of 16 bytes under way, the first of them before the kernel in front has ended, and blocks stay for
+// several tiles, so that neither the norm nor the end of a tile stops the stream.
 #include "cuda/kernels/epilogue.h"
 #include "cuda/kernels/rows.h"
 #include "cuda/launch.h"
@@ -11,8 +12,9 @@ namespace {
 
 constexpr int kThreads = kNormThreads;
 constexpr int kWarps = kNormWarps;
-constexpr int kAhead = 8;          // K tiles, of two loads a lane, that a warp has under way
-constexpr int kTokenStride = 20;   // floats between tokens in shared memory: 16 features, and no two lanes of a warp in one bank
+constexpr int kAhead = 8;  // K tiles, of two loads a lane, that a warp has under way
+constexpr int kTokenStride =
+    20;  // floats between tokens in shared memory: 16 features, and no two lanes of a warp in one bank
 constexpr int kWarpFloats = kGemvTokens * kTokenStride;
 constexpr int kMostHeads = kWarps * kTileRows + 1;  // that a block's rows can be of
 
@@ -22,10 +24,12 @@ struct Places {
 };
 CAPSTAN_BOTH Places places_of(const GemvArgs& args) {
   Places places;
-  places.sums = static_cast<size_t>(args.product.num_tokens * args.product.weights.split.padded()) * 2;  // behind the activations
+  places.sums =
+      static_cast<size_t>(args.product.num_tokens * args.product.weights.split.padded()) * 2;  // behind the activations
   places.squares = places.sums + sizeof(float) * 2 * kWarps * kWarpFloats;
   places.heads = places.squares + sizeof(float) * kGemvTokens * kWarps;
-  places.is_last = places.heads + (args.has_heads ? sizeof(float) * kWarps * static_cast<size_t>(args.heads.layout.head_dim) : 0);
+  places.is_last =
+      places.heads + (args.has_heads ? sizeof(float) * kWarps * static_cast<size_t>(args.heads.layout.head_dim) : 0);
   places.bytes = places.is_last + (args.has_heads ? sizeof(int) * kMostHeads : 0);
   return places;
 }
@@ -35,13 +39,17 @@ template <class T>
 __device__ __forceinline__ void norm_into(const NormArgs& args, uint16_t* acts, float* squares) {
   constexpr unsigned kAtOnce = 4;
   const int tokens = args.num_rows;
-  const auto row_of = [&](int token) { return args.hidden + (args.rows == nullptr ? token : args.rows[token]) * args.hidden_size; };
+  const auto row_of = [&](int token) {
+    return args.hidden + (args.rows == nullptr ? token : args.rows[token]) * args.hidden_size;
+  };
   for (int token = 0; token < tokens; ++token) {
     const float square = warp_sum(square_share(row_of(token), args.hidden_size));
     if (lane_id() == 0) squares[token * kWarps + warp_id()] = square;
   }
   __syncthreads();
-  const auto padded = static_cast<unsigned>(args.split.padded()), padded_part = static_cast<unsigned>(args.split.padded_part), part_cols = static_cast<unsigned>(args.split.part_cols);
+  const auto padded = static_cast<unsigned>(args.split.padded()),
+             padded_part = static_cast<unsigned>(args.split.padded_part),
+             part_cols = static_cast<unsigned>(args.split.part_cols);
   for (int token = 0; token < tokens; ++token) {
     const float* row = row_of(token);
     const float scale = norm_scale(squares + token * kWarps, args.hidden_size, args.eps);
@@ -49,7 +57,8 @@ __device__ __forceinline__ void norm_into(const NormArgs& args, uint16_t* acts, 
       float values[kAtOnce], weights[kAtOnce];
 #pragma unroll
       for (unsigned i = 0; i < kAtOnce; ++i) {
-        const unsigned wanted = first + i * kThreads, place = wanted < padded ? wanted : first, col = place % padded_part;
+        const unsigned wanted = first + i * kThreads, place = wanted < padded ? wanted : first,
+                       col = place % padded_part;
         const unsigned k = place / padded_part * part_cols + (col < part_cols ? col : 0);
         values[i] = row[k];
         weights[i] = col < part_cols ? args.weight[k] : 0.0f;
@@ -57,7 +66,9 @@ __device__ __forceinline__ void norm_into(const NormArgs& args, uint16_t* acts, 
 #pragma unroll
       for (unsigned i = 0; i < kAtOnce; ++i) {
         const unsigned place = first + i * kThreads;
-        const unsigned at = static_cast<unsigned>(operand_index(0, place % kTileDepth, kTileDepth)) + (place / kTileDepth * static_cast<unsigned>(tokens) + static_cast<unsigned>(token)) * kTileDepth;
+        const unsigned at =
+            static_cast<unsigned>(operand_index(0, place % kTileDepth, kTileDepth)) +
+            (place / kTileDepth * static_cast<unsigned>(tokens) + static_cast<unsigned>(token)) * kTileDepth;
         if (place < padded) acts[at] = to_bits<T>(values[i] * scale * weights[i]);
       }
     }
@@ -68,31 +79,38 @@ __device__ __forceinline__ void copy_into(const GemmArgs& args, uint4* acts) {
   const auto* from = reinterpret_cast<const uint4*>(args.acts);
   const int words = args.num_tokens * 4;  // of a K tile
   const int count = static_cast<int>(args.weights.split.padded() / kTileDepth) * words;
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) acts[i] = from[i / words * kWarpSize + i % words];
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads)
+    acts[i] = from[i / words * kWarpSize + i % words];
 }
 
 // The warp's part of a tile of weights, or null.
 __device__ __forceinline__ const uint4* part_of(const GemmArgs& args, int64_t tile, int64_t num_tiles, int part) {
   const DepthSplit& split = args.weights.split;
   if (tile >= num_tiles) return nullptr;
-  return reinterpret_cast<const uint4*>(args.weights.data + weight_index(tile * kTileRows, part * split.padded_part, split.padded())) + lane_id();
+  return reinterpret_cast<const uint4*>(args.weights.data +
+                                        weight_index(tile * kTileRows, part * split.padded_part, split.padded())) +
+         lane_id();
 }
 
 __device__ __forceinline__ void load_step(const uint4* from, int step, uint4 (&to)[2]) {
 #pragma unroll
-  for (int half = 0; half < 2; ++half) to[half] = load_streaming(from + (step * 2 + half) * kWarpSize);
+  for (int half = 0; half < 2; ++half)
+    to[half] = load_streaming(from + (step * 2 + half) * kWarpSize);
 }
 
 // The block that stores the last rows of a head has all of it.
 template <class T>
-__device__ __forceinline__ void finish_heads(const GemvArgs& args, int64_t first_row, int64_t end_row, float* rows, int* is_last) {
+__device__ __forceinline__ void finish_heads(const GemvArgs& args, int64_t first_row, int64_t end_row, float* rows,
+                                             int* is_last) {
   const int head_dim = args.heads.layout.head_dim;
-  const int first_head = static_cast<int>(first_row / head_dim), num_heads = static_cast<int>((end_row - 1) / head_dim) - first_head + 1;
+  const int first_head = static_cast<int>(first_row / head_dim),
+            num_heads = static_cast<int>((end_row - 1) / head_dim) - first_head + 1;
   __threadfence();
   __syncthreads();
   if (static_cast<int>(threadIdx.x) < num_heads) {
     const int64_t head = first_head + static_cast<int>(threadIdx.x);
-    const int64_t begin = head * head_dim > first_row ? head * head_dim : first_row, end = (head + 1) * head_dim < end_row ? (head + 1) * head_dim : end_row;
+    const int64_t begin = head * head_dim > first_row ? head * head_dim : first_row,
+                  end = (head + 1) * head_dim < end_row ? (head + 1) * head_dim : end_row;
     const int count = static_cast<int>(end - begin);
     const bool is_complete = atomicAdd(args.rows_done + head, count) + count == head_dim;
     if (is_complete) args.rows_done[head] = 0;  // for the next product
@@ -106,7 +124,8 @@ __device__ __forceinline__ void finish_heads(const GemvArgs& args, int64_t first
     const int64_t token = item % args.heads.num_tokens;
     if (is_last[head] == 0) continue;
     const float* from = args.heads.qkv + token * args.heads.qkv_stride + int64_t{first_head + head} * head_dim;
-    for (int d = lane_id(); d < head_dim; d += kWarpSize) row[d] = load_coherent(from + d);
+    for (int d = lane_id(); d < head_dim; d += kWarpSize)
+      row[d] = load_coherent(from + d);
     __syncwarp();
     finish_head<T>(args.heads, token, first_head + head, row);
     __syncwarp();
@@ -136,7 +155,8 @@ __global__ void __launch_bounds__(kThreads, 2) gemv_kernel(GemvArgs args) {
   let_next_begin();
   wait_for_previous();
   if constexpr (kIsNormed)
-    norm_into<T>(args.norm, reinterpret_cast<uint16_t*>(acts), reinterpret_cast<float*>(shared_memory() + places.squares));
+    norm_into<T>(args.norm, reinterpret_cast<uint16_t*>(acts),
+                 reinterpret_cast<float*>(shared_memory() + places.squares));
   else
     copy_into(product, acts);
   __syncthreads();
@@ -156,8 +176,10 @@ __global__ void __launch_bounds__(kThreads, 2) gemv_kernel(GemvArgs args) {
         mma_m16n8k16<T>(sums, a_low, b_low);
         mma_m16n8k16<T>(sums, a_high, b_high);
         // What was used makes room: for later in this tile, or for the beginning of the next.
-        if (step + kAhead + i < steps) load_step(weights, step + kAhead + i, ahead[i]);
-        else if (following != nullptr) load_step(following, i, ahead[i]);
+        if (step + kAhead + i < steps)
+          load_step(weights, step + kAhead + i, ahead[i]);
+        else if (following != nullptr)
+          load_step(following, i, ahead[i]);
       }
     }
     weights = following;
@@ -165,18 +187,21 @@ __global__ void __launch_bounds__(kThreads, 2) gemv_kernel(GemvArgs args) {
     float* turn_sums = all_sums + turn * kWarps * kWarpFloats;
     if (t * 2 < kGemvTokens) {
 #pragma unroll
-      for (int r = 0; r < 4; ++r) turn_sums[warp_id() * kWarpFloats + (2 * t + r % 2) * kTokenStride + g + r / 2 * 8] = sums[r];
+      for (int r = 0; r < 4; ++r)
+        turn_sums[warp_id() * kWarpFloats + (2 * t + r % 2) * kTokenStride + g + r / 2 * 8] = sums[r];
     }
     __syncthreads();
     const int rows_out = outputs_of_tile(product);
     for (int i = static_cast<int>(threadIdx.x); i < tiles_per_block * product.num_tokens * rows_out; i += kThreads) {
-      const int row_in_tile = i % rows_out, token = i / rows_out % product.num_tokens, tile_in_block = i / rows_out / product.num_tokens;
+      const int row_in_tile = i % rows_out, token = i / rows_out % product.num_tokens,
+                tile_in_block = i / rows_out / product.num_tokens;
       const float* at = turn_sums + tile_in_block * split.parts * kWarpFloats + token * kTokenStride + row_in_tile;
       finish_output<T>(product, first + tile_in_block, row_in_tile, token, at, kWarpFloats, kTileRows / 2);
     }
     if constexpr (kHasHeads) {
       const int64_t end_row = (first + tiles_per_block) * kTileRows;
-      finish_heads<T>(args, first * kTileRows, end_row < product.weights.rows ? end_row : product.weights.rows, reinterpret_cast<float*>(shared_memory() + places.heads),
+      finish_heads<T>(args, first * kTileRows, end_row < product.weights.rows ? end_row : product.weights.rows,
+                      reinterpret_cast<float*>(shared_memory() + places.heads),
                       reinterpret_cast<int*>(shared_memory() + places.is_last));
     }
   }
@@ -185,36 +210,51 @@ __global__ void __launch_bounds__(kThreads, 2) gemv_kernel(GemvArgs args) {
 template <class T>
 void launch_for(const GemvArgs& args, cudaStream_t stream) {
   const int tiles_per_block = kWarps / args.product.weights.split.parts;
-  const int64_t num_groups = ((args.product.weights.rows + kTileRows - 1) / kTileRows + tiles_per_block - 1) / tiles_per_block;
+  const int64_t num_groups =
+      ((args.product.weights.rows + kTileRows - 1) / kTileRows + tiles_per_block - 1) / tiles_per_block;
   const dim3 grid(static_cast<unsigned>(num_groups < args.max_blocks ? num_groups : args.max_blocks));
-  const auto kernel = args.has_heads ? gemv_kernel<T, true, true> : args.is_normed ? gemv_kernel<T, true, false> : gemv_kernel<T, false, false>;
+  const auto kernel = args.has_heads   ? gemv_kernel<T, true, true>
+                      : args.is_normed ? gemv_kernel<T, true, false>
+                                       : gemv_kernel<T, false, false>;
   launch_early(args.product.begins_early, kernel, grid, dim3(kThreads), places_of(args).bytes, stream, args);
 }
 
 }  // namespace
 
-bool can_begin_early() { return code_version(gemv_kernel<Bf16, true, true>) >= 90; }
+bool can_begin_early() {
+  return code_version(gemv_kernel<Bf16, true, true>) >= 90;
+}
 
-size_t gemv_shared_bytes(const GemvArgs& args) { return places_of(args).bytes; }
+size_t gemv_shared_bytes(const GemvArgs& args) {
+  return places_of(args).bytes;
+}
 
 void launch_gemv(const GemvArgs& args, cudaStream_t stream) {
   const GemmArgs& product = args.product;
   const int parts = product.weights.split.parts;
-  CAPSTAN_CHECK(product.num_tokens > 0 && product.num_tokens <= kGemvTokens && product.weights.rows > 0 && parts >= 1 && parts <= kMaxParts && (parts & (parts - 1)) == 0);
+  CAPSTAN_CHECK(product.num_tokens > 0 && product.num_tokens <= kGemvTokens && product.weights.rows > 0 && parts >= 1 &&
+                parts <= kMaxParts && (parts & (parts - 1)) == 0);
   CAPSTAN_CHECK(product.weights.split.padded_part % kTileDepth == 0 && args.max_blocks > 0);
-  CAPSTAN_CHECK(product.output == GemmOutput::kGated ? product.gated != nullptr : product.out != nullptr && product.output != GemmOutput::kParts);
+  CAPSTAN_CHECK(product.output == GemmOutput::kGated ? product.gated != nullptr
+                                                     : product.out != nullptr && product.output != GemmOutput::kParts);
   if (args.is_normed) {
     const DepthSplit &of_norm = args.norm.split, &of_weights = product.weights.split;
-    CAPSTAN_CHECK(args.norm.num_rows == product.num_tokens && args.norm.hidden_size == of_norm.parts * of_norm.part_cols);
+    CAPSTAN_CHECK(args.norm.num_rows == product.num_tokens &&
+                  args.norm.hidden_size == of_norm.parts * of_norm.part_cols);
     CAPSTAN_CHECK(of_norm.parts == of_weights.parts && of_norm.part_cols == of_weights.part_cols);
   } else {
     CAPSTAN_CHECK(product.acts != nullptr && !args.has_heads);
   }
   if (args.has_heads) {
     const QkvArgs& heads = args.heads;
-    CAPSTAN_CHECK(args.is_normed && product.output == GemmOutput::kStore && heads.qkv == product.out && heads.parts == 1 && heads.bias == nullptr && heads.qkv_stride == product.out_stride && heads.num_tokens == product.num_tokens);
-    CAPSTAN_CHECK(product.weights.rows == int64_t{heads.num_heads + 2 * heads.layout.num_kv_heads} * heads.layout.head_dim && args.rows_done != nullptr);
-    CAPSTAN_CHECK(heads.layout.block_size % 32 == 0 && heads.rotary_dim % 2 == 0 && heads.rotary_dim <= heads.layout.head_dim);
+    CAPSTAN_CHECK(args.is_normed && product.output == GemmOutput::kStore && heads.qkv == product.out &&
+                  heads.parts == 1 && heads.bias == nullptr && heads.qkv_stride == product.out_stride &&
+                  heads.num_tokens == product.num_tokens);
+    CAPSTAN_CHECK(product.weights.rows ==
+                      int64_t{heads.num_heads + 2 * heads.layout.num_kv_heads} * heads.layout.head_dim &&
+                  args.rows_done != nullptr);
+    CAPSTAN_CHECK(heads.layout.block_size % 32 == 0 && heads.rotary_dim % 2 == 0 &&
+                  heads.rotary_dim <= heads.layout.head_dim);
   }
   if (product.type == FloatType::kBf16)
     launch_for<Bf16>(args, stream);

@@ -13,7 +13,8 @@ constexpr int kThreads = kNormThreads;
 __device__ __forceinline__ float sum_of(const AddPartialsArgs& args, int64_t at, int64_t k, const float* before) {
   float parts[8];
 #pragma unroll
-  for (int rank = 0; rank < 8; ++rank) parts[rank] = rank < args.world_size ? args.partials[rank][at] : 0.0f;
+  for (int rank = 0; rank < 8; ++rank)
+    parts[rank] = rank < args.world_size ? args.partials[rank][at] : 0.0f;
   float value = tree_sum(parts, 1, args.world_size);
   if (args.bias != nullptr) value += args.bias[k];
   return args.replaces ? value : *before + value;
@@ -36,14 +37,16 @@ __global__ void __launch_bounds__(kThreads) add_norm_kernel(AddNormArgs args) {
   float* squares = reinterpret_cast<float*>(shared_memory());
   float* sums = squares + kNormWarps;
 #pragma unroll 4
-  for (int64_t k = threadIdx.x; k < size; k += kThreads) sums[k] = sum_of(args.sum, token * size + k, k, before + token * size + k);
+  for (int64_t k = threadIdx.x; k < size; k += kThreads)
+    sums[k] = sum_of(args.sum, token * size + k, k, before + token * size + k);
   const float square = warp_sum(square_share(sums, size));
   if (lane_id() == 0) squares[warp_id()] = square;
   __syncthreads();
   const float scale = norm_scale(squares, size, norm.eps);
   for (int64_t k = threadIdx.x; k < size; k += kThreads) {
     if (norm.rows == nullptr) args.sum.hidden[token * size + k] = sums[k];
-    norm.acts[act_index(norm.in_rows, row, norm.split.place(k), norm.split.padded())] = to_bits<T>(sums[k] * scale * norm.weight[k]);
+    norm.acts[act_index(norm.in_rows, row, norm.split.place(k), norm.split.padded())] =
+        to_bits<T>(sums[k] * scale * norm.weight[k]);
   }
 }
 
@@ -57,15 +60,19 @@ void check_sum(const AddPartialsArgs& args) {
 void launch_add_partials(const AddPartialsArgs& args, cudaStream_t stream) {
   check_sum(args);
   const int64_t count = args.num_tokens * args.hidden_size;
-  launch(add_partials_kernel, dim3(static_cast<unsigned>((count + kThreads - 1) / kThreads)), dim3(kThreads), 0, stream, args);
+  launch(add_partials_kernel, dim3(static_cast<unsigned>((count + kThreads - 1) / kThreads)), dim3(kThreads), 0, stream,
+         args);
 }
 
 void launch_add_norm(const AddNormArgs& args, cudaStream_t stream) {
   check_sum(args.sum);
   const NormArgs& norm = args.norm;
-  CAPSTAN_CHECK(norm.num_rows > 0 && norm.hidden_size == args.sum.hidden_size && norm.split.parts * norm.split.part_cols == norm.hidden_size);
-  CAPSTAN_CHECK(norm.rows == nullptr ? norm.num_rows == args.sum.num_tokens && norm.hidden == args.sum.hidden : args.tokens_per_owner > 0);
-  launch_early(norm.begins_early, norm.type == FloatType::kBf16 ? add_norm_kernel<Bf16> : add_norm_kernel<F16>, dim3(static_cast<unsigned>(norm.num_rows)), dim3(kThreads),
+  CAPSTAN_CHECK(norm.num_rows > 0 && norm.hidden_size == args.sum.hidden_size &&
+                norm.split.parts * norm.split.part_cols == norm.hidden_size);
+  CAPSTAN_CHECK(norm.rows == nullptr ? norm.num_rows == args.sum.num_tokens && norm.hidden == args.sum.hidden
+                                     : args.tokens_per_owner > 0);
+  launch_early(norm.begins_early, norm.type == FloatType::kBf16 ? add_norm_kernel<Bf16> : add_norm_kernel<F16>,
+               dim3(static_cast<unsigned>(norm.num_rows)), dim3(kThreads),
                (kNormWarps + static_cast<size_t>(norm.hidden_size)) * sizeof(float), stream, args);
 }
 

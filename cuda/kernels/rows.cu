@@ -19,7 +19,9 @@ __global__ void __launch_bounds__(kThreads) embed_kernel(EmbedArgs args) {
   const int64_t row = int64_t{id} - args.vocab_begin;
   const bool is_mine = row >= 0 && row < args.table.rows;
   for (int64_t k = threadIdx.x; k < args.hidden_size; k += kThreads) {
-    const float value = is_mine ? to_float<T>(args.table.data[weight_index(row, args.table.split.place(k), args.table.split.padded())]) : 0.0f;
+    const float value =
+        is_mine ? to_float<T>(args.table.data[weight_index(row, args.table.split.place(k), args.table.split.padded())])
+                : 0.0f;
     args.hidden[token * args.hidden_size + k] = value + 0.0f;  // -0 of one rank is +0 beside the zeros of the others
   }
 }
@@ -36,7 +38,8 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(NormArgs args) {
   __syncthreads();
   const float scale = norm_scale(squares, args.hidden_size, args.eps);
   for (int64_t k = threadIdx.x; k < args.hidden_size; k += kThreads)
-    args.acts[act_index(args.in_rows, row, args.split.place(k), args.split.padded())] = to_bits<T>(from[k] * scale * args.weight[k]);
+    args.acts[act_index(args.in_rows, row, args.split.place(k), args.split.padded())] =
+        to_bits<T>(from[k] * scale * args.weight[k]);
 }
 
 // One warp per (token, head), heads of q, then k, then v. `shared` holds head_dim floats a warp.
@@ -65,19 +68,24 @@ __global__ void __launch_bounds__(kThreads) qkv_kernel(QkvArgs args) {
 
 void launch_embed(const EmbedArgs& args, cudaStream_t stream) {
   CAPSTAN_CHECK(args.num_tokens > 0 && args.hidden_size > 0 && args.drawn_ids != nullptr);
-  launch(args.type == FloatType::kBf16 ? embed_kernel<Bf16> : embed_kernel<F16>, dim3(static_cast<unsigned>(args.num_tokens)), dim3(kThreads), 0, stream, args);
+  launch(args.type == FloatType::kBf16 ? embed_kernel<Bf16> : embed_kernel<F16>,
+         dim3(static_cast<unsigned>(args.num_tokens)), dim3(kThreads), 0, stream, args);
 }
 
 void launch_norm(const NormArgs& args, cudaStream_t stream) {
   CAPSTAN_CHECK(args.num_rows > 0 && args.split.parts * args.split.part_cols == args.hidden_size);
-  launch_early(args.begins_early, args.type == FloatType::kBf16 ? norm_kernel<Bf16> : norm_kernel<F16>, dim3(static_cast<unsigned>(args.num_rows)), dim3(kThreads), kWarps * sizeof(float), stream, args);
+  launch_early(args.begins_early, args.type == FloatType::kBf16 ? norm_kernel<Bf16> : norm_kernel<F16>,
+               dim3(static_cast<unsigned>(args.num_rows)), dim3(kThreads), kWarps * sizeof(float), stream, args);
 }
 
 void launch_qkv(const QkvArgs& args, cudaStream_t stream) {
-  CAPSTAN_CHECK(args.num_tokens > 0 && args.parts >= 1 && args.parts <= kMaxParts && (args.parts & (args.parts - 1)) == 0);
-  CAPSTAN_CHECK(args.layout.block_size % 32 == 0 && args.rotary_dim % 2 == 0 && args.rotary_dim <= args.layout.head_dim);
+  CAPSTAN_CHECK(args.num_tokens > 0 && args.parts >= 1 && args.parts <= kMaxParts &&
+                (args.parts & (args.parts - 1)) == 0);
+  CAPSTAN_CHECK(args.layout.block_size % 32 == 0 && args.rotary_dim % 2 == 0 &&
+                args.rotary_dim <= args.layout.head_dim);
   const int64_t items = int64_t{args.num_tokens} * (args.num_heads + 2 * args.layout.num_kv_heads);
-  launch_early(args.begins_early, args.type == FloatType::kBf16 ? qkv_kernel<Bf16> : qkv_kernel<F16>, dim3(static_cast<unsigned>((items + kWarps - 1) / kWarps)), dim3(kThreads),
+  launch_early(args.begins_early, args.type == FloatType::kBf16 ? qkv_kernel<Bf16> : qkv_kernel<F16>,
+               dim3(static_cast<unsigned>((items + kWarps - 1) / kWarps)), dim3(kThreads),
                sizeof(float) * kWarps * static_cast<size_t>(args.layout.head_dim), stream, args);
 }
 

@@ -11,18 +11,21 @@ constexpr int kNormWarps = kNormThreads / kWarpSize;
 // A thread's share of a row's sum of squares; a block of kNormThreads.
 __device__ __forceinline__ float square_share(const float* row, int64_t size) {
   float square = 0;
-  for (int64_t k = threadIdx.x; k < size; k += kNormThreads) square = fmaf(row[k], row[k], square);
+  for (int64_t k = threadIdx.x; k < size; k += kNormThreads)
+    square = fmaf(row[k], row[k], square);
   return square;
 }
 
 // What a row is multiplied with, from the warps' sums of squares.
 __device__ __forceinline__ float norm_scale(const float* warp_squares, int64_t size, float eps) {
   float sum = 0;
-  for (int w = 0; w < kNormWarps; ++w) sum += warp_squares[w];
+  for (int w = 0; w < kNormWarps; ++w)
+    sum += warp_squares[w];
   return 1.0f / sqrtf(sum / static_cast<float>(size) + eps);
 }
 
-// A head of q, k or v by one warp, which has left its values in `row` (head_dim floats of shared memory): QK norm and rotation in place, then to q or to the cache.
+// A head of q, k or v by one warp, which has left its values in `row` (head_dim floats of shared memory): QK norm and
+// rotation in place, then to q or to the cache.
 template <class T>
 __device__ __forceinline__ void finish_head(const QkvArgs& args, int64_t token, int head, float* row) {
   const int num_kv_heads = args.layout.num_kv_heads, head_dim = args.layout.head_dim, lane = lane_id();
@@ -30,9 +33,11 @@ __device__ __forceinline__ void finish_head(const QkvArgs& args, int64_t token, 
   const float* norm = is_v ? nullptr : is_q ? args.q_norm : args.k_norm;
   if (norm != nullptr) {
     float square = 0;
-    for (int d = lane; d < head_dim; d += kWarpSize) square = fmaf(row[d], row[d], square);
+    for (int d = lane; d < head_dim; d += kWarpSize)
+      square = fmaf(row[d], row[d], square);
     const float scale = 1.0f / sqrtf(warp_sum(square) / static_cast<float>(head_dim) + args.eps);
-    for (int d = lane; d < head_dim; d += kWarpSize) row[d] = row[d] * scale * norm[d];
+    for (int d = lane; d < head_dim; d += kWarpSize)
+      row[d] = row[d] * scale * norm[d];
     __syncwarp();
   }
   if (!is_v) {
@@ -48,7 +53,8 @@ __device__ __forceinline__ void finish_head(const QkvArgs& args, int64_t token, 
 
   if (is_q) {
     uint16_t* to = args.q + (token * args.num_heads + head) * args.layout.k_dim;
-    for (int d = lane; d < args.layout.k_dim; d += kWarpSize) to[d] = d < head_dim ? to_bits<T>(row[d]) : 0;
+    for (int d = lane; d < args.layout.k_dim; d += kWarpSize)
+      to[d] = d < head_dim ? to_bits<T>(row[d]) : 0;
     return;
   }
   const int64_t slot = args.slots[token];
@@ -57,9 +63,11 @@ __device__ __forceinline__ void finish_head(const QkvArgs& args, int64_t token, 
   if (args.layout.is_fp8) return append_fp8(args.layout, static_cast<uint8_t*>(args.cache), slot, kv_head, is_v, row);
   auto* const cache = static_cast<uint16_t*>(args.cache);
   if (is_v) {
-    for (int d = lane; d < head_dim; d += kWarpSize) cache[args.layout.value(slot, kv_head, d)] = to_bits<T>(row[d]);
+    for (int d = lane; d < head_dim; d += kWarpSize)
+      cache[args.layout.value(slot, kv_head, d)] = to_bits<T>(row[d]);
   } else {
-    for (int d = lane; d < args.layout.k_dim; d += kWarpSize) cache[args.layout.key(slot, kv_head, d)] = d < head_dim ? to_bits<T>(row[d]) : 0;
+    for (int d = lane; d < args.layout.k_dim; d += kWarpSize)
+      cache[args.layout.key(slot, kv_head, d)] = d < head_dim ? to_bits<T>(row[d]) : 0;
   }
 }
 

@@ -1,5 +1,5 @@
-// Sampling, one block per row (architecture, contract 5): a row is read once to find its best, once more to draw, and where top-k or top-p cut, once to list
-// what they may keep.
+// Sampling, one block per row (architecture, contract 5): a row is read once to find its best, once more to draw, and
+// where top-k or top-p cut, once to list what they may keep.
 #include "cuda/kernels/sample_threshold.h"
 #include "cuda/launch.h"
 #include "native/base/check.h"
@@ -12,7 +12,8 @@ constexpr int kThreads = kSampleThreads;
 constexpr float kMaxGumbel = 22.9f;
 
 // Philox4x32-10; first word (native/base/random.h).
-__device__ __forceinline__ uint32_t philox(uint32_t position, uint32_t choice, uint32_t id, uint32_t key0, uint32_t key1) {
+__device__ __forceinline__ uint32_t philox(uint32_t position, uint32_t choice, uint32_t id, uint32_t key0,
+                                           uint32_t key1) {
   uint32_t c0 = position, c1 = choice, c2 = id, c3 = 0;
 #pragma unroll
   for (int round = 0; round < 10; ++round) {
@@ -27,22 +28,28 @@ __device__ __forceinline__ uint32_t philox(uint32_t position, uint32_t choice, u
   return c0;
 }
 
-// ---- scores ---------------------------------------------------------------------------------------------------------------------------------
+// ---- scores
+// ---------------------------------------------------------------------------------------------------------------------------------
 
 __device__ __forceinline__ bool contains(const int32_t* ids, int count, int32_t id) {
   int low = 0, high = count;
   while (low < high) {
     const int middle = (low + high) / 2;
-    if (ids[middle] < id) low = middle + 1;
-    else high = middle;
+    if (ids[middle] < id)
+      low = middle + 1;
+    else
+      high = middle;
   }
   return low < count && ids[low] == id;
 }
 
-__device__ __forceinline__ float repeat(float penalty, float score) { return score > 0 ? score / penalty : score * penalty; }
+__device__ __forceinline__ float repeat(float penalty, float score) {
+  return score > 0 ? score / penalty : score * penalty;
+}
 
 __device__ __forceinline__ bool is_edited(const SampleItem& item) {
-  return item.allowed_mask.count > 0 || item.banned_ids.count > 0 || item.logit_bias.count > 0 || item.prompt_ids.count > 0 || item.completion_counts.count > 0;
+  return item.allowed_mask.count > 0 || item.banned_ids.count > 0 || item.logit_bias.count > 0 ||
+         item.prompt_ids.count > 0 || item.completion_counts.count > 0;
 }
 
 // Masks, bias and penalties: scores (num_token_ids), which begins like `logits` beside a boundary of 16 bytes.
@@ -58,13 +65,15 @@ __device__ __noinline__ void make_scores(float* scores) {
     for (int j = 0; j < kBatch; ++j) {
       is_bad |= !(fabsf(batch.values[j]) <= -kLowest);
       const int id = batch.id(j) < count ? batch.id(j) : 0;
-      if (item.allowed_mask.count > 0 && (words[item.allowed_mask.begin + id / 32] >> (id % 32) & 1) == 0) batch.values[j] = kMasked;
+      if (item.allowed_mask.count > 0 && (words[item.allowed_mask.begin + id / 32] >> (id % 32) & 1) == 0)
+        batch.values[j] = kMasked;
     }
     if (batch.is_single) scores[batch.first] = batch.values[0];
 #pragma unroll
     for (int j = 0; j < kBatch; j += 4)
       if (!batch.is_single && batch.id(j + 3) < count)
-        *reinterpret_cast<float4*>(scores + batch.id(j)) = {batch.values[j], batch.values[j + 1], batch.values[j + 2], batch.values[j + 3]};
+        *reinterpret_cast<float4*>(scores + batch.id(j)) = {batch.values[j], batch.values[j + 1], batch.values[j + 2],
+                                                            batch.values[j + 3]};
   });
   if (is_bad) shared.is_broken = 1;
   __syncthreads();
@@ -76,22 +85,29 @@ __device__ __noinline__ void make_scores(float* scores) {
     __syncthreads();
   };
   each(item.banned_ids, 1, [](float& score, const int32_t*) { score = kMasked; });
-  each(item.logit_bias, 2, [](float& score, const int32_t* entry) { score += as_float(static_cast<uint32_t>(entry[1])); });
+  each(item.logit_bias, 2,
+       [](float& score, const int32_t* entry) { score += as_float(static_cast<uint32_t>(entry[1])); });
   if (item.repetition_penalty != 1.0f) {
     each(item.prompt_ids, 1, [&](float& score, const int32_t*) { score = repeat(item.repetition_penalty, score); });
     each(item.completion_counts, 2, [&](float& score, const int32_t* entry) {
-      if (!contains(words + item.prompt_ids.begin, item.prompt_ids.count, entry[0])) score = repeat(item.repetition_penalty, score);
+      if (!contains(words + item.prompt_ids.begin, item.prompt_ids.count, entry[0]))
+        score = repeat(item.repetition_penalty, score);
     });
   }
   each(item.completion_counts, 2, [&](float& score, const int32_t* entry) {
-    score -= item.presence_penalty + __fmul_rn(item.frequency_penalty, static_cast<float>(entry[1]));  // rounded before it is added, as on the CPU
+    score -=
+        item.presence_penalty +
+        __fmul_rn(item.frequency_penalty, static_cast<float>(entry[1]));  // rounded before it is added, as on the CPU
   });
 }
 
-// ---- draws ----------------------------------------------------------------------------------------------------------------------------------
+// ---- draws
+// ----------------------------------------------------------------------------------------------------------------------------------
 
 // NOTE: in double precision, which few cards are quick at: only for what may win.
-__device__ __noinline__ double with_noise(float score, uint32_t word) { return score - log(-log((static_cast<double>(word) + 0.5) * 0x1p-32)); }
+__device__ __noinline__ double with_noise(float score, uint32_t word) {
+  return score - log(-log((static_cast<double>(word) + 0.5) * 0x1p-32));
+}
 
 __device__ __forceinline__ uint32_t noise_word(const SampleItem& item, int32_t id) {
   return philox(item.position, item.choice_idx, static_cast<uint32_t>(id), item.seed_low, item.seed_high);
@@ -110,12 +126,14 @@ __device__ __noinline__ int32_t draw(uint64_t threshold, float floor) {
     __syncthreads();
     best = shared.noisy;
   }
-  if (shared.all.num == kUnlisted) raise_least(a_little_below(fmaxf(floor, static_cast<float>(best) - kMaxGumbel) * shared.all.temperature));
+  if (shared.all.num == kUnlisted)
+    raise_least(a_little_below(fmaxf(floor, static_cast<float>(best) - kMaxGumbel) * shared.all.temperature));
   float to_beat = a_little_below(static_cast<float>(best));
   each_candidate([&](uint64_t key) {
     const float score = value_of(key);
     if (key < threshold || score < floor) return;
-    // The noise of a word is less than -log(1 - u), u = (word + 1/2) / 2^32: 1 - u has to be this small, in units of 2^-32. A hundredth is for rounding.
+    // The noise of a word is less than -log(1 - u), u = (word + 1/2) / 2^32: 1 - u has to be this small, in units of
+    // 2^-32. A hundredth is for rounding.
     const float reach = exp2_near((score - to_beat) * kLog2E + 32.0f) * 1.01f;
     if (reach < 0.5f) return;
     const uint32_t word = noise_word(item, id_of(key));
@@ -129,7 +147,8 @@ __device__ __noinline__ int32_t draw(uint64_t threshold, float floor) {
   return block_min(best == highest ? best_id : kNoId, shared.of_warps);
 }
 
-// The key of the last candidate that top-k and top-p leave; with top-k, no candidate is missing that may be among so many.
+// The key of the last candidate that top-k and top-p leave; with top-k, no candidate is missing that may be among so
+// many.
 __device__ __noinline__ uint64_t threshold_of() {
   SampleShared& shared = sample_shared();
   const SampleItem& item = shared.item;
@@ -153,7 +172,8 @@ __device__ __noinline__ uint64_t threshold_of() {
   const unsigned long long target = part > 0 ? part : 1;
   if (!has_top_k) {
     // Together, all that is further behind the best has no more than what top-p leaves out.
-    const float behind = logf(static_cast<float>(shared.all.count) / ((1.0f - item.top_p) * shared.survey.sum)) + 0.01f, best = shared.survey.best;
+    const float behind = logf(static_cast<float>(shared.all.count) / ((1.0f - item.top_p) * shared.survey.sum)) + 0.01f,
+                best = shared.survey.best;
     raise_least(best - behind * item.temperature - fabsf(best) * 1e-6f);
     list_best<true>(target);
   }
@@ -170,13 +190,15 @@ __device__ __noinline__ int32_t choose() {
   for (int64_t id = args.num_token_ids + threadIdx.x; id < args.vocab_size; id += kThreads)
     if (!(fabsf(logits[id]) <= -kLowest)) shared.is_broken = 1;
   if (is_edited(item)) {
-    float* scores = args.scores + blockIdx.x * sample_scratch_floats(args.vocab_size) + (4 - values_to_boundary(logits)) % 4;
+    float* scores =
+        args.scores + blockIdx.x * sample_scratch_floats(args.vocab_size) + (4 - values_to_boundary(logits)) % 4;
     make_scores(scores);
     row = scores;
   }
   const bool has_top_k = item.top_k > 0 && item.top_k < count, has_top_p = item.top_p < 1.0f;
-  const bool is_good = item.temperature == 0 || has_top_k || !has_top_p ? take_survey<false>(row, count, 1, shared.survey, shared.of_warps)
-                                                                        : take_survey<true>(row, count, item.temperature, shared.survey, shared.of_warps);
+  const bool is_good = item.temperature == 0 || has_top_k || !has_top_p
+                           ? take_survey<false>(row, count, 1, shared.survey, shared.of_warps)
+                           : take_survey<true>(row, count, item.temperature, shared.survey, shared.of_warps);
   // What is masked looks broken.
   if (shared.is_broken != 0 || (row == logits && !is_good) || shared.survey.best_id == kNoId) return -1;
   if (item.temperature == 0) return shared.survey.best_id;
@@ -188,7 +210,8 @@ __device__ __noinline__ int32_t choose() {
   return draw(threshold, item.min_p > 0 ? best + logf(item.min_p) : kMasked);
 }
 
-// ---- log-probabilities: of the raw logits, over the whole vocabulary ----------------------------------------------------------------------------
+// ---- log-probabilities: of the raw logits, over the whole vocabulary
+// ----------------------------------------------------------------------------
 
 __device__ __noinline__ void write_logprobs(int32_t token_id, SampleOutput& output) {
   SampleShared& shared = sample_shared();
@@ -204,7 +227,8 @@ __device__ __noinline__ void write_logprobs(int32_t token_id, SampleOutput& outp
   list([&](const Batch& batch) {
 #pragma unroll
     for (int j = 0; j < kBatch; ++j)
-      num_before += static_cast<int>(batch.values[j] > drawn) | (static_cast<int>(batch.values[j] == drawn) & static_cast<int>(batch.id(j) < token_id));
+      num_before += static_cast<int>(batch.values[j] > drawn) |
+                    (static_cast<int>(batch.values[j] == drawn) & static_cast<int>(batch.id(j) < token_id));
   });
   const int rank = block_sum(num_before, shared.of_warps) + 1;
   if (threadIdx.x == 0) output.rank = rank, output.logprob = drawn - normalizer, shared.num_top = 0;
@@ -221,7 +245,8 @@ __device__ __noinline__ void write_logprobs(int32_t token_id, SampleOutput& outp
   for (int i = static_cast<int>(threadIdx.x); i < found; i += kThreads) {
     int place = 0;
 #pragma unroll 4
-    for (int other = 0; other < found; ++other) place += shared.top[other] > shared.top[i];
+    for (int other = 0; other < found; ++other)
+      place += shared.top[other] > shared.top[i];
     output.top_ids[place] = id_of(shared.top[i]);
     output.top_logprobs[place] = logits[id_of(shared.top[i])] - normalizer;
   }
@@ -231,7 +256,9 @@ __device__ __noinline__ void write_logprobs(int32_t token_id, SampleOutput& outp
 __global__ void __launch_bounds__(kThreads, 1) sample_kernel(SampleArgs args) {
   SampleShared& shared = sample_shared();
   constexpr int kItemWords = sizeof(SampleItem) / sizeof(uint32_t);
-  if (threadIdx.x < kItemWords) reinterpret_cast<uint32_t*>(&shared.item)[threadIdx.x] = reinterpret_cast<const uint32_t*>(args.items + blockIdx.x)[threadIdx.x];
+  if (threadIdx.x < kItemWords)
+    reinterpret_cast<uint32_t*>(&shared.item)[threadIdx.x] =
+        reinterpret_cast<const uint32_t*>(args.items + blockIdx.x)[threadIdx.x];
   if (threadIdx.x == 0) shared.args = args, shared.is_broken = 0;
   __syncthreads();
   if (shared.item.logits_row < 0) return;
@@ -241,7 +268,8 @@ __global__ void __launch_bounds__(kThreads, 1) sample_kernel(SampleArgs args) {
   int32_t token_id = shared.item.wants_sample != 0 ? choose() : shared.item.target_id;
   if (shared.item.num_logprobs >= 0 || shared.item.wants_sample == 0) {
     __syncthreads();
-    if (!take_survey<true>(shared.logits, static_cast<int>(shared.args.vocab_size), 1, shared.survey, shared.of_warps)) token_id = -1;
+    if (!take_survey<true>(shared.logits, static_cast<int>(shared.args.vocab_size), 1, shared.survey, shared.of_warps))
+      token_id = -1;
   }
   SampleOutput& output = shared.args.outputs[blockIdx.x];
   if (threadIdx.x == 0) {
@@ -255,10 +283,12 @@ __global__ void __launch_bounds__(kThreads, 1) sample_kernel(SampleArgs args) {
 }  // namespace
 
 void launch_sample(const SampleArgs& args, cudaStream_t stream) {
-  CAPSTAN_CHECK(args.num_items > 0 && args.drawn_ids != nullptr && args.num_token_ids > 0 && args.num_token_ids <= args.vocab_size && args.vocab_size <= args.logits_stride);
+  CAPSTAN_CHECK(args.num_items > 0 && args.drawn_ids != nullptr && args.num_token_ids > 0 &&
+                args.num_token_ids <= args.vocab_size && args.vocab_size <= args.logits_stride);
   CAPSTAN_CHECK(args.vocab_size <= kMaxVocab);
   static_assert(sizeof(SampleShared) <= kLeastSharedBytes);
-  launch(sample_kernel, dim3(static_cast<unsigned>(args.num_items)), dim3(kThreads), sizeof(SampleShared), stream, args);
+  launch(sample_kernel, dim3(static_cast<unsigned>(args.num_items)), dim3(kThreads), sizeof(SampleShared), stream,
+         args);
 }
 
 }  // namespace capstan::cuda

@@ -1,6 +1,6 @@
 #pragma once
-// How one block goes over a row of logits. Time is what the row takes to arrive: each thread has four loads of 16 bytes under way, and no pass does more with
-// a value than the loads leave time for.
+// How one block goes over a row of logits. Time is what the row takes to arrive: each thread has four loads of 16 bytes
+// under way, and no pass does more with a value than the loads leave time for.
 #include "cuda/device.h"
 
 namespace capstan::cuda {
@@ -13,11 +13,13 @@ constexpr float kMasked = -__builtin_inff();
 constexpr float kLowest = -3.4028235e38f;
 constexpr int32_t kNoId = 0x7fffffff;
 
-// ---- over the block, the same in all threads. Each ends with a barrier, so that the memory may be used again. -----------------------------------
+// ---- over the block, the same in all threads. Each ends with a barrier, so that the memory may be used again.
+// -----------------------------------
 
 template <class T, class Join>
 __device__ __forceinline__ T over_warp(T value, Join&& join) {
-  for (int bits = kWarpSize / 2; bits > 0; bits /= 2) value = join(value, __shfl_xor_sync(0xffffffffu, value, bits));
+  for (int bits = kWarpSize / 2; bits > 0; bits /= 2)
+    value = join(value, __shfl_xor_sync(0xffffffffu, value, bits));
   return value;
 }
 template <class T, class Join>
@@ -43,7 +45,8 @@ __device__ __forceinline__ T block_sum(T value, void* of_warps) {
   return over_block(value, of_warps, [](T a, T b) { return a + b; });
 }
 
-// ---- rows -------------------------------------------------------------------------------------------------------------------------------------
+// ---- rows
+// -------------------------------------------------------------------------------------------------------------------------------------
 
 constexpr int kBatch = 4 * kRowLoads;
 // What a thread has of a row at a time.
@@ -55,7 +58,9 @@ struct Batch {
 };
 
 // Numbers from `row` to where 16-byte loads may begin.
-__device__ __forceinline__ int values_to_boundary(const float* row) { return static_cast<int>((16 - reinterpret_cast<uintptr_t>(row) % 16) % 16 / sizeof(float)); }
+__device__ __forceinline__ int values_to_boundary(const float* row) {
+  return static_cast<int>((16 - reinterpret_cast<uintptr_t>(row) % 16) % 16 / sizeof(float));
+}
 
 // Calls `f` with batches; what is beyond the row is `fill` in them.
 template <class F>
@@ -77,7 +82,8 @@ __device__ __forceinline__ void each_batch(const float* row, int count, float fi
     for (int load = 0; load < kRowLoads; ++load) {
       float4 vector = {fill, fill, fill, fill};
       if (v >= 0 && v + load * kSampleThreads < num_vectors) vector = vectors[v + load * kSampleThreads];
-      batch.values[load * 4] = vector.x, batch.values[load * 4 + 1] = vector.y, batch.values[load * 4 + 2] = vector.z, batch.values[load * 4 + 3] = vector.w;
+      batch.values[load * 4] = vector.x, batch.values[load * 4 + 1] = vector.y, batch.values[load * 4 + 2] = vector.z,
+                          batch.values[load * 4 + 3] = vector.w;
     }
     if (v < 0) batch.values[0] = row[single];
     f(batch);
@@ -93,7 +99,8 @@ struct Survey {
 };
 // False where the row has infinity, or what is no number.
 template <bool kSums>
-__device__ __noinline__ bool take_survey(const float* row, int count, float temperature, Survey& survey, void* of_warps) {
+__device__ __noinline__ bool take_survey(const float* row, int count, float temperature, Survey& survey,
+                                         void* of_warps) {
   const float scale = kSums ? kLog2E / temperature : 0;
   float own = kLowest, sum = 0;
   bool is_bad = false;
@@ -110,7 +117,8 @@ __device__ __noinline__ bool take_survey(const float* row, int count, float temp
     if constexpr (kSums) {
       sum *= exp2_near((before - own) * scale);
 #pragma unroll
-      for (int j = 0; j < kBatch; ++j) sum += exp2_near((batch.values[j] - own) * scale);
+      for (int j = 0; j < kBatch; ++j)
+        sum += exp2_near((batch.values[j] - own) * scale);
     }
   });
   const float best = block_max(own, of_warps);

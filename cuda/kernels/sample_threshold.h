@@ -1,15 +1,16 @@
 #pragma once
-// What is kept by top-k and top-p is a threshold on (score, id), found digit by digit with integer sums, so that it does not depend on the order in which
-// threads add. A bound that is easy to come by leaves few candidates first, which then lie in shared memory.
-#include "cuda/kernels/sample_row.h"
+// What is kept by top-k and top-p is a threshold on (score, id), found digit by digit with integer sums, so that it
+// does not depend on the order in which threads add. A bound that is easy to come by leaves few candidates first, which
+// then lie in shared memory.
 #include "cuda/kernels.h"
+#include "cuda/kernels/sample_row.h"
 
 namespace capstan::cuda {
 
 constexpr int32_t kLastId = static_cast<int32_t>(kMaxVocab - 1);
 constexpr int kDigitBits = 10, kDigits = 1 << kDigitBits;
 static_assert(kDigits == kSampleThreads);  // a digit to a thread
-constexpr int kListed = 8192;  // candidates that have room in shared memory
+constexpr int kListed = 8192;              // candidates that have room in shared memory
 constexpr int kUnlisted = kListed + 1;
 // exp(score - best) in fixed point; a vocabulary of 2^18 sums to less than 2^59.
 constexpr float kMassUnit = 1099511627776.0f;  // 2^40
@@ -43,27 +44,34 @@ struct SampleShared {
   uint64_t top[kMaxTopLogprobs];
 };
 
-__device__ __forceinline__ SampleShared& sample_shared() { return *reinterpret_cast<SampleShared*>(shared_memory()); }
+__device__ __forceinline__ SampleShared& sample_shared() {
+  return *reinterpret_cast<SampleShared*>(shared_memory());
+}
 
 // Orders as (value descending, id ascending): larger is better.
 __device__ __forceinline__ uint64_t rank_key(float value, int32_t id) {
   const uint32_t bits = as_bits(value + 0.0f), ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
   return uint64_t{ordered} << kIdBits | static_cast<uint32_t>(kLastId - id);
 }
-__device__ __forceinline__ int32_t id_of(uint64_t key) { return kLastId - static_cast<int32_t>(key & kLastId); }
+__device__ __forceinline__ int32_t id_of(uint64_t key) {
+  return kLastId - static_cast<int32_t>(key & kLastId);
+}
 __device__ __forceinline__ float value_of(uint64_t key) {
   const auto ordered = static_cast<uint32_t>(key >> kIdBits);
   return as_float(ordered & 0x80000000u ? ordered & 0x7fffffffu : ~ordered);
 }
 
 // A little less, by more than a quotient or product may be rounded.
-__device__ __forceinline__ float a_little_below(float value) { return value - fabsf(value) * 1e-6f; }
+__device__ __forceinline__ float a_little_below(float value) {
+  return value - fabsf(value) * 1e-6f;
+}
 
 // Bit j: batch.values[j] is a candidate.
 __device__ __forceinline__ unsigned candidates_in(const Batch& batch, float least) {
   unsigned found = 0;
 #pragma unroll
-  for (int j = 0; j < kBatch; ++j) found |= (batch.values[j] >= least ? 1u : 0u) << j;
+  for (int j = 0; j < kBatch; ++j)
+    found |= (batch.values[j] >= least ? 1u : 0u) << j;
   return found;
 }
 
@@ -78,7 +86,8 @@ __device__ __forceinline__ void list(F&& also) {
     also(batch);
     unsigned found = candidates_in(batch, all.least);
     if (found == 0) return;
-    for (int place = atomicAdd(&shared.num_listed, __popc(found)); found != 0 && place < kListed; found &= found - 1, ++place) {
+    for (int place = atomicAdd(&shared.num_listed, __popc(found)); found != 0 && place < kListed;
+         found &= found - 1, ++place) {
       const int id = batch.id(__ffs(static_cast<int>(found)) - 1);
       shared.list[place] = rank_key(all.row[id] / all.temperature, id);
     }
@@ -95,7 +104,8 @@ __device__ __forceinline__ void each_candidate(F&& f) {
   const Candidates all = shared.all;
   if (all.num <= kListed) {
 #pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x); i < all.num; i += kSampleThreads) f(shared.list[i]);
+    for (int i = static_cast<int>(threadIdx.x); i < all.num; i += kSampleThreads)
+      f(shared.list[i]);
     return;
   }
   each_batch(all.row, all.count, kMasked, [&](const Batch& batch) {
@@ -106,15 +116,19 @@ __device__ __forceinline__ void each_candidate(F&& f) {
   });
 }
 
-__device__ __forceinline__ unsigned long long mass_of(float score, float best) { return static_cast<unsigned long long>(expf(score - best) * kMassUnit); }
+__device__ __forceinline__ unsigned long long mass_of(float score, float best) {
+  return static_cast<unsigned long long>(expf(score - best) * kMassUnit);
+}
 
-// Of the digits, lowest first, the one with which the sum of what is in them reaches the target, to shared.digit; -1: none. Ends with a barrier.
+// Of the digits, lowest first, the one with which the sum of what is in them reaches the target, to shared.digit; -1:
+// none. Ends with a barrier.
 template <bool kByMass>
 __device__ __forceinline__ void find_digit(unsigned long long target) {
   SampleShared& shared = sample_shared();
   const auto mine = static_cast<int>(threadIdx.x);
   const unsigned count = shared.counts[mine];
-  const unsigned long long amount = kByMass ? static_cast<unsigned long long>(shared.mass_high[mine]) << 32 | shared.mass_low[mine] : count;
+  const unsigned long long amount =
+      kByMass ? static_cast<unsigned long long>(shared.mass_high[mine]) << 32 | shared.mass_low[mine] : count;
   unsigned long long up_to = amount;
   for (int step = 1; step < kWarpSize; step *= 2) {
     const unsigned long long other = __shfl_sync(0xffffffffu, up_to, lane_id() - step);
@@ -123,20 +137,24 @@ __device__ __forceinline__ void find_digit(unsigned long long target) {
   if (lane_id() == kWarpSize - 1) shared.of_warps[warp_id()] = up_to;
   if (mine == 0) shared.digit = -1;
   __syncthreads();
-  up_to += over_warp(lane_id() < warp_id() ? shared.of_warps[lane_id()] : 0ull, [](unsigned long long a, unsigned long long b) { return a + b; });
-  if (up_to - amount < target && target <= up_to) shared.digit = mine, shared.here = count, shared.left = target - (up_to - amount);
+  up_to += over_warp(lane_id() < warp_id() ? shared.of_warps[lane_id()] : 0ull,
+                     [](unsigned long long a, unsigned long long b) { return a + b; });
+  if (up_to - amount < target && target <= up_to)
+    shared.digit = mine, shared.here = count, shared.left = target - (up_to - amount);
   __syncthreads();
 }
 
-// The key T for which the best candidates down to T number `target`, or, by mass, reach it; of those with keys from `floor` on. After `max_digits` it is a key
-// that is no better. 0 or `floor`: all are too few.
+// The key T for which the best candidates down to T number `target`, or, by mass, reach it; of those with keys from
+// `floor` on. After `max_digits` it is a key that is no better. 0 or `floor`: all are too few.
 template <bool kByMass>
 __device__ __noinline__ uint64_t find_threshold(uint64_t floor, unsigned long long target, int max_digits) {
   SampleShared& shared = sample_shared();
-  const uint64_t best = rank_key(shared.all.best, 0), furthest = best - rank_key(shared.all.least / shared.all.temperature, kLastId);
+  const uint64_t best = rank_key(shared.all.best, 0),
+                 furthest = best - rank_key(shared.all.least / shared.all.temperature, kLastId);
   // Digits are of how far a key is behind the best, so that the first of them tells the candidates apart.
   int shift = 0, width = kDigitBits;
-  while (furthest >> shift >= kDigits) ++shift;
+  while (furthest >> shift >= kDigits)
+    ++shift;
   for (uint64_t prefix = 0;; width = shift < kDigitBits ? shift : kDigitBits, shift -= width) {
     shared.counts[threadIdx.x] = shared.mass_low[threadIdx.x] = shared.mass_high[threadIdx.x] = 0;
     __syncthreads();
@@ -150,7 +168,8 @@ __device__ __noinline__ uint64_t find_threshold(uint64_t floor, unsigned long lo
       const unsigned long long mass = mass_of(value_of(key), shared.all.best);
       const auto low = static_cast<unsigned>(mass);
       const unsigned carry = atomicAdd(&shared.mass_low[digit], low) > ~low ? 1 : 0;
-      if (const unsigned high = static_cast<unsigned>(mass >> 32) + carry; high != 0) atomicAdd(&shared.mass_high[digit], high);
+      if (const unsigned high = static_cast<unsigned>(mass >> 32) + carry; high != 0)
+        atomicAdd(&shared.mass_high[digit], high);
     });
     __syncthreads();
     find_digit<kByMass>(target);
@@ -185,7 +204,8 @@ __device__ __noinline__ void list_best(unsigned long long target) {
   list([](const Batch&) {});
 }
 
-// At least `target` values of the row are no less than this: as many threads have seen one. What were the candidates are none afterwards.
+// At least `target` values of the row are no less than this: as many threads have seen one. What were the candidates
+// are none afterwards.
 __device__ __noinline__ float bound_of_best(int target) {
   if (target > kSampleThreads) return kLowest;
   SampleShared& shared = sample_shared();

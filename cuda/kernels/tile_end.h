@@ -1,6 +1,7 @@
 #pragma once
-// How a tile of launch_gemm_wgmma ends, for the 16 rows of a warp. In whole tiles lanes read and write 16 bytes of a token; at the edges of a matrix, and where
-// rows of the output begin anywhere, numbers one by one. The same bits either way.
+// How a tile of launch_gemm_wgmma ends, for the 16 rows of a warp. In whole tiles lanes read and write 16 bytes of a
+// token; at the edges of a matrix, and where rows of the output begin anywhere, numbers one by one. The same bits
+// either way.
 #include "cuda/kernels/epilogue.h"
 #include "cuda/wgmma_layout.h"
 
@@ -12,15 +13,18 @@ struct TileEnd {
   int64_t tile;
   int first_token;  // of the tile of tokens
   int lane;
-  float* turning;   // kTurnFloats of the warp
-  bool is_later;    // of a K that is cut, behind the first part
+  float* turning;  // kTurnFloats of the warp
+  bool is_later;   // of a K that is cut, behind the first part
   bool is_whole = false;
   float4 before[kTurnTokens / 8];  // what the first tokens are added to
 
   // Where a tile is whole and added to something, the first of that is on its way when this returns.
-  __device__ __forceinline__ TileEnd(const GemmArgs& args, int64_t tile, int first_token, int lane, float* turning, bool is_later)
+  __device__ __forceinline__ TileEnd(const GemmArgs& args, int64_t tile, int first_token, int lane, float* turning,
+                                     bool is_later)
       : args(args), tile(tile), first_token(first_token), lane(lane), turning(turning), is_later(is_later) {
-    is_whole = (tile + 1) * kTileRows <= args.weights.rows && (is_gated() ? is_gated_whole() : args.out_stride % 4 == 0 && reinterpret_cast<uintptr_t>(args.out) % 16 == 0);
+    is_whole =
+        (tile + 1) * kTileRows <= args.weights.rows &&
+        (is_gated() ? is_gated_whole() : args.out_stride % 4 == 0 && reinterpret_cast<uintptr_t>(args.out) % 16 == 0);
     if (is_whole && is_added()) load(before, 0);
   }
 
@@ -41,35 +45,47 @@ struct TileEnd {
   __device__ __forceinline__ bool is_gated() const { return args.output == GemmOutput::kGated; }
   __device__ __forceinline__ bool is_gated_whole() const {
     const DepthSplit& split = args.gated_split;
-    return split.part_cols % 8 == 0 && (tile + 1) * (kTileRows / 2) <= split.parts * split.part_cols && reinterpret_cast<uintptr_t>(args.gated) % 16 == 0;
+    return split.part_cols % 8 == 0 && (tile + 1) * (kTileRows / 2) <= split.parts * split.part_cols &&
+           reinterpret_cast<uintptr_t>(args.gated) % 16 == 0;
   }
 
   __device__ __forceinline__ void add_bias(float (&acc)[kTokens / 2]) const {
     const float* bias = args.weights.bias;
     if (bias == nullptr || is_later) return;
     const int64_t row = tile * kTileRows + lane / 4;
-    const float low = row < args.weights.rows ? bias[row] : 0.0f, high = row + 8 < args.weights.rows ? bias[row + 8] : 0.0f;
+    const float low = row < args.weights.rows ? bias[row] : 0.0f,
+                high = row + 8 < args.weights.rows ? bias[row + 8] : 0.0f;
 #pragma unroll
-    for (int i = 0; i < kTokens / 2; ++i) acc[i] += i / 2 % 2 == 0 ? low : high;
+    for (int i = 0; i < kTokens / 2; ++i)
+      acc[i] += i / 2 % 2 == 0 ? low : high;
   }
 
   // Gates become outputs.
   __device__ __forceinline__ void gate(float (&acc)[kTokens / 2]) const {
     const auto each = [&](auto&& activation) {
 #pragma unroll
-      for (int i = 0; i < kTokens / 2; i += 4) acc[i] = activation(acc[i]) * acc[i + 2], acc[i + 1] = activation(acc[i + 1]) * acc[i + 3];
+      for (int i = 0; i < kTokens / 2; i += 4)
+        acc[i] = activation(acc[i]) * acc[i + 2], acc[i + 1] = activation(acc[i + 1]) * acc[i + 3];
     };
     switch (args.activation) {
-      case Activation::kSilu: return each([](float x) { return x * reciprocal_near(1.0f + exp2_near(x * -kLog2E)); });
-      case Activation::kGelu: return each([](float x) { return activate(Activation::kGelu, x); });
-      case Activation::kGeluTanh: return each([](float x) { return activate(Activation::kGeluTanh, x); });
+      case Activation::kSilu:
+        return each([](float x) { return x * reciprocal_near(1.0f + exp2_near(x * -kLog2E)); });
+      case Activation::kGelu:
+        return each([](float x) { return activate(Activation::kGelu, x); });
+      case Activation::kGeluTanh:
+        return each([](float x) { return activate(Activation::kGeluTanh, x); });
     }
   }
 
-  // ---- whole tiles ----------------------------------------------------------------------------------------------------------------------------
+  // ---- whole tiles
+  // ----------------------------------------------------------------------------------------------------------------------------
 
-  __device__ __forceinline__ int token_of(int first, int turn) const { return first_token + first + turned_token(lane, turn); }
-  __device__ __forceinline__ float* place_of(int token) const { return args.out + token * args.out_stride + tile * kTileRows + lane % 4 * 4; }
+  __device__ __forceinline__ int token_of(int first, int turn) const {
+    return first_token + first + turned_token(lane, turn);
+  }
+  __device__ __forceinline__ float* place_of(int token) const {
+    return args.out + token * args.out_stride + tile * kTileRows + lane % 4 * 4;
+  }
 
   __device__ __forceinline__ void load(float4 (&to)[kTurnTokens / 8], int first) const {
 #pragma unroll
@@ -91,11 +107,15 @@ struct TileEnd {
       __syncwarp();
       float4 values[kTurnTokens / 8];
 #pragma unroll
-      for (int turn = 0; turn < kTurnTokens / 8; ++turn) values[turn] = *reinterpret_cast<const float4*>(turning + turned_token(lane, turn) * kTurnStride + lane % 4 * 4);
+      for (int turn = 0; turn < kTurnTokens / 8; ++turn)
+        values[turn] =
+            *reinterpret_cast<const float4*>(turning + turned_token(lane, turn) * kTurnStride + lane % 4 * 4);
 #pragma unroll
       for (int turn = 0; turn < kTurnTokens / 8; ++turn) {
         float4& value = values[turn];
-        if (kIsAdded) value = {before[turn].x + value.x, before[turn].y + value.y, before[turn].z + value.z, before[turn].w + value.w};
+        if (kIsAdded)
+          value = {before[turn].x + value.x, before[turn].y + value.y, before[turn].z + value.z,
+                   before[turn].w + value.w};
         const int token = token_of(first, turn);
         store_four_if(token < args.num_tokens, place_of(token), value);
         if (kIsAdded) before[turn] = next[turn];
@@ -118,12 +138,15 @@ struct TileEnd {
       }
       __syncwarp();
       const int token = first_token + first + lane;
-      if (token < args.num_tokens) *reinterpret_cast<uint4*>(to + token * args.gated_split.padded()) = reinterpret_cast<const uint4*>(turned)[lane];
+      if (token < args.num_tokens)
+        *reinterpret_cast<uint4*>(to + token * args.gated_split.padded()) =
+            reinterpret_cast<const uint4*>(turned)[lane];
       __syncwarp();
     }
   }
 
-  // ---- edges ------------------------------------------------------------------------------------------------------------------------------------
+  // ---- edges
+  // ------------------------------------------------------------------------------------------------------------------------------------
 
   __device__ __forceinline__ int token_at(int i) const { return first_token + i / 4 * 8 + lane % 4 * 2 + i % 2; }
 

@@ -16,19 +16,23 @@ void check_step(const StepInput& step, const DeviceModel& model, const DeviceLim
   CAPSTAN_CHECK(rows > 0 && rows <= limits.max_num_tokens);
   CAPSTAN_CHECK(step.positions.size() == step.input_ids.size() && step.slot_mapping.size() == step.input_ids.size());
   CAPSTAN_CHECK(step.cu_seqlens_q.size() == step.context_lens.size() + 1 && step.cu_seqlens_q.back() == rows);
-  CAPSTAN_CHECK(static_cast<int64_t>(step.block_tables.size()) >= static_cast<int64_t>(step.context_lens.size()) * step.max_blocks_per_seq);
+  CAPSTAN_CHECK(static_cast<int64_t>(step.block_tables.size()) >=
+                static_cast<int64_t>(step.context_lens.size()) * step.max_blocks_per_seq);
   for (int64_t row = 0; row < rows; ++row) {
     CAPSTAN_CHECK(step.positions[row] >= 0 && step.positions[row] < model.max_model_len);
-    CAPSTAN_CHECK(step.slot_mapping[row] >= 0 && step.slot_mapping[row] < int64_t{limits.num_blocks} * limits.block_size);
+    CAPSTAN_CHECK(step.slot_mapping[row] >= 0 &&
+                  step.slot_mapping[row] < int64_t{limits.num_blocks} * limits.block_size);
   }
   for (size_t seq = 0; seq < step.context_lens.size(); ++seq) {
     const int32_t begin = step.cu_seqlens_q[seq], end = step.cu_seqlens_q[seq + 1], context = step.context_lens[seq];
     CAPSTAN_CHECK(begin < end && step.positions[begin] == context - (end - begin));
-    for (int32_t row = begin + 1; row < end; ++row) CAPSTAN_CHECK(step.positions[row] == step.positions[row - 1] + 1);
+    for (int32_t row = begin + 1; row < end; ++row)
+      CAPSTAN_CHECK(step.positions[row] == step.positions[row - 1] + 1);
     const int32_t num_blocks = (context + limits.block_size - 1) / limits.block_size;
     CAPSTAN_CHECK(num_blocks <= step.max_blocks_per_seq);
     const int32_t* table = step.block_tables.data() + seq * static_cast<size_t>(step.max_blocks_per_seq);
-    for (int32_t i = 0; i < num_blocks; ++i) CAPSTAN_CHECK(table[i] >= 0 && table[i] < limits.num_blocks);
+    for (int32_t i = 0; i < num_blocks; ++i)
+      CAPSTAN_CHECK(table[i] >= 0 && table[i] < limits.num_blocks);
   }
 }
 

@@ -27,8 +27,11 @@ namespace {
 CudaLibrary open_entry(CudaEntry entry, const std::string& file) {
   const CudaApi* api = entry();
   if (api->version != kCudaApiVersion)
-    return {nullptr, 0, file + ": expected interface version " + std::to_string(kCudaApiVersion) + ", got " + std::to_string(api->version) + "; build it again"};
-  if (cuda_build_id() != api->build_id) return {nullptr, 0, file + " was built with another compiler or from other sources; build it again"};
+    return {nullptr, 0,
+            file + ": expected interface version " + std::to_string(kCudaApiVersion) + ", got " +
+                std::to_string(api->version) + "; build it again"};
+  if (cuda_build_id() != api->build_id)
+    return {nullptr, 0, file + " was built with another compiler or from other sources; build it again"};
   char reason[512] = "";
   const int count = api->num_devices(reason, sizeof reason);
   return {api, count, reason};
@@ -49,9 +52,11 @@ CudaLibrary open_cuda_library(const std::string& file) {
 
 CudaLibrary open_cuda_library() {
   static const CudaLibrary library = [] {
-    if (const char* file = std::getenv("CAPSTAN_CUDA_LIBRARY"); file != nullptr && *file != '\0') return open_cuda_library(file);
+    if (const char* file = std::getenv("CAPSTAN_CUDA_LIBRARY"); file != nullptr && *file != '\0')
+      return open_cuda_library(file);
     // A program may have the backend linked in, as tests do.
-    if (const auto entry = reinterpret_cast<CudaEntry>(dlsym(RTLD_DEFAULT, kCudaEntryName)); entry != nullptr) return open_entry(entry, "the CUDA backend of this program");
+    if (const auto entry = reinterpret_cast<CudaEntry>(dlsym(RTLD_DEFAULT, kCudaEntryName)); entry != nullptr)
+      return open_entry(entry, "the CUDA backend of this program");
     const std::string folder = own_folder();
     for (const std::string& candidate : {folder + "/" + kFile, folder + "/../cuda/" + kFile})
       if (access(candidate.c_str(), R_OK) == 0) return open_cuda_library(candidate);

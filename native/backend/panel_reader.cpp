@@ -21,7 +21,8 @@ void read_fully(const FileTensor& tensor, uint64_t offset, void* to, size_t byte
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw Error(ErrorCode::kIo, "cannot read tensor " + tensor.name + ": " + std::strerror(errno));
     if (got == 0)
-      throw Error(ErrorCode::kInvalidModel, "tensor " + tensor.name + ": the file ends " + std::to_string(bytes) + " bytes too early");
+      throw Error(ErrorCode::kInvalidModel,
+                  "tensor " + tensor.name + ": the file ends " + std::to_string(bytes) + " bytes too early");
     at += got;
     offset += static_cast<uint64_t>(got);
     bytes -= static_cast<size_t>(got);
@@ -39,7 +40,8 @@ bool has_non_finite(DType dtype, const char* data, int64_t count) {
     }
     return largest != 0;
   }
-  const uint16_t step = dtype == DType::kBf16 ? 0x0080 : 0x0400;  // carries into the sign bit from the largest exponent on
+  const uint16_t step =
+      dtype == DType::kBf16 ? 0x0080 : 0x0400;  // carries into the sign bit from the largest exponent on
   uint16_t carry = 0;
   for (int64_t i = 0; i < count; ++i) {
     uint16_t bits;
@@ -62,8 +64,10 @@ void convert(DType from_dtype, const char* from, DType to_dtype, char* to, int64
 }
 
 [[noreturn]] void throw_non_finite(const FileTensor& tensor, DType to_dtype, bool is_in_file) {
-  throw Error(ErrorCode::kInvalidModel, "tensor " + tensor.name + (is_in_file ? std::string(" holds NaN or Inf")
-                                                                            : std::string(" holds a value too large for ") + dtype_name(to_dtype)));
+  throw Error(ErrorCode::kInvalidModel,
+              "tensor " + tensor.name +
+                  (is_in_file ? std::string(" holds NaN or Inf")
+                              : std::string(" holds a value too large for ") + dtype_name(to_dtype)));
 }
 
 // Rows [row, row + rows) of a slice in `dtype`, row-major; `raw` is working memory.
@@ -77,11 +81,14 @@ void read_rows(const TensorSlice& slice, int64_t row, int64_t rows, DType dtype,
     raw.resize(std::max(raw.size(), static_cast<size_t>(rows * row_bytes)));
     from = raw.data();
   }
-  const auto file_offset = [&](int64_t r) { return static_cast<uint64_t>(((slice.row_begin + r) * tensor.cols + slice.col_begin) * item); };
+  const auto file_offset = [&](int64_t r) {
+    return static_cast<uint64_t>(((slice.row_begin + r) * tensor.cols + slice.col_begin) * item);
+  };
   if (slice.num_cols == tensor.cols) {
     read_fully(tensor, file_offset(row), from, static_cast<size_t>(rows * row_bytes));
   } else {
-    for (int64_t r = 0; r < rows; ++r) read_fully(tensor, file_offset(row + r), from + r * row_bytes, static_cast<size_t>(row_bytes));
+    for (int64_t r = 0; r < rows; ++r)
+      read_fully(tensor, file_offset(row + r), from + r * row_bytes, static_cast<size_t>(row_bytes));
   }
   if (tensor.dtype != dtype) convert(tensor.dtype, from, dtype, to, count);
   if (has_non_finite(dtype, to, count)) throw_non_finite(tensor, dtype, has_non_finite(tensor.dtype, from, count));
@@ -133,12 +140,14 @@ void check_source(const MatrixSource& source) {
     check_slice(slice);
     CAPSTAN_CHECK(slice.num_cols == source.slices[0].num_cols);
   }
-  CAPSTAN_CHECK(!source.interleave_pairs || (source.slices.size() == 2 && source.slices[0].num_rows == source.slices[1].num_rows));
+  CAPSTAN_CHECK(!source.interleave_pairs ||
+                (source.slices.size() == 2 && source.slices[0].num_rows == source.slices[1].num_rows));
 }
 
 int64_t num_features(const MatrixSource& source) {
   int64_t rows = 0;
-  for (const TensorSlice& slice : source.slices) rows += slice.num_rows;
+  for (const TensorSlice& slice : source.slices)
+    rows += slice.num_rows;
   return rows;
 }
 
@@ -152,7 +161,8 @@ int num_local_parts(const MatrixSource& source) {
   return static_cast<int>(local);
 }
 
-const char* PanelReader::read(const MatrixSource& source, int64_t panel, DType dtype, int64_t row_elements, int64_t& bytes) {
+const char* PanelReader::read(const MatrixSource& source, int64_t panel, DType dtype, int64_t row_elements,
+                              int64_t& bytes) {
   const int64_t item = static_cast<int64_t>(dtype_size(dtype)), cols = source.slices[0].num_cols;
   const int64_t row_bytes = row_elements * item;
   read_.resize(static_cast<size_t>(kPanelFeatures * cols * item));
@@ -167,7 +177,9 @@ const char* PanelReader::read(const MatrixSource& source, int64_t panel, DType d
     if (first.slice >= 0) {
       const TensorSlice& slice = source.slices[first.slice];
       read_rows(slice, first.row, count, dtype, raw_, read_.data());
-      for (int i = 0; i < count; ++i) std::memcpy(rows_.data() + (lane + i) * row_bytes, read_.data() + i * cols * item, static_cast<size_t>(cols * item));
+      for (int i = 0; i < count; ++i)
+        std::memcpy(rows_.data() + (lane + i) * row_bytes, read_.data() + i * cols * item,
+                    static_cast<size_t>(cols * item));
       bytes += count * cols * static_cast<int64_t>(dtype_size(slice.tensor->dtype));
     }
     lane += count;
@@ -182,9 +194,11 @@ std::vector<float> read_bias(const MatrixSource& source) {
     CAPSTAN_CHECK(source.bias[i].num_rows == 1 && source.bias[i].num_cols == source.slices[i].num_rows);
     values.push_back(read_floats(source.bias[i]));
   }
-  std::vector<float> bias(static_cast<size_t>((num_features(source) + kPanelFeatures - 1) / kPanelFeatures * kPanelFeatures), 0.0f);
+  std::vector<float> bias(
+      static_cast<size_t>((num_features(source) + kPanelFeatures - 1) / kPanelFeatures * kPanelFeatures), 0.0f);
   for (size_t i = 0; i < bias.size(); ++i) {
-    const LaneSource from = lane_source(source, static_cast<int64_t>(i) / kPanelFeatures, static_cast<int>(i) % kPanelFeatures);
+    const LaneSource from =
+        lane_source(source, static_cast<int64_t>(i) / kPanelFeatures, static_cast<int>(i) % kPanelFeatures);
     if (from.slice >= 0) bias[i] = values[from.slice][static_cast<size_t>(from.row)];
   }
   return bias;

@@ -1,6 +1,6 @@
 #pragma once
-// Reading weights from their files in the order in which backends pack them: panels of 16 output features. NaN or Inf in a tensor throws kInvalidModel
-// with its name.
+// Reading weights from their files in the order in which backends pack them: panels of 16 output features. NaN or Inf
+// in a tensor throws kInvalidModel with its name.
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -14,8 +14,9 @@ constexpr int kPanelFeatures = 16;
 // Working memory of one packing thread.
 class PanelReader {
  public:
-  // Features [panel * 16, panel * 16 + 16) as (16, row_elements) of `dtype`, zeros behind the columns and for features that are not there; valid until the
-  // next call. With `interleave_pairs`: 8 gates, then their ups. Adds the bytes read from the files to `bytes`.
+  // Features [panel * 16, panel * 16 + 16) as (16, row_elements) of `dtype`, zeros behind the columns and for features
+  // that are not there; valid until the next call. With `interleave_pairs`: 8 gates, then their ups. Adds the bytes
+  // read from the files to `bytes`.
   const char* read(const MatrixSource& source, int64_t panel, DType dtype, int64_t row_elements, int64_t& bytes);
 
  private:

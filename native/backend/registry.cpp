@@ -27,7 +27,8 @@ CpuIsa find_isa(const std::string& name) {
 
 std::vector<std::string> available_isas() {
   std::vector<std::string> names;
-  for (const CpuIsa isa : available_cpu_isas()) names.emplace_back(cpu_isa_name(isa));
+  for (const CpuIsa isa : available_cpu_isas())
+    names.emplace_back(cpu_isa_name(isa));
   return names;
 }
 
@@ -49,7 +50,8 @@ DeviceGroup make_cpu_group(const DeviceOptions& options) {
   for (int rank = 0; rank < options.world_size; ++rank) {
     cpu.cpus.assign(static_cast<size_t>(per_rank), -1);
     if (options.is_pinned)
-      for (int i = 0; i < per_rank; ++i) cpu.cpus[static_cast<size_t>(i)] = cpus[static_cast<size_t>((rank * per_rank + i) % num_cpus)];
+      for (int i = 0; i < per_rank; ++i)
+        cpu.cpus[static_cast<size_t>(i)] = cpus[static_cast<size_t>((rank * per_rank + i) % num_cpus)];
     group.backends.push_back(make_cpu_backend(cpu, comms ? make_thread_comm(comms, rank) : nullptr));
   }
   if (comms) group.control = make_thread_comm(comms, 0);
@@ -61,22 +63,27 @@ std::vector<int> cuda_devices(const DeviceOptions& options) {
   std::vector<int> devices;
   const std::string list = options.device.size() > 5 ? options.device.substr(5) : "";
   if (list.empty())
-    for (int i = 0; i < options.world_size; ++i) devices.push_back(i);
+    for (int i = 0; i < options.world_size; ++i)
+      devices.push_back(i);
   std::istringstream in(list);
   for (std::string number; std::getline(in, number, ',');) {
-    if (number.empty() || number.size() > 3 || !std::ranges::all_of(number, [](char c) { return c >= '0' && c <= '9'; }))
-      throw Error(ErrorCode::kInvalidArgument, "device: expected cuda:0 or cuda:0,1 and the like, got " + options.device);
+    if (number.empty() || number.size() > 3 ||
+        !std::ranges::all_of(number, [](char c) { return c >= '0' && c <= '9'; }))
+      throw Error(ErrorCode::kInvalidArgument,
+                  "device: expected cuda:0 or cuda:0,1 and the like, got " + options.device);
     devices.push_back(std::stoi(number));
   }
   return devices;
 }
 
 // Only different devices have any, and their order of sums is their own.
-std::shared_ptr<CudaLinks> link_devices(const DeviceOptions& options, const std::vector<int>& devices, const CudaLibrary& library, std::vector<std::string>& notes) {
+std::shared_ptr<CudaLinks> link_devices(const DeviceOptions& options, const std::vector<int>& devices,
+                                        const CudaLibrary& library, std::vector<std::string>& notes) {
   const bool has_virtual_ranks = std::set<int>(devices.begin(), devices.end()).size() < devices.size();
   if (devices.size() == 1 || has_virtual_ranks || options.is_deterministic) return nullptr;
   char note[512] = "";
-  std::shared_ptr<CudaLinks> links(library.api->link(devices.data(), static_cast<int>(devices.size()), note, sizeof note));
+  std::shared_ptr<CudaLinks> links(
+      library.api->link(devices.data(), static_cast<int>(devices.size()), note, sizeof note));
   notes.emplace_back(note);
   return links;
 }
@@ -84,13 +91,15 @@ std::shared_ptr<CudaLinks> link_devices(const DeviceOptions& options, const std:
 DeviceGroup make_cuda_group(const DeviceOptions& options, const CudaLibrary& library) {
   const std::vector<int> devices = cuda_devices(options);
   if (static_cast<int>(devices.size()) != options.world_size)
-    throw Error(ErrorCode::kInvalidArgument, "tensorParallelSize: expected " + std::to_string(devices.size()) + ", the devices listed in " + options.device + ", got " +
+    throw Error(ErrorCode::kInvalidArgument, "tensorParallelSize: expected " + std::to_string(devices.size()) +
+                                                 ", the devices listed in " + options.device + ", got " +
                                                  std::to_string(options.world_size));
   DeviceGroup group;
   group.num_threads = options.world_size;
   for (const int device : devices)
     if (device >= library.num_devices)
-      throw Error(ErrorCode::kInvalidArgument, "device: expected numbers below " + std::to_string(library.num_devices) + ", the CUDA devices here, got " + std::to_string(device));
+      throw Error(ErrorCode::kInvalidArgument, "device: expected numbers below " + std::to_string(library.num_devices) +
+                                                   ", the CUDA devices here, got " + std::to_string(device));
   const auto comms = options.world_size > 1 ? make_thread_comms(options.world_size) : nullptr;
   const std::shared_ptr<CudaLinks> links = link_devices(options, devices, library, group.notes);
   for (int rank = 0; rank < options.world_size; ++rank) {
@@ -103,12 +112,14 @@ DeviceGroup make_cuda_group(const DeviceOptions& options, const CudaLibrary& lib
     cuda.links = links;
     int code = 0;
     char message[512] = "";
-    Backend* backend = library.api->make_backend(&cuda, comms ? make_thread_comm(comms, rank).release() : nullptr, &code, message, sizeof message);
+    Backend* backend = library.api->make_backend(&cuda, comms ? make_thread_comm(comms, rank).release() : nullptr,
+                                                 &code, message, sizeof message);
     if (backend == nullptr) throw Error(static_cast<ErrorCode>(code), message);
     group.backends.emplace_back(backend);
   }
   if (comms) group.control = make_thread_comm(comms, 0);
-  if (options.is_deterministic) group.notes.emplace_back("deterministic: a request gets the same tokens to the bit whatever runs beside it");
+  if (options.is_deterministic)
+    group.notes.emplace_back("deterministic: a request gets the same tokens to the bit whatever runs beside it");
   return group;
 }
 
@@ -118,15 +129,19 @@ DeviceGroup make_device_group(const DeviceOptions& options) {
   if (options.device == "cpu") return make_cpu_group(options);
   const bool is_auto = options.device == "auto";
   if (!is_auto && options.device != "cuda" && !options.device.starts_with("cuda:"))
-    throw Error(ErrorCode::kInvalidArgument, "device: expected auto, cpu, cuda or cuda:0,1 and the like, got " + options.device);
+    throw Error(ErrorCode::kInvalidArgument,
+                "device: expected auto, cpu, cuda or cuda:0,1 and the like, got " + options.device);
   const CudaLibrary library = open_cuda_library();
   // NOTE: CUDA has run on no device yet, so that 'auto' stays with the CPU and says so; `device: 'cuda'` asks for it.
   if (is_auto) {
     DeviceGroup group = make_cpu_group(options);
-    group.notes.push_back(library.num_devices > 0 ? "running on the CPU; there is a CUDA device, which --device cuda (device: 'cuda') uses" : "running on the CPU: " + library.reason);
+    group.notes.push_back(library.num_devices > 0
+                              ? "running on the CPU; there is a CUDA device, which --device cuda (device: 'cuda') uses"
+                              : "running on the CPU: " + library.reason);
     return group;
   }
-  if (library.num_devices == 0) throw Error(ErrorCode::kInvalidArgument, "device: cuda cannot be used here: " + library.reason);
+  if (library.num_devices == 0)
+    throw Error(ErrorCode::kInvalidArgument, "device: cuda cannot be used here: " + library.reason);
   return make_cuda_group(options, library);
 }
 

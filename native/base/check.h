@@ -4,9 +4,9 @@
 
 #define CAPSTAN_STRING2(x) #x
 #define CAPSTAN_STRING(x) CAPSTAN_STRING2(x)
-#define CAPSTAN_CHECK(condition)                                                                             \
-  do {                                                                                                       \
-    if (!(condition)) [[unlikely]]                                                                           \
-      throw ::capstan::Error(::capstan::ErrorCode::kInternal,                                                \
+#define CAPSTAN_CHECK(condition)                                                                              \
+  do {                                                                                                        \
+    if (!(condition)) [[unlikely]]                                                                            \
+      throw ::capstan::Error(::capstan::ErrorCode::kInternal,                                                 \
                              "invariant failed: " #condition " (" __FILE__ ":" CAPSTAN_STRING(__LINE__) ")"); \
   } while (0)

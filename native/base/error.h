@@ -1,5 +1,6 @@
 #pragma once
-// The one native error: a code from the closed list of `ts/addon-types.ts` and a message that says what was expected and what came.
+// The one native error: a code from the closed list of `ts/addon-types.ts` and a message that says what was expected
+// and what came.
 #include <stdexcept>
 #include <string>
 
@@ -23,18 +24,30 @@ enum class ErrorCode {
 // The name that JavaScript sees.
 constexpr const char* error_code_name(ErrorCode code) {
   switch (code) {
-    case ErrorCode::kInvalidArgument: return "invalid_argument";
-    case ErrorCode::kInvalidModel: return "invalid_model";
-    case ErrorCode::kUnsupportedModel: return "unsupported_model";
-    case ErrorCode::kIo: return "io_error";
-    case ErrorCode::kOutOfMemory: return "out_of_memory";
-    case ErrorCode::kContextLengthExceeded: return "context_length_exceeded";
-    case ErrorCode::kQueueFull: return "queue_full";
-    case ErrorCode::kEngineClosed: return "engine_closed";
-    case ErrorCode::kNumeric: return "numeric_error";
-    case ErrorCode::kDeviceLost: return "device_lost";
-    case ErrorCode::kAborted: return "aborted";
-    case ErrorCode::kInternal: return "internal_error";
+    case ErrorCode::kInvalidArgument:
+      return "invalid_argument";
+    case ErrorCode::kInvalidModel:
+      return "invalid_model";
+    case ErrorCode::kUnsupportedModel:
+      return "unsupported_model";
+    case ErrorCode::kIo:
+      return "io_error";
+    case ErrorCode::kOutOfMemory:
+      return "out_of_memory";
+    case ErrorCode::kContextLengthExceeded:
+      return "context_length_exceeded";
+    case ErrorCode::kQueueFull:
+      return "queue_full";
+    case ErrorCode::kEngineClosed:
+      return "engine_closed";
+    case ErrorCode::kNumeric:
+      return "numeric_error";
+    case ErrorCode::kDeviceLost:
+      return "device_lost";
+    case ErrorCode::kAborted:
+      return "aborted";
+    case ErrorCode::kInternal:
+      return "internal_error";
   }
   return "internal_error";
 }

@@ -16,7 +16,8 @@ inline uint64_t hash_ids(uint64_t seed, std::span<const int32_t> ids) {
   uint64_t hash = mix64(seed ^ kOdd0, kOdd1 ^ ids.size());
   size_t i = 0;
   for (; i + 2 <= ids.size(); i += 2) {
-    const uint64_t pair = static_cast<uint32_t>(ids[i]) | static_cast<uint64_t>(static_cast<uint32_t>(ids[i + 1])) << 32;
+    const uint64_t pair = static_cast<uint32_t>(ids[i]) | static_cast<uint64_t>(static_cast<uint32_t>(ids[i + 1]))
+                                                              << 32;
     hash = mix64(hash ^ pair, kOdd0);
   }
   if (i < ids.size()) hash = mix64(hash ^ static_cast<uint32_t>(ids[i]), kOdd1);

@@ -32,10 +32,12 @@ int64_t read_count(const std::string& path, const std::string& wanted) {
   return 0;
 }
 
-bool has_name(const std::string& list, const std::string& controller) { return ("," + list + ",").find("," + controller + ",") != std::string::npos; }
+bool has_name(const std::string& list, const std::string& controller) {
+  return ("," + list + ",").find("," + controller + ",") != std::string::npos;
+}
 
-// The folders of the control group that this process is in, of either version, and of those above it: each of them limits it. A container may see its
-// own group as the root, under whose path on the host there is nothing.
+// The folders of the control group that this process is in, of either version, and of those above it: each of them
+// limits it. A container may see its own group as the root, under whose path on the host there is nothing.
 std::vector<std::string> group_folders(const CgroupFiles& files, const std::string& controller) {
   std::vector<std::string> folders;
   std::ifstream membership(files.membership);
@@ -45,7 +47,8 @@ std::vector<std::string> group_folders(const CgroupFiles& files, const std::stri
     const std::string controllers = line.substr(first + 1, second - first - 1);
     if (!controllers.empty() && !has_name(controllers, controller)) continue;
     const std::string root = files.root + (controllers.empty() ? "" : "/" + controller);
-    for (std::string path = line.substr(second + 1); path.size() > 1 && path[0] == '/'; path.resize(path.rfind('/'))) folders.push_back(root + path);
+    for (std::string path = line.substr(second + 1); path.size() > 1 && path[0] == '/'; path.resize(path.rfind('/')))
+      folders.push_back(root + path);
     folders.push_back(root);
   }
   return folders;
@@ -80,11 +83,13 @@ int64_t cgroup_memory_left(const CgroupFiles& files) {
   };
   int64_t least = kUnlimited;
   for (const std::string& folder : group_folders(files, "memory")) {
-    for (const Names& names : {Names{"/memory.max", "/memory.current", "inactive_file"}, {"/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_inactive_file"}}) {
+    for (const Names& names : {Names{"/memory.max", "/memory.current", "inactive_file"},
+                               {"/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_inactive_file"}}) {
       const int64_t limit = read_number(folder + names.limit), use = read_number(folder + names.use);
       if (limit == kUnlimited || use == kUnlimited) continue;
       // Pages of files that were read once, as weights are, make room for others.
-      least = std::min(least, std::clamp<int64_t>(limit - use + read_count(folder + "/memory.stat", names.inactive_file), 0, limit));
+      least = std::min(
+          least, std::clamp<int64_t>(limit - use + read_count(folder + "/memory.stat", names.inactive_file), 0, limit));
     }
   }
   return least;
@@ -99,12 +104,15 @@ std::vector<int> usable_cpus() {
       if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
 #endif
   if (cpus.empty())
-    for (unsigned cpu = 0; cpu < std::max(1u, std::thread::hardware_concurrency()); ++cpu) cpus.push_back(static_cast<int>(cpu));
+    for (unsigned cpu = 0; cpu < std::max(1u, std::thread::hardware_concurrency()); ++cpu)
+      cpus.push_back(static_cast<int>(cpu));
   const double quota = std::max(1.0, std::ceil(cgroup_cpu_quota()));
   if (quota < static_cast<double>(cpus.size())) cpus.resize(static_cast<size_t>(quota));
   return cpus;
 }
 
-int64_t available_memory_bytes() { return std::min(system_memory_left(), cgroup_memory_left()); }
+int64_t available_memory_bytes() {
+  return std::min(system_memory_left(), cgroup_memory_left());
+}
 
 }  // namespace capstan

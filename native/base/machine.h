@@ -12,7 +12,8 @@ struct CgroupFiles {
   std::string membership = "/proc/self/cgroup";
 };
 
-// CPUs' worth of time that the control group, of version 1 or 2, and those above it grant; infinity where they do not limit it.
+// CPUs' worth of time that the control group, of version 1 or 2, and those above it grant; infinity where they do not
+// limit it.
 double cgroup_cpu_quota(const CgroupFiles& files = {});
 
 // Bytes that the control group and those above it still grant; the largest int64_t where they do not limit them.

@@ -1,6 +1,7 @@
 #pragma once
-// Conversions between float and the 16-bit float types, round to nearest even, by integer arithmetic alone (so no processor mode changes them).
-// NOTE: `static inline`, not `inline`: files built with other instruction sets include this, and the linker must not pick theirs for everyone.
+// Conversions between float and the 16-bit float types, round to nearest even, by integer arithmetic alone (so no
+// processor mode changes them). NOTE: `static inline`, not `inline`: files built with other instruction sets include
+// this, and the linker must not pick theirs for everyone.
 #include <cstdint>
 
 namespace capstan {
@@ -17,7 +18,9 @@ static inline float bits_float(uint32_t bits) {
   return value;
 }
 
-static inline float bf16_to_float(uint16_t h) { return bits_float(uint32_t{h} << 16); }
+static inline float bf16_to_float(uint16_t h) {
+  return bits_float(uint32_t{h} << 16);
+}
 
 // NaN stays NaN (quiet); a value beyond the largest bf16 becomes Inf.
 static inline uint16_t float_to_bf16(float value) {

@@ -1,6 +1,6 @@
 #pragma once
-// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): random words as a pure function of key and counter,
-// so that a draw depends on nothing but its request's seed and place.
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): random words as a pure
+// function of key and counter, so that a draw depends on nothing but its request's seed and place.
 #include <array>
 #include <cstdint>
 

@@ -12,7 +12,8 @@ namespace {
 Napi::Object init(Napi::Env env, Napi::Object exports) {
   exports.Set("version", CAPSTAN_VERSION);
   Napi::Array isas = Napi::Array::New(env);
-  for (const std::string& name : available_isas()) isas.Set(isas.Length(), name);
+  for (const std::string& name : available_isas())
+    isas.Set(isas.Length(), name);
   exports.Set("isas", isas);
   exports.Set("load", Napi::Function::New(env, load_engine_binding, "load"));
   exports.Set("compileGrammar", Napi::Function::New(env, compile_grammar_binding, "compileGrammar"));
@@ -24,5 +25,7 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
 }  // namespace
 }  // namespace capstan
 
-static Napi::Object capstan_init(Napi::Env env, Napi::Object exports) { return capstan::init(env, exports); }
+static Napi::Object capstan_init(Napi::Env env, Napi::Object exports) {
+  return capstan::init(env, exports);
+}
 NODE_API_MODULE(capstan, capstan_init)

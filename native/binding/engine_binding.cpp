@@ -1,7 +1,7 @@
 #include "native/binding/engine_binding.h"
 
-#include "native/binding/js_call.h"
 #include "native/binding/grammar_binding.h"
+#include "native/binding/js_call.h"
 #include "native/binding/records.h"
 
 namespace capstan {
@@ -27,9 +27,11 @@ std::shared_ptr<EngineBinding> EngineBinding::create(Napi::Env env, const Napi::
   // The thread-safe function keeps the binding alive until it is finalized.
   auto* keeper = new std::shared_ptr<EngineBinding>(binding);
   binding->events_function_ = EventsFunction::New(
-      env, on_events, "capstan.events", 0, 1, binding.get(), [](Napi::Env, std::shared_ptr<EngineBinding>* kept, EngineBinding*) { delete kept; }, keeper);
+      env, on_events, "capstan.events", 0, 1, binding.get(),
+      [](Napi::Env, std::shared_ptr<EngineBinding>* kept, EngineBinding*) { delete kept; }, keeper);
   binding->events_function_.Unref(env);
-  // NOTE: added after the thread-safe function, so it runs before that one's own hook: the engine's thread is gone when the function goes.
+  // NOTE: added after the thread-safe function, so it runs before that one's own hook: the engine's thread is gone when
+  // the function goes.
   napi_add_env_cleanup_hook(env, clean_up, binding.get());
   return binding;
 }
@@ -52,7 +54,8 @@ void EngineBinding::release(Napi::Env env) {
 EventSink EngineBinding::sink() {
   return [this](std::vector<Event>&& events) {
     const std::lock_guard lock(events_mutex_);
-    for (Event& event : events) events_.push_back(std::move(event));
+    for (Event& event : events)
+      events_.push_back(std::move(event));
     if (is_call_queued_) return;
     is_call_queued_ = true;
     events_function_.NonBlockingCall(static_cast<void*>(nullptr));
@@ -77,7 +80,8 @@ void EngineBinding::deliver(Napi::Env env, const Napi::Function& on_events) {
   if (num_open_ == 0 && !is_released_) events_function_.Unref(env);
   call_function(env, on_events, [&] {
     Napi::Array array = Napi::Array::New(env, events.size());
-    for (uint32_t i = 0; i < events.size(); ++i) array.Set(i, from_event(env, events[i]));
+    for (uint32_t i = 0; i < events.size(); ++i)
+      array.Set(i, from_event(env, events[i]));
     return std::vector<napi_value>{array};
   });
 }
@@ -93,29 +97,36 @@ Napi::Object EngineBinding::expose(Napi::Env env, LoadedEngine loaded) {
   Napi::Object object = Napi::Object::New(env);
   object.Set("info", from_info(env, loaded.info));
   const auto self = shared_from_this();
-  object.Set("submit", Napi::Function::New(env, [self](const Napi::CallbackInfo& info) { return self->submit(info); }, "submit"));
-  object.Set("compileGrammar", Napi::Function::New(env, [self](const Napi::CallbackInfo& info) { return self->compile_grammar(info); }, "compileGrammar"));
+  object.Set("submit",
+             Napi::Function::New(env, [self](const Napi::CallbackInfo& info) { return self->submit(info); }, "submit"));
+  object.Set("compileGrammar", Napi::Function::New(
+                                   env, [self](const Napi::CallbackInfo& info) { return self->compile_grammar(info); },
+                                   "compileGrammar"));
   object.Set("abort", Napi::Function::New(
                           env,
                           [self](const Napi::CallbackInfo& info) {
-                            if (!self->is_closing_ && info[0].IsNumber()) self->engine_->abort(static_cast<RequestId>(info[0].As<Napi::Number>().Int64Value()));
+                            if (!self->is_closing_ && info[0].IsNumber())
+                              self->engine_->abort(static_cast<RequestId>(info[0].As<Napi::Number>().Int64Value()));
                           },
                           "abort"));
   object.Set("stop", Napi::Function::New(
                          env,
                          [self](const Napi::CallbackInfo& info) {
                            if (self->is_closing_ || !info[0].IsNumber() || !info[1].IsNumber()) return;
-                           self->engine_->stop(static_cast<RequestId>(info[0].As<Napi::Number>().Int64Value()), info[1].As<Napi::Number>().Int32Value());
+                           self->engine_->stop(static_cast<RequestId>(info[0].As<Napi::Number>().Int64Value()),
+                                               info[1].As<Napi::Number>().Int32Value());
                          },
                          "stop"));
   object.Set("stats", Napi::Function::New(
                           env,
                           [self](const Napi::CallbackInfo& info) -> Napi::Value {
-                            if (self->is_closing_) throw make_error(info.Env(), ErrorCode::kEngineClosed, "the engine is closed");
+                            if (self->is_closing_)
+                              throw make_error(info.Env(), ErrorCode::kEngineClosed, "the engine is closed");
                             return from_stats(info.Env(), self->engine_->stats());
                           },
                           "stats"));
-  object.Set("close", Napi::Function::New(env, [self](const Napi::CallbackInfo& info) { return self->close(info.Env()); }, "close"));
+  object.Set("close", Napi::Function::New(
+                          env, [self](const Napi::CallbackInfo& info) { return self->close(info.Env()); }, "close"));
   return object;
 }
 
@@ -161,7 +172,8 @@ Napi::Value EngineBinding::close(Napi::Env env) {
       [self](Napi::Env done_env) {
         // Events of the end are queued before this; the function goes once they are delivered.
         self->release(done_env);
-        for (const auto& waiting : self->closing_) waiting.Resolve(done_env.Undefined());
+        for (const auto& waiting : self->closing_)
+          waiting.Resolve(done_env.Undefined());
         self->closing_.clear();
       });
   worker->Queue();

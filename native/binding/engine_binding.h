@@ -1,6 +1,6 @@
 #pragma once
-// The JavaScript side of one engine: an object with functions, one thread-safe function for its events, and a cleanup hook, so that an
-// environment can go at any time.
+// The JavaScript side of one engine: an object with functions, one thread-safe function for its events, and a cleanup
+// hook, so that an environment can go at any time.
 #include <napi.h>
 
 #include <memory>
@@ -39,7 +39,7 @@ class EngineBinding : public std::enable_shared_from_this<EngineBinding> {
   std::unique_ptr<Engine> engine_;
 
   std::mutex events_mutex_;
-  std::vector<Event> events_;     // not delivered yet: what a slow JavaScript side misses comes together later
+  std::vector<Event> events_;  // not delivered yet: what a slow JavaScript side misses comes together later
   bool is_call_queued_ = false;
 
   // ---- the environment's thread only ----

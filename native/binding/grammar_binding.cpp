@@ -34,11 +34,14 @@ std::string text_of(const Napi::Object& object, const char* name) {
 uint32_t count_of(const Napi::Value& value, uint32_t most, uint32_t if_null) {
   if (value.IsNull()) return if_null;
   const double number = value.IsNumber() ? value.As<Napi::Number>().DoubleValue() : -1;
-  if (!(number >= 0 && number <= most) || number != std::floor(number)) refuse_source(value.Env(), "a whole number within its limit");
+  if (!(number >= 0 && number <= most) || number != std::floor(number))
+    refuse_source(value.Env(), "a whole number within its limit");
   return static_cast<uint32_t>(number);
 }
 
-bool flag_of(const Napi::Object& object, const char* name) { return object.Get(name).ToBoolean().Value(); }
+bool flag_of(const Napi::Object& object, const char* name) {
+  return object.Get(name).ToBoolean().Value();
+}
 
 Expr to_expr(const Napi::Value& value, int depth);
 
@@ -63,7 +66,8 @@ Expr to_class(const Napi::Object& object) {
     const Napi::Value range = array.Get(i);
     if (!range.IsArray()) refuse_source(object.Env(), "ranges of two code points");
     const auto ends = range.As<Napi::Array>();
-    ranges.push_back({count_of(ends.Get(0u), grammar::kMaxCodePoint, 0), count_of(ends.Get(1u), grammar::kMaxCodePoint, 0)});
+    ranges.push_back(
+        {count_of(ends.Get(0u), grammar::kMaxCodePoint, 0), count_of(ends.Get(1u), grammar::kMaxCodePoint, 0)});
   }
   return grammar::code_point_class(std::move(ranges));
 }
@@ -92,7 +96,8 @@ Expr to_expr(const Napi::Value& value, int depth) {
   if (kind == "regex") return to_regex(object);
   if (kind != "repeat") refuse_source(value.Env(), "a known kind of expression");
   const uint32_t min = count_of(object.Get("min"), grammar::kMaxRepeat, 0);
-  return grammar::repeat(to_expr(object.Get("item"), depth + 1), min, count_of(object.Get("max"), grammar::kMaxRepeat, grammar::kUnbounded));
+  return grammar::repeat(to_expr(object.Get("item"), depth + 1), min,
+                         count_of(object.Get("max"), grammar::kMaxRepeat, grammar::kUnbounded));
 }
 
 // What is left to read off the JavaScript thread: a text, or a grammar that is there already.
@@ -137,7 +142,8 @@ std::function<grammar::Grammar()> to_source(const Napi::Value& value) {
 // ---- matcher ----
 
 std::string_view bytes_of(const Napi::Value& value) {
-  if (!value.IsTypedArray() || value.As<Napi::TypedArray>().TypedArrayType() != napi_uint8_array) refuse_source(value.Env(), "a Uint8Array");
+  if (!value.IsTypedArray() || value.As<Napi::TypedArray>().TypedArrayType() != napi_uint8_array)
+    refuse_source(value.Env(), "a Uint8Array");
   const auto bytes = value.As<Napi::Uint8Array>();
   return {reinterpret_cast<const char*>(bytes.Data()), bytes.ElementLength()};
 }
@@ -153,20 +159,29 @@ Napi::Object expose_matcher(Napi::Env env, const SharedGrammar& grammar) {
   const auto matcher = std::make_shared<GrammarMatcher>(grammar);
   Napi::Object object = Napi::Object::New(env);
   const auto add = [&](const char* name, auto call) { object.Set(name, Napi::Function::New(env, call, name)); };
-  add("accept", [matcher](const Napi::CallbackInfo& info) -> Napi::Value { return Napi::Boolean::New(info.Env(), matcher->accept_bytes(bytes_of(info[0]))); });
-  add("canEnd", [matcher](const Napi::CallbackInfo& info) -> Napi::Value { return Napi::Boolean::New(info.Env(), matcher->can_end()); });
-  add("bytesToEnd", [matcher](const Napi::CallbackInfo& info) -> Napi::Value { return Napi::Number::New(info.Env(), static_cast<double>(matcher->bytes_to_end())); });
+  add("accept", [matcher](const Napi::CallbackInfo& info) -> Napi::Value {
+    return Napi::Boolean::New(info.Env(), matcher->accept_bytes(bytes_of(info[0])));
+  });
+  add("canEnd", [matcher](const Napi::CallbackInfo& info) -> Napi::Value {
+    return Napi::Boolean::New(info.Env(), matcher->can_end());
+  });
+  add("bytesToEnd", [matcher](const Napi::CallbackInfo& info) -> Napi::Value {
+    return Napi::Number::New(info.Env(), static_cast<double>(matcher->bytes_to_end()));
+  });
   add("nextBytes", [matcher](const Napi::CallbackInfo& info) { return list_bytes(info.Env(), matcher->next_bytes()); });
-  add("closingBytes", [matcher](const Napi::CallbackInfo& info) { return list_bytes(info.Env(), matcher->closing_bytes()); });
+  add("closingBytes",
+      [matcher](const Napi::CallbackInfo& info) { return list_bytes(info.Env(), matcher->closing_bytes()); });
   return object;
 }
 
 // Of the automaton: the masks of all grammars are bounded together.
 int64_t size_bytes(const CompiledGrammar& grammar) {
   const grammar::Automaton& automaton = grammar.automaton();
-  const size_t per_state = sizeof(grammar::State) + sizeof(automaton.bytes_to_end[0]) + sizeof(automaton.first_bytes[0]);
-  return static_cast<int64_t>(automaton.states.size() * per_state + automaton.byte_edges.size() * sizeof(grammar::ByteEdge) +
-                              automaton.calls.size() * sizeof(grammar::CallEdge) + automaton.token_edges.size() * sizeof(grammar::TokenEdge));
+  const size_t per_state =
+      sizeof(grammar::State) + sizeof(automaton.bytes_to_end[0]) + sizeof(automaton.first_bytes[0]);
+  return static_cast<int64_t>(
+      automaton.states.size() * per_state + automaton.byte_edges.size() * sizeof(grammar::ByteEdge) +
+      automaton.calls.size() * sizeof(grammar::CallEdge) + automaton.token_edges.size() * sizeof(grammar::TokenEdge));
 }
 
 void forget_grammar(napi_env env, void* data, void*) {
@@ -180,18 +195,26 @@ Napi::Object expose_grammar(Napi::Env env, const SharedGrammar& grammar) {
   object.TypeTag(&kGrammarTag);
   auto* kept = new SharedGrammar(grammar);
   if (napi_wrap(env, object, kept, forget_grammar, nullptr, nullptr) == napi_ok)
-    Napi::MemoryManagement::AdjustExternalMemory(env, size_bytes(*grammar));  // so that grammars that nobody holds are found in time
+    Napi::MemoryManagement::AdjustExternalMemory(
+        env, size_bytes(*grammar));  // so that grammars that nobody holds are found in time
   else
     delete kept;
   object.Set("sizeBytes", static_cast<double>(size_bytes(*grammar)));
-  object.Set("matcher", Napi::Function::New(env, [grammar](const Napi::CallbackInfo& info) -> Napi::Value { return expose_matcher(info.Env(), grammar); }, "matcher"));
+  object.Set(
+      "matcher",
+      Napi::Function::New(
+          env, [grammar](const Napi::CallbackInfo& info) -> Napi::Value { return expose_matcher(info.Env(), grammar); },
+          "matcher"));
   return object;
 }
 
 class CompileWorker final : public Napi::AsyncWorker {
  public:
   CompileWorker(Napi::Env env, std::function<grammar::Grammar()> source, TokenTableSource tokens)
-      : Napi::AsyncWorker(env, "capstan.grammar"), deferred_(Napi::Promise::Deferred::New(env)), source_(std::move(source)), tokens_(std::move(tokens)) {}
+      : Napi::AsyncWorker(env, "capstan.grammar"),
+        deferred_(Napi::Promise::Deferred::New(env)),
+        source_(std::move(source)),
+        tokens_(std::move(tokens)) {}
   Napi::Promise promise() const { return deferred_.Promise(); }
 
   void Execute() override {
@@ -230,12 +253,15 @@ Napi::Value compile_grammar(Napi::Env env, const Napi::Value& source, TokenTable
   return promise;
 }
 
-Napi::Value compile_grammar_binding(const Napi::CallbackInfo& info) { return compile_grammar(info.Env(), info[0], nullptr); }
+Napi::Value compile_grammar_binding(const Napi::CallbackInfo& info) {
+  return compile_grammar(info.Env(), info[0], nullptr);
+}
 
 SharedGrammar to_compiled_grammar(const Napi::Value& handle) {
   if (handle.IsNull() || handle.IsUndefined()) return nullptr;
   void* kept = nullptr;
-  const bool is_grammar = handle.IsObject() && handle.As<Napi::Object>().CheckTypeTag(&kGrammarTag) && napi_unwrap(handle.Env(), handle, &kept) == napi_ok;
+  const bool is_grammar = handle.IsObject() && handle.As<Napi::Object>().CheckTypeTag(&kGrammarTag) &&
+                          napi_unwrap(handle.Env(), handle, &kept) == napi_ok;
   if (!is_grammar) refuse_source(handle.Env(), "a compiled grammar");
   return *static_cast<SharedGrammar*>(kept);
 }

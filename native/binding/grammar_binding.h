@@ -1,6 +1,6 @@
 #pragma once
-// Grammars as JavaScript sees them: compiled on a pool thread, a handle that requests are given, and a matcher of bytes for whoever wants to check or
-// walk one without a model.
+// Grammars as JavaScript sees them: compiled on a pool thread, a handle that requests are given, and a matcher of bytes
+// for whoever wants to check or walk one without a model.
 #include <napi.h>
 
 #include <functional>

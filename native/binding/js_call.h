@@ -1,6 +1,6 @@
 #pragma once
-// Calls from native code into JavaScript that survive an environment which is being torn down (a worker terminated in mid-stream): there every call
-// fails, and there is nobody left to tell.
+// Calls from native code into JavaScript that survive an environment which is being torn down (a worker terminated in
+// mid-stream): there every call fails, and there is nobody left to tell.
 #include <napi.h>
 
 namespace capstan {
@@ -18,7 +18,8 @@ void call_function(Napi::Env env, const Napi::Function& function, const Work& ma
   try {
     const std::vector<napi_value> arguments = make_arguments();
     // NOTE: not Function::Call, which wraps a termination in an Error and aborts the process when that fails.
-    const napi_status status = napi_call_function(env, env.Undefined(), function, arguments.size(), arguments.data(), nullptr);
+    const napi_status status =
+        napi_call_function(env, env.Undefined(), function, arguments.size(), arguments.data(), nullptr);
     if (status == napi_pending_exception) report_exception(env);
   } catch (const Napi::Error&) {
     // Records of plain numbers and strings fail to convert only where no JavaScript may run any more.

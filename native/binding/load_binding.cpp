@@ -17,7 +17,9 @@ class LoadTask {
  public:
   LoadTask(Napi::Env env, LoadRequest request, const Napi::Function& on_progress, std::shared_ptr<EngineBinding> engine)
       : deferred_(Napi::Promise::Deferred::New(env)), request_(std::move(request)), engine_(std::move(engine)) {
-    function_ = Function::New(env, on_progress, "capstan.load", 0, 1, this, [](Napi::Env, void*, LoadTask* task) { delete task; }, static_cast<void*>(nullptr));
+    function_ = Function::New(
+        env, on_progress, "capstan.load", 0, 1, this, [](Napi::Env, void*, LoadTask* task) { delete task; },
+        static_cast<void*>(nullptr));
     napi_add_env_cleanup_hook(env, clean_up, this);
     thread_ = std::thread([this] { run(); });
   }
@@ -64,7 +66,9 @@ class LoadTask {
     done_bytes_.store(done);
     total_bytes_.store(total);
     constexpr int64_t kReportIntervalMs = 50;
-    const int64_t now = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    const int64_t now =
+        std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
+            .count();
     int64_t last = last_report_ms_.load();
     if (now - last < kReportIntervalMs || !last_report_ms_.compare_exchange_strong(last, now)) return;
     if (!is_call_queued_.exchange(true)) function_.NonBlockingCall(static_cast<void*>(nullptr));
@@ -117,11 +121,14 @@ Napi::Value load_engine_binding(const Napi::CallbackInfo& info) {
     throw make_error(env, ErrorCode::kInvalidArgument, "load: expected a load record, onProgress, onEvents and cancel");
   LoadRequest request = to_load_request(info[0].As<Napi::Object>());
   const Napi::Value on_cancel = info[3].As<Napi::Object>().Get("onCancel");
-  if (!on_cancel.IsFunction()) throw make_error(env, ErrorCode::kInvalidArgument, "load: cancel.onCancel: expected a function");
-  auto* task = new LoadTask(env, std::move(request), info[1].As<Napi::Function>(), EngineBinding::create(env, info[2].As<Napi::Function>()));
+  if (!on_cancel.IsFunction())
+    throw make_error(env, ErrorCode::kInvalidArgument, "load: cancel.onCancel: expected a function");
+  auto* task = new LoadTask(env, std::move(request), info[1].As<Napi::Function>(),
+                            EngineBinding::create(env, info[2].As<Napi::Function>()));
   const Napi::Promise promise = task->promise();
   const auto cancelled = task->cancelled();
-  on_cancel.As<Napi::Function>().Call({Napi::Function::New(env, [cancelled](const Napi::CallbackInfo&) { cancelled->store(true); }, "cancel")});
+  on_cancel.As<Napi::Function>().Call(
+      {Napi::Function::New(env, [cancelled](const Napi::CallbackInfo&) { cancelled->store(true); }, "cancel")});
   return promise;
 }
 

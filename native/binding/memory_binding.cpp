@@ -10,7 +10,8 @@ namespace {
 
 class TrimWorker final : public Napi::AsyncWorker {
  public:
-  explicit TrimWorker(Napi::Env env) : Napi::AsyncWorker(env, "capstan.trim"), deferred_(Napi::Promise::Deferred::New(env)) {}
+  explicit TrimWorker(Napi::Env env)
+      : Napi::AsyncWorker(env, "capstan.trim"), deferred_(Napi::Promise::Deferred::New(env)) {}
   Napi::Promise promise() const { return deferred_.Promise(); }
 
   void Execute() override {

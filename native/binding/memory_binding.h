@@ -1,5 +1,6 @@
 #pragma once
-// For memory of other native libraries, which tell V8 nothing of what their objects hold and leave what they free with the allocator.
+// For memory of other native libraries, which tell V8 nothing of what their objects hold and leave what they free with
+// the allocator.
 #include <napi.h>
 
 namespace capstan {

@@ -19,7 +19,8 @@ double number(const Napi::Object& object, const char* name) {
 
 int64_t integer(const Napi::Object& object, const char* name) {
   const double value = number(object, name);
-  if (!(std::abs(value) <= 9007199254740991.0) || value != std::floor(value)) refuse(object, name, "a whole number within 2^53");
+  if (!(std::abs(value) <= 9007199254740991.0) || value != std::floor(value))
+    refuse(object, name, "a whole number within 2^53");
   return static_cast<int64_t>(value);
 }
 
@@ -66,7 +67,8 @@ std::vector<std::string> texts(const Napi::Object& object, const char* name) {
 
 // The elements of a typed array of exactly this kind; `name` is the field of `object` that holds it.
 template <typename T>
-std::vector<T> elements_of(const Napi::Value& value, const Napi::Object& object, const char* name, napi_typedarray_type type, const char* expected) {
+std::vector<T> elements_of(const Napi::Value& value, const Napi::Object& object, const char* name,
+                           napi_typedarray_type type, const char* expected) {
   if (!value.IsTypedArray() || value.As<Napi::TypedArray>().TypedArrayType() != type) refuse(object, name, expected);
   const auto typed = value.As<Napi::TypedArrayOf<T>>();
   return {typed.Data(), typed.Data() + typed.ElementLength()};
@@ -186,14 +188,18 @@ void read_options(const Napi::Object& object, LoadRequest& request) {
   device.weight_dtype = to_dtype(object, "weightDtype");
   const std::string compute = text(object, "computeDtype");
   if (compute != "auto" && compute != "f32" && compute != "bf16") refuse(object, "computeDtype", "auto, f32 or bf16");
-  request.compute = compute == "f32" ? ComputeChoice::kF32 : compute == "bf16" ? ComputeChoice::kBf16 : ComputeChoice::kAuto;
+  request.compute = compute == "f32"    ? ComputeChoice::kF32
+                    : compute == "bf16" ? ComputeChoice::kBf16
+                                        : ComputeChoice::kAuto;
   request.is_kv_dtype_given = text(object, "kvCacheDtype") != "auto";
-  if (request.is_kv_dtype_given) request.kv_cache_dtype = text(object, "kvCacheDtype") == "fp8" ? DType::kFp8E4m3 : to_dtype(object, "kvCacheDtype");
+  if (request.is_kv_dtype_given)
+    request.kv_cache_dtype = text(object, "kvCacheDtype") == "fp8" ? DType::kFp8E4m3 : to_dtype(object, "kvCacheDtype");
   request.block_size = int32(object, "blockSize");
   request.kv_cache_bytes = integer(object, "kvCacheBytes");
   if (request.kv_cache_bytes < 0) refuse(object, "kvCacheBytes", "0 (default) or more");
   request.gpu_memory_utilization = number(object, "gpuMemoryUtilization");
-  if (!(request.gpu_memory_utilization > 0 && request.gpu_memory_utilization <= 1)) refuse(object, "gpuMemoryUtilization", "a share of 1, above 0");
+  if (!(request.gpu_memory_utilization > 0 && request.gpu_memory_utilization <= 1))
+    refuse(object, "gpuMemoryUtilization", "a share of 1, above 0");
   request.max_model_len = int32(object, "maxModelLen");
   if (request.max_model_len < 0) refuse(object, "maxModelLen", "0 (default) or more");
   request.max_num_seqs = int32(object, "maxNumSeqs");
@@ -236,22 +242,29 @@ SamplingParams to_sampling(const Napi::Object& object) {
   const std::vector<int32_t> bias_ids = ids(object, "logitBiasIds");
   const auto biases = elements<float>(object, "logitBiasValues", napi_float32_array, "a Float32Array");
   if (bias_ids.size() != biases.size()) refuse(object, "logitBiasValues", "as many values as ids");
-  for (size_t i = 0; i < biases.size(); ++i) sampling.logit_bias.emplace_back(bias_ids[i], biases[i]);
+  for (size_t i = 0; i < biases.size(); ++i)
+    sampling.logit_bias.emplace_back(bias_ids[i], biases[i]);
   if (!object.Get("allowedTokenIds").IsNull()) sampling.allowed_token_ids = ids(object, "allowedTokenIds");
   sampling.num_logprobs = int32(object, "logprobs");
   sampling.num_prompt_logprobs = int32(object, "promptLogprobs");
   const Napi::Array bad_words = array(object, "badWords");
-  for (uint32_t i = 0; i < bad_words.Length(); ++i) sampling.bad_words.push_back(elements_of<int32_t>(bad_words[i], object, "badWords", napi_int32_array, "an array of Int32Arrays"));
+  for (uint32_t i = 0; i < bad_words.Length(); ++i)
+    sampling.bad_words.push_back(
+        elements_of<int32_t>(bad_words[i], object, "badWords", napi_int32_array, "an array of Int32Arrays"));
   if (!object.Get("thinkingBudget").IsNull()) sampling.thinking = to_thinking(record(object, "thinkingBudget"));
   return sampling;
 }
 
 const char* reason_name(FinishReason reason) {
   switch (reason) {
-    case FinishReason::kStop: return "stop";
-    case FinishReason::kLength: return "length";
-    case FinishReason::kAbort: return "abort";
-    case FinishReason::kError: return "error";
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kAbort:
+      return "abort";
+    case FinishReason::kError:
+      return "error";
   }
   return "error";
 }
@@ -338,7 +351,8 @@ Napi::Object from_info(Napi::Env env, const EngineInfo& info) {
   object.Set("weightBytes", static_cast<double>(info.weight_bytes));
   object.Set("maxModelLen", info.max_model_len);
   Napi::Array notes = Napi::Array::New(env, info.notes.size());
-  for (uint32_t i = 0; i < info.notes.size(); ++i) notes.Set(i, info.notes[i]);
+  for (uint32_t i = 0; i < info.notes.size(); ++i)
+    notes.Set(i, info.notes[i]);
   object.Set("notes", notes);
   return object;
 }
@@ -359,7 +373,8 @@ Napi::Object from_stats(Napi::Env env, const EngineStats& stats) {
   object.Set("cachedTokens", static_cast<double>(stats.cached_tokens));
   object.Set("completionTokens", static_cast<double>(stats.completion_tokens));
   Napi::Object finished = Napi::Object::New(env);
-  for (const FinishReason reason : {FinishReason::kStop, FinishReason::kLength, FinishReason::kAbort, FinishReason::kError})
+  for (const FinishReason reason :
+       {FinishReason::kStop, FinishReason::kLength, FinishReason::kAbort, FinishReason::kError})
     finished.Set(reason_name(reason), static_cast<double>(stats.num_finished[static_cast<size_t>(reason)]));
   object.Set("numFinished", finished);
   Napi::Object step = Napi::Object::New(env);
@@ -379,12 +394,14 @@ Napi::Object from_event(Napi::Env env, const Event& event) {
   object.Set("index", event.choice_idx);
   object.Set("textDelta", event.text_delta);
   Napi::Array token_ids = Napi::Array::New(env, event.token_ids.size());
-  for (uint32_t i = 0; i < event.token_ids.size(); ++i) token_ids.Set(i, event.token_ids[i]);
+  for (uint32_t i = 0; i < event.token_ids.size(); ++i)
+    token_ids.Set(i, event.token_ids[i]);
   object.Set("tokenIds", token_ids);
   Napi::Value logprobs = env.Null();
   if (!event.logprobs.empty()) {
     Napi::Array entries = Napi::Array::New(env, event.logprobs.size());
-    for (uint32_t i = 0; i < event.logprobs.size(); ++i) entries.Set(i, from_logprobs(env, event.logprobs[i]));
+    for (uint32_t i = 0; i < event.logprobs.size(); ++i)
+      entries.Set(i, from_logprobs(env, event.logprobs[i]));
     logprobs = entries;
   }
   object.Set("logprobs", logprobs);
@@ -409,7 +426,8 @@ Napi::Error make_error(Napi::Env env, ErrorCode code, const std::string& message
 Napi::Error to_js_error(Napi::Env env, const std::exception& error) {
   if (const auto* known = dynamic_cast<const Error*>(&error)) return make_error(env, known->code(), known->what());
   const bool is_memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
-  return make_error(env, is_memory ? ErrorCode::kOutOfMemory : ErrorCode::kInternal, is_memory ? "out of memory" : error.what());
+  return make_error(env, is_memory ? ErrorCode::kOutOfMemory : ErrorCode::kInternal,
+                    is_memory ? "out of memory" : error.what());
 }
 
 }  // namespace capstan

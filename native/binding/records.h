@@ -1,5 +1,6 @@
 #pragma once
-// Records of `ts/addon-types.ts` to and from C++. Wrong types throw a JavaScript error with code invalid_argument that names the field.
+// Records of `ts/addon-types.ts` to and from C++. Wrong types throw a JavaScript error with code invalid_argument that
+// names the field.
 #include <napi.h>
 
 #include "native/engine/load.h"

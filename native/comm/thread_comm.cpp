@@ -42,7 +42,8 @@ class ThreadComm final : public Comm {
       for (int i = 0; may_spin_ && i < kSpins && group.generation.load(std::memory_order_acquire) == generation; ++i) {
         if (group.is_abandoned.load(std::memory_order_relaxed)) break;
       }
-      while (group.generation.load(std::memory_order_acquire) == generation && !group.is_abandoned.load(std::memory_order_acquire))
+      while (group.generation.load(std::memory_order_acquire) == generation &&
+             !group.is_abandoned.load(std::memory_order_acquire))
         group.generation.wait(generation, std::memory_order_acquire);
     }
     if (group.is_abandoned.load(std::memory_order_acquire)) throw Error(ErrorCode::kAborted, "another rank failed");
@@ -69,7 +70,9 @@ class ThreadComm final : public Comm {
 
 }  // namespace
 
-std::shared_ptr<ThreadComms> make_thread_comms(int world_size) { return std::make_shared<ThreadComms>(world_size); }
+std::shared_ptr<ThreadComms> make_thread_comms(int world_size) {
+  return std::make_shared<ThreadComms>(world_size);
+}
 
 std::unique_ptr<Comm> make_thread_comm(std::shared_ptr<ThreadComms> group, int rank) {
   return std::make_unique<ThreadComm>(std::move(group), rank);

@@ -1,6 +1,6 @@
 #pragma once
-// The sequences and tokens of one step. Fields are grouped by who writes them; nobody else may. Kept from step to step so that nothing is
-// allocated once their sizes have settled; alive from launch to collect.
+// The sequences and tokens of one step. Fields are grouped by who writes them; nobody else may. Kept from step to step
+// so that nothing is allocated once their sizes have settled; alive from launch to collect.
 #include <cstdint>
 #include <vector>
 
@@ -11,11 +11,12 @@ namespace capstan {
 
 struct ScheduledSequence {
   Sequence* seq = nullptr;
-  uint32_t epoch = 0;         // of seq when planned
+  uint32_t epoch = 0;  // of seq when planned
   int first_position = 0;
-  int num_tokens = 0;         // scheduled tokens
-  bool samples = false;       // the last row's logits give the next token
-  int first_sample_row = 0;   // sampler: its rows are [first, first + count) of sample_rows; with `samples` the last one draws
+  int num_tokens = 0;    // scheduled tokens
+  bool samples = false;  // the last row's logits give the next token
+  int first_sample_row =
+      0;  // sampler: its rows are [first, first + count) of sample_rows; with `samples` the last one draws
   int num_sample_rows = 0;
 };
 
@@ -28,10 +29,10 @@ struct Batch {
   std::vector<int32_t> input_ids, positions, slot_mapping, cu_seqlens_q, context_lens, block_tables;
   int max_blocks_per_seq = 0;
   // ---- sampler ----
-  std::vector<int32_t> logits_rows;     // (num_sample_rows) rows of the step whose logits are wanted
-  std::vector<SampleRow> sample_rows;   // (num_sample_rows)
+  std::vector<int32_t> logits_rows;    // (num_sample_rows) rows of the step whose logits are wanted
+  std::vector<SampleRow> sample_rows;  // (num_sample_rows)
   // ---- model runner ----
-  std::vector<SampleResult> results;    // (num_sample_rows), valid after collect
+  std::vector<SampleResult> results;  // (num_sample_rows), valid after collect
 
   void clear() {
     sequences.clear();

@@ -15,11 +15,13 @@ BlockManager::BlockManager(int num_blocks, int block_size, bool has_prefix_cache
     index_.reserve(static_cast<size_t>(num_blocks));
   }
   free_.reserve(static_cast<size_t>(num_blocks));
-  for (int32_t id = num_blocks - 1; id >= 0; --id) free_.push_back(id);
+  for (int32_t id = num_blocks - 1; id >= 0; --id)
+    free_.push_back(id);
 }
 
 std::span<const int32_t> BlockManager::tokens_of(int32_t block_id) const {
-  return {block_tokens_.data() + static_cast<size_t>(block_id) * static_cast<size_t>(block_size_), static_cast<size_t>(block_size_)};
+  return {block_tokens_.data() + static_cast<size_t>(block_id) * static_cast<size_t>(block_size_),
+          static_cast<size_t>(block_size_)};
 }
 
 uint64_t BlockManager::key_of(const Sequence& seq, uint64_t parent_id, std::span<const int32_t> token_ids) const {
@@ -43,8 +45,9 @@ int BlockManager::match_prefix(const Sequence& seq, std::vector<int32_t>& out) c
   const int max_blocks = (seq.num_tokens() - 1) / block_size_;
   uint64_t parent_id = 0;
   for (int i = 0; i < max_blocks; ++i) {
-    const std::span<const int32_t> token_ids(seq.token_ids.data() + static_cast<size_t>(i) * static_cast<size_t>(block_size_),
-                                             static_cast<size_t>(block_size_));
+    const std::span<const int32_t> token_ids(
+        seq.token_ids.data() + static_cast<size_t>(i) * static_cast<size_t>(block_size_),
+        static_cast<size_t>(block_size_));
     const int32_t block_id = find(seq, parent_id, token_ids);
     if (block_id < 0) break;
     out.push_back(block_id);
@@ -67,7 +70,8 @@ bool BlockManager::can_admit(const Sequence& seq, int num_tokens, bool uses_pref
 void BlockManager::admit(Sequence& seq, int num_tokens, bool uses_prefix_cache) {
   CAPSTAN_CHECK(seq.block_table.empty());
   const int num_matched = uses_prefix_cache ? match_prefix(seq, matched_) : 0;
-  for (int i = 0; i < num_matched; ++i) add_reference(matched_[static_cast<size_t>(i)]);
+  for (int i = 0; i < num_matched; ++i)
+    add_reference(matched_[static_cast<size_t>(i)]);
   seq.block_table.assign(matched_.begin(), matched_.begin() + num_matched);
   seq.num_computed_tokens = num_matched * block_size_;
   seq.num_published_blocks = num_matched;
@@ -75,7 +79,9 @@ void BlockManager::admit(Sequence& seq, int num_tokens, bool uses_prefix_cache) 
   take_blocks(seq, num_tokens);
 }
 
-int BlockManager::num_shareable(const Sequence& leader) const { return (leader.num_prompt_tokens - 1) / block_size_; }
+int BlockManager::num_shareable(const Sequence& leader) const {
+  return (leader.num_prompt_tokens - 1) / block_size_;
+}
 
 void BlockManager::admit_from(Sequence& seq, const Sequence& leader, int num_tokens) {
   CAPSTAN_CHECK(seq.block_table.empty());
@@ -85,7 +91,8 @@ void BlockManager::admit_from(Sequence& seq, const Sequence& leader, int num_tok
     seq.block_table.push_back(leader.block_table[static_cast<size_t>(i)]);
   }
   seq.num_computed_tokens = num_shared * block_size_;
-  // Only blocks with content carry the chain on; a leader's block that lost a race for the index has none, and the chain ends there.
+  // Only blocks with content carry the chain on; a leader's block that lost a race for the index has none, and the
+  // chain ends there.
   seq.num_published_blocks = 0;
   seq.content_id = 0;
   take_blocks(seq, num_tokens);
@@ -98,7 +105,8 @@ bool BlockManager::grow(Sequence& seq, int num_tokens) {
 }
 
 void BlockManager::take_blocks(Sequence& seq, int num_tokens) {
-  while (static_cast<int>(seq.block_table.size()) < blocks_for(num_tokens)) seq.block_table.push_back(take_block());
+  while (static_cast<int>(seq.block_table.size()) < blocks_for(num_tokens))
+    seq.block_table.push_back(take_block());
 }
 
 int32_t BlockManager::take_block() {
@@ -127,15 +135,17 @@ void BlockManager::publish(Sequence& seq, int num_tokens) {
   const int num_full = num_tokens / block_size_;
   for (int i = seq.num_published_blocks; i < num_full; ++i) {
     const int32_t block_id = seq.block_table[static_cast<size_t>(i)];
-    const std::span<const int32_t> token_ids(seq.token_ids.data() + static_cast<size_t>(i) * static_cast<size_t>(block_size_),
-                                             static_cast<size_t>(block_size_));
+    const std::span<const int32_t> token_ids(
+        seq.token_ids.data() + static_cast<size_t>(i) * static_cast<size_t>(block_size_),
+        static_cast<size_t>(block_size_));
     const int32_t known = find(seq, seq.content_id, token_ids);
     if (known >= 0) {
       // Somebody computed the same at the same time: ours stays private, the chain goes on through theirs.
       seq.content_id = blocks_[static_cast<size_t>(known)].content_id;
     } else {
       Block& block = blocks_[static_cast<size_t>(block_id)];
-      // Shared with a sequence that published it below a parent that is gone: no way leads there, what follows stays private.
+      // Shared with a sequence that published it below a parent that is gone: no way leads there, what follows stays
+      // private.
       if (block.content_id != 0) return;
       const uint64_t hash = key_of(seq, seq.content_id, token_ids);
       if (!index_.emplace(hash, block_id).second) return;  // another content has this hash: what follows stays private
@@ -199,14 +209,16 @@ void BlockManager::lru_remove(int32_t block_id) {
 void BlockManager::check_integrity(std::span<const Sequence* const> holders) const {
   std::vector<int32_t> uses(blocks_.size(), 0);
   for (const Sequence* seq : holders)
-    for (const int32_t block_id : seq->block_table) ++uses[static_cast<size_t>(block_id)];
+    for (const int32_t block_id : seq->block_table)
+      ++uses[static_cast<size_t>(block_id)];
   std::vector<int8_t> is_unused(blocks_.size(), 0);
   for (const int32_t block_id : free_) {
     CAPSTAN_CHECK(!is_unused[static_cast<size_t>(block_id)] && blocks_[static_cast<size_t>(block_id)].content_id == 0);
     is_unused[static_cast<size_t>(block_id)] = 1;
   }
   int num_in_lru = 0;
-  for (int32_t block_id = lru_oldest_; block_id >= 0; block_id = blocks_[static_cast<size_t>(block_id)].lru_next, ++num_in_lru) {
+  for (int32_t block_id = lru_oldest_; block_id >= 0;
+       block_id = blocks_[static_cast<size_t>(block_id)].lru_next, ++num_in_lru) {
     CAPSTAN_CHECK(num_in_lru < num_blocks() && !is_unused[static_cast<size_t>(block_id)]);
     CAPSTAN_CHECK(blocks_[static_cast<size_t>(block_id)].content_id != 0);
     is_unused[static_cast<size_t>(block_id)] = 1;

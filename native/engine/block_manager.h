@@ -1,11 +1,14 @@
 #pragma once
-// Gives, shares and frees the blocks of the KV cache, and indexes full ones by their content (prefix cache). Integers only.
+// Gives, shares and frees the blocks of the KV cache, and indexes full ones by their content (prefix cache). Integers
+// only.
 //
-// A block's content is identified by (salt, ids of all tokens up to its end). The index key of a block is a hash over its parent's content id and
-// its own token ids; on a hit the parent, the tokens and, for a first block, the salt are compared, so that a colliding hash is a miss. Content
-// ids are never used twice: what hangs below an evicted block is unreachable.
+// A block's content is identified by (salt, ids of all tokens up to its end). The index key of a block is a hash over
+// its parent's content id and its own token ids; on a hit the parent, the tokens and, for a first block, the salt are
+// compared, so that a colliding hash is a miss. Content ids are never used twice: what hangs below an evicted block is
+// unreachable.
 //
-// A block is: free (no content), cached (content, no user; in LRU order), or used (ref_count > 0). Shared blocks are never written.
+// A block is: free (no content), cached (content, no user; in LRU order), or used (ref_count > 0). Shared blocks are
+// never written.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -30,7 +33,8 @@ class BlockManager {
 
   // Whether `seq`, which holds no blocks, could get blocks for `num_tokens` with its prefix from the cache.
   bool can_admit(const Sequence& seq, int num_tokens, bool uses_prefix_cache) const;
-  // Gives `seq` its cached prefix and fresh blocks up to `num_tokens`; sets num_computed_tokens to what the prefix holds.
+  // Gives `seq` its cached prefix and fresh blocks up to `num_tokens`; sets num_computed_tokens to what the prefix
+  // holds.
   void admit(Sequence& seq, int num_tokens, bool uses_prefix_cache);
   // Full blocks of a computed prompt that hold no last token: those that choices of one prompt share.
   int num_shareable(const Sequence& leader) const;
@@ -39,7 +43,8 @@ class BlockManager {
   // Blocks for `num_tokens` in all. False, and nothing taken, when there are not enough.
   bool grow(Sequence& seq, int num_tokens);
 
-  // Offers the full blocks within the first `num_tokens` tokens, whose ids are known and whose K and V have been enqueued.
+  // Offers the full blocks within the first `num_tokens` tokens, whose ids are known and whose K and V have been
+  // enqueued.
   void publish(Sequence& seq, int num_tokens);
   // Takes the blocks that only `seq` uses out of the index (their contents are not to be trusted).
   void unpublish(Sequence& seq);

@@ -15,8 +15,12 @@ constexpr int kMaxChoices = 128;
 constexpr const char* kDeadEnd = "grammar: no token that may be sampled goes on from here";
 constexpr int kMaxLogprobs = 1 << 20;  // the vocabulary is the real bound
 
-double us_between(Clock::time_point begin, Clock::time_point end) { return std::chrono::duration<double, std::micro>(end - begin).count(); }
-double ms_between(Clock::time_point begin, Clock::time_point end) { return us_between(begin, end) / 1000; }
+double us_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double, std::micro>(end - begin).count();
+}
+double ms_between(Clock::time_point begin, Clock::time_point end) {
+  return us_between(begin, end) / 1000;
+}
 
 void require(bool is_met, const char* name, const std::string& expected, const std::string& got) {
   if (!is_met) throw Error(ErrorCode::kInvalidArgument, std::string(name) + ": expected " + expected + ", got " + got);
@@ -28,7 +32,8 @@ void check_range(const char* name, float value, float low, float high, const std
 
 void check_ids(const char* name, std::span<const int32_t> ids, int64_t vocab_size) {
   for (const int32_t id : ids)
-    require(id >= 0 && id < vocab_size, name, "token ids from 0 to " + std::to_string(vocab_size - 1), std::to_string(id));
+    require(id >= 0 && id < vocab_size, name, "token ids from 0 to " + std::to_string(vocab_size - 1),
+            std::to_string(id));
 }
 
 void check_sampling(const SamplingParams& sampling, int64_t vocab_size) {
@@ -42,11 +47,13 @@ void check_sampling(const SamplingParams& sampling, int64_t vocab_size) {
   require(sampling.top_k >= 0, "topK", "0 (off) or more", std::to_string(sampling.top_k));
   require(sampling.max_tokens >= 0, "maxTokens", "0 or more", std::to_string(sampling.max_tokens));
   require(sampling.min_tokens >= 0, "minTokens", "0 or more", std::to_string(sampling.min_tokens));
-  require(sampling.num_logprobs >= -1 && sampling.num_logprobs <= kMaxLogprobs, "logprobs", "-1 or more", std::to_string(sampling.num_logprobs));
-  require(sampling.num_prompt_logprobs >= -1 && sampling.num_prompt_logprobs <= kMaxLogprobs, "promptLogprobs", "-1 or more",
-          std::to_string(sampling.num_prompt_logprobs));
+  require(sampling.num_logprobs >= -1 && sampling.num_logprobs <= kMaxLogprobs, "logprobs", "-1 or more",
+          std::to_string(sampling.num_logprobs));
+  require(sampling.num_prompt_logprobs >= -1 && sampling.num_prompt_logprobs <= kMaxLogprobs, "promptLogprobs",
+          "-1 or more", std::to_string(sampling.num_prompt_logprobs));
   check_ids("stopTokenIds", sampling.stop_token_ids, vocab_size);
-  for (const std::string& stop : sampling.stop_strings) require(!stop.empty(), "stop", "strings of one character or more", "an empty one");
+  for (const std::string& stop : sampling.stop_strings)
+    require(!stop.empty(), "stop", "strings of one character or more", "an empty one");
   for (const auto& [id, bias] : sampling.logit_bias) {
     check_ids("logitBias", {&id, 1}, vocab_size);
     check_range("logitBias", bias, -kMax, kMax, "finite numbers");
@@ -68,8 +75,10 @@ void check_sampling(const SamplingParams& sampling, int64_t vocab_size) {
 }
 
 // One of the ids that alone may be drawn must be left without `banned`, which is ascending.
-void check_some_left(const std::vector<int32_t>& allowed, const std::vector<int32_t>& banned, const std::string& expected) {
-  const bool is_left = std::ranges::any_of(allowed, [&](int32_t id) { return !std::ranges::binary_search(banned, id); });
+void check_some_left(const std::vector<int32_t>& allowed, const std::vector<int32_t>& banned,
+                     const std::string& expected) {
+  const bool is_left =
+      std::ranges::any_of(allowed, [&](int32_t id) { return !std::ranges::binary_search(banned, id); });
   require(is_left, "allowedTokenIds", expected, "none");
 }
 
@@ -91,14 +100,15 @@ void count_completion(Sequence& seq, int32_t token_id) {
 TokenLogprobs to_logprobs(const SampleResult& result) {
   TokenLogprobs logprobs{result.token_id, result.logprob, result.rank, {}};
   logprobs.top.reserve(result.top.size());
-  for (const TokenLogprob& top : result.top) logprobs.top.emplace_back(top.token_id, top.logprob);
+  for (const TokenLogprob& top : result.top)
+    logprobs.top.emplace_back(top.token_id, top.logprob);
   return logprobs;
 }
 
 }  // namespace
 
-Engine::Engine(EngineOptions options, BlockManager blocks, std::unique_ptr<StepRunner> runner, std::shared_ptr<const Vocabulary> vocabulary,
-               EventSink sink)
+Engine::Engine(EngineOptions options, BlockManager blocks, std::unique_ptr<StepRunner> runner,
+               std::shared_ptr<const Vocabulary> vocabulary, EventSink sink)
     : options_(std::move(options)),
       vocabulary_(std::move(vocabulary)),
       sink_(std::move(sink)),
@@ -113,7 +123,9 @@ Engine::Engine(EngineOptions options, BlockManager blocks, std::unique_ptr<StepR
   thread_ = std::thread([this] { main(); });
 }
 
-Engine::~Engine() { close(); }
+Engine::~Engine() {
+  close();
+}
 
 // ---- callers' side ----
 
@@ -126,18 +138,20 @@ void Engine::check_request(const Request& request) const {
   check_ids("prompt", request.prompt_token_ids, options_.vocab_size);
   check_sampling(request.sampling, options_.vocab_size);
   if (request.grammar)
-    require(request.grammar->tokens() != nullptr && request.grammar->tokens() == token_table_.load().get(), "grammar", "one that this engine compiled", "another");
+    require(request.grammar->tokens() != nullptr && request.grammar->tokens() == token_table_.load().get(), "grammar",
+            "one that this engine compiled", "another");
   if (num_prompt + request.sampling.max_tokens > max_model_len)
-    throw Error(ErrorCode::kContextLengthExceeded, "the context length is " + std::to_string(max_model_len) + " tokens; the prompt has " +
-                                                       std::to_string(num_prompt) + " and maxTokens is " +
-                                                       std::to_string(request.sampling.max_tokens));
+    throw Error(ErrorCode::kContextLengthExceeded,
+                "the context length is " + std::to_string(max_model_len) + " tokens; the prompt has " +
+                    std::to_string(num_prompt) + " and maxTokens is " + std::to_string(request.sampling.max_tokens));
 }
 
 std::vector<std::unique_ptr<Sequence>> Engine::make_sequences(Request& request) const {
   SamplingParams& sampling = request.sampling;
   if (sampling.temperature > 0) sampling.temperature = std::max(sampling.temperature, kMinTemperature);
   std::vector<int32_t> ending_ids = sampling.stop_token_ids;
-  if (!sampling.is_eos_ignored) ending_ids.insert(ending_ids.end(), options_.eos_token_ids.begin(), options_.eos_token_ids.end());
+  if (!sampling.is_eos_ignored)
+    ending_ids.insert(ending_ids.end(), options_.eos_token_ids.begin(), options_.eos_token_ids.end());
   const auto is_single = [](const std::vector<int32_t>& word) { return word.size() == 1; };
   std::vector<int32_t> bad_ids;
   for (const std::vector<int32_t>& word : sampling.bad_words)
@@ -146,7 +160,8 @@ std::vector<std::unique_ptr<Sequence>> Engine::make_sequences(Request& request) 
   std::vector<int32_t> early_bad_ids = bad_ids;
   early_bad_ids.insert(early_bad_ids.end(), ending_ids.begin(), ending_ids.end());
   // EOS ends a grammar's text even where it is ignored otherwise.
-  if (request.grammar) early_bad_ids.insert(early_bad_ids.end(), options_.eos_token_ids.begin(), options_.eos_token_ids.end());
+  if (request.grammar)
+    early_bad_ids.insert(early_bad_ids.end(), options_.eos_token_ids.begin(), options_.eos_token_ids.end());
   bad_ids = sorted_distinct(std::move(bad_ids));
   early_bad_ids = sorted_distinct(std::move(early_bad_ids));
   std::erase_if(early_bad_ids, [this](int32_t id) { return id < 0 || id >= options_.vocab_size; });
@@ -156,9 +171,11 @@ std::vector<std::unique_ptr<Sequence>> Engine::make_sequences(Request& request) 
   std::vector<uint32_t> allowed_mask;
   if (sampling.allowed_token_ids) {
     check_some_left(*sampling.allowed_token_ids, bad_ids, "an id that is no bad word");
-    if (sampling.min_tokens > 0 && !request.grammar) check_some_left(*sampling.allowed_token_ids, early_bad_ids, "an id that may come before minTokens");
+    if (sampling.min_tokens > 0 && !request.grammar)
+      check_some_left(*sampling.allowed_token_ids, early_bad_ids, "an id that may come before minTokens");
     allowed_mask.resize(num_mask_words);
-    for (const int32_t id : *sampling.allowed_token_ids) allowed_mask[static_cast<size_t>(id / 32)] |= 1u << (id % 32);
+    for (const int32_t id : *sampling.allowed_token_ids)
+      allowed_mask[static_cast<size_t>(id / 32)] |= 1u << (id % 32);
   }
   const uint64_t seed = sampling.seed ? *sampling.seed : draw_seed();
   const auto now = Clock::now();
@@ -221,7 +238,8 @@ std::shared_ptr<const grammar::TokenTable> Engine::token_table() {
   const std::lock_guard lock(token_table_mutex_);
   auto table = token_table_.load();
   if (!table) {
-    table = std::make_shared<const grammar::TokenTable>(vocabulary_->bytes, vocabulary_->offsets, vocabulary_->is_special, options_.eos_token_ids);
+    table = std::make_shared<const grammar::TokenTable>(vocabulary_->bytes, vocabulary_->offsets,
+                                                        vocabulary_->is_special, options_.eos_token_ids);
     token_table_.store(table);
   }
   return table;
@@ -262,7 +280,8 @@ void Engine::close() {
 
 void Engine::main() {
   try {
-    while (take_inbox()) step();
+    while (take_inbox())
+      step();
     fail_all(ErrorCode::kEngineClosed, "the engine was closed");
   } catch (const std::exception& error) {
     const auto* known = dynamic_cast<const Error*>(&error);
@@ -287,7 +306,9 @@ bool Engine::take_inbox() {
     std::unique_lock lock(mutex_);
     const bool has_work = scheduler_.has_work() || !in_flight_.empty();
     if (!has_work) is_busy_ = false;
-    const auto is_woken = [&] { return is_closing_ || has_new_masks_ || !inbox_.empty() || !aborts_.empty() || !stops_.empty(); };
+    const auto is_woken = [&] {
+      return is_closing_ || has_new_masks_ || !inbox_.empty() || !aborts_.empty() || !stops_.empty();
+    };
     if (has_work && is_stalled_ && is_some_mask_early())
       wake_.wait_for(lock, options_.mask_patience, is_woken);
     else if (!has_work || is_stalled_)
@@ -308,10 +329,12 @@ bool Engine::take_inbox() {
     added.push_back(open_[seq->request_id].emplace_back(std::move(seq)).get());
   }
   // Once all choices of a request are known: this may end one.
-  for (Sequence* seq : added) prepare_next_token(*seq);
+  for (Sequence* seq : added)
+    prepare_next_token(*seq);
   for (const RequestId request_id : aborts)
     if (const auto found = open_.find(request_id); found != open_.end())
-      for (const auto& seq : found->second) end(*seq, FinishReason::kAbort);
+      for (const auto& seq : found->second)
+        end(*seq, FinishReason::kAbort);
   for (const Stop& stop : stops)
     if (const auto found = open_.find(stop.request_id); found != open_.end())
       for (const auto& seq : found->second)
@@ -331,8 +354,8 @@ void Engine::step() {
     runner_->collect(*batch);
     const auto collected = Clock::now();
     settle(*batch);
-    totals_.last_step = {batch->num_tokens, static_cast<int>(batch->sequences.size()), us_between(begin, launched), us_between(launched, collected),
-                         us_between(collected, Clock::now())};
+    totals_.last_step = {batch->num_tokens, static_cast<int>(batch->sequences.size()), us_between(begin, launched),
+                         us_between(launched, collected), us_between(collected, Clock::now())};
     retire_finished(batch->step);
     spare_batches_.push_back(std::move(batch));
     is_step = true;
@@ -362,7 +385,8 @@ void Engine::launch_steps() {
 }
 
 void Engine::settle(Batch& batch) {
-  for (const ScheduledSequence& scheduled : batch.sequences) settle_sequence(batch, scheduled);
+  for (const ScheduledSequence& scheduled : batch.sequences)
+    settle_sequence(batch, scheduled);
 }
 
 void Engine::settle_sequence(const Batch& batch, const ScheduledSequence& scheduled) {
@@ -378,7 +402,8 @@ void Engine::settle_sequence(const Batch& batch, const ScheduledSequence& schedu
     return;
   }
   if (!seq.prompt_logprobs.empty()) accept_prompt_logprobs(batch, scheduled);
-  if (scheduled.samples) accept_token(seq, batch.results[static_cast<size_t>(scheduled.first_sample_row + scheduled.num_sample_rows - 1)]);
+  if (scheduled.samples)
+    accept_token(seq, batch.results[static_cast<size_t>(scheduled.first_sample_row + scheduled.num_sample_rows - 1)]);
 }
 
 void Engine::accept_prompt_logprobs(const Batch& batch, const ScheduledSequence& scheduled) {
@@ -401,9 +426,11 @@ void Engine::accept_token(Sequence& seq, const SampleResult& result) {
   event.token_ids.push_back(token_id);
   if (seq.sampling.num_logprobs >= 0) event.logprobs.push_back(to_logprobs(result));
 
-  const bool is_ending = std::ranges::find(seq.ending_ids, token_id) != seq.ending_ids.end() || (seq.grammar && seq.grammar->is_terminated());
-  const bool is_hidden = (is_ending && !seq.sampling.includes_stop_in_output) ||
-                         (seq.sampling.skips_special_tokens && vocabulary_->is_special[static_cast<size_t>(token_id)] == 1);
+  const bool is_ending = std::ranges::find(seq.ending_ids, token_id) != seq.ending_ids.end() ||
+                         (seq.grammar && seq.grammar->is_terminated());
+  const bool is_hidden =
+      (is_ending && !seq.sampling.includes_stop_in_output) ||
+      (seq.sampling.skips_special_tokens && vocabulary_->is_special[static_cast<size_t>(token_id)] == 1);
   const bool may_stop = !is_ending && seq.num_completion_tokens() > seq.sampling.min_tokens;
   const int stop_idx = is_hidden ? -1 : seq.text.add(vocabulary_->bytes_of(token_id), may_stop);
   if (is_ending) {
@@ -411,7 +438,8 @@ void Engine::accept_token(Sequence& seq, const SampleResult& result) {
     const bool is_asked_for = std::ranges::find(stop_ids, token_id) != stop_ids.end();
     end(seq, FinishReason::kStop, [&](Finish& finish) { finish.stop_token_id = is_asked_for ? token_id : -1; });
   } else if (stop_idx >= 0) {
-    end(seq, FinishReason::kStop, [&](Finish& finish) { finish.stop_string = seq.sampling.stop_strings[static_cast<size_t>(stop_idx)]; });
+    end(seq, FinishReason::kStop,
+        [&](Finish& finish) { finish.stop_string = seq.sampling.stop_strings[static_cast<size_t>(stop_idx)]; });
   } else if (seq.grammar && seq.grammar->is_complete()) {
     end(seq, FinishReason::kStop);
   } else if (seq.num_completion_tokens() >= seq.sampling.max_tokens) {
@@ -459,7 +487,8 @@ void Engine::take_masks() {
     const auto job = std::exchange(seq.mask_job, nullptr);
     waiting_for_mask_.erase(waiting_for_mask_.begin() + static_cast<ptrdiff_t>(i));
     if (job->error) {
-      end(seq, FinishReason::kError, [&](Finish& finish) { finish.error_message = "the mask of a grammar could not be made"; });
+      end(seq, FinishReason::kError,
+          [&](Finish& finish) { finish.error_message = "the mask of a grammar could not be made"; });
       continue;
     }
     seq.grammar_mask.swap(job->mask);
@@ -467,15 +496,18 @@ void Engine::take_masks() {
   }
 }
 
-// The mask says what the grammar takes; the request's own wishes come on top. A dead end is the sequence's error, not the engine's.
+// The mask says what the grammar takes; the request's own wishes come on top. A dead end is the sequence's error, not
+// the engine's.
 void Engine::finish_mask(Sequence& seq) {
   auto& mask = seq.grammar_mask;
-  for (size_t i = 0; i < seq.allowed_mask.size(); ++i) mask[i] &= seq.allowed_mask[i];
+  for (size_t i = 0; i < seq.allowed_mask.size(); ++i)
+    mask[i] &= seq.allowed_mask[i];
   const auto is_left_without = [&](std::span<const int32_t> banned) {
     auto next = banned.begin();
     for (size_t i = 0; i < mask.size(); ++i) {
       uint32_t rest = mask[i];
-      for (; next != banned.end() && static_cast<size_t>(*next) / 32 == i; ++next) rest &= ~(1u << (*next % 32));
+      for (; next != banned.end() && static_cast<size_t>(*next) / 32 == i; ++next)
+        rest &= ~(1u << (*next % 32));
       if (rest != 0) return false;
     }
     return true;
@@ -513,7 +545,8 @@ void Engine::end(Sequence& seq, FinishReason reason, const std::function<void(Fi
   finish.num_preemptions = seq.num_preemptions;
   const bool has_token = seq.first_token_time != Clock::time_point{};
   finish.queue_ms = ms_between(seq.submit_time, seq.is_admitted_once ? seq.first_schedule_time : now);
-  if (seq.is_admitted_once) finish.prefill_ms = ms_between(seq.first_schedule_time, has_token ? seq.first_token_time : now);
+  if (seq.is_admitted_once)
+    finish.prefill_ms = ms_between(seq.first_schedule_time, has_token ? seq.first_token_time : now);
   if (has_token) finish.decode_ms = ms_between(seq.first_token_time, now);
   if (detail) detail(finish);
   if (seq.mask_job) {
@@ -574,7 +607,8 @@ void Engine::retire_finished(uint64_t collected_step) {
   }
   finished_.clear();
   std::erase_if(retired_, [&](const Retired& retired) { return retired.step <= collected_step; });
-  if (!is_broken_ && !scheduler_.has_work()) CAPSTAN_CHECK(scheduler_.blocks().num_available() == scheduler_.blocks().num_blocks());
+  if (!is_broken_ && !scheduler_.has_work())
+    CAPSTAN_CHECK(scheduler_.blocks().num_available() == scheduler_.blocks().num_blocks());
 }
 
 Event& Engine::event_of(Sequence& seq) {
@@ -611,7 +645,8 @@ void Engine::publish_stats(bool is_step) {
     last_step_time_ = Clock::now();
   }
   stats_ = totals_;
-  for (const auto& seq : inbox_) stats_.queued_prompt_tokens += seq->num_prompt_tokens;
+  for (const auto& seq : inbox_)
+    stats_.queued_prompt_tokens += seq->num_prompt_tokens;
 }
 
 }  // namespace capstan

@@ -1,5 +1,6 @@
 #pragma once
-// The engine: one thread that plans, runs and settles steps. Callers on any thread submit and abort; events go out once per step.
+// The engine: one thread that plans, runs and settles steps. Callers on any thread submit and abort; events go out once
+// per step.
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -20,7 +21,8 @@ namespace capstan {
 struct EngineOptions {
   SchedulerLimits limits;
   int max_queued_requests = 1024;  // submitted and not yet scheduled, in sequences
-  std::chrono::milliseconds mask_patience{100};  // how long a sequence keeps slot and blocks from others while its grammar mask is made
+  std::chrono::milliseconds mask_patience{
+      100};  // how long a sequence keeps slot and blocks from others while its grammar mask is made
   std::vector<int32_t> eos_token_ids;
   int64_t vocab_size = 0;  // ids in a prompt are below this
 };
@@ -47,8 +49,8 @@ using EventSink = std::function<void(std::vector<Event>&& events)>;
 
 class Engine {
  public:
-  Engine(EngineOptions options, BlockManager blocks, std::unique_ptr<StepRunner> runner, std::shared_ptr<const Vocabulary> vocabulary,
-         EventSink sink);
+  Engine(EngineOptions options, BlockManager blocks, std::unique_ptr<StepRunner> runner,
+         std::shared_ptr<const Vocabulary> vocabulary, EventSink sink);
   ~Engine();
 
   // Throws kInvalidArgument, kContextLengthExceeded, kQueueFull, kEngineClosed, or the failure's code.
@@ -56,7 +58,8 @@ class Engine {
   void abort(RequestId request_id);
   // Ends one choice with kStop; unknown or finished ones are ignored.
   void stop(RequestId request_id, int choice_idx);
-  // The vocabulary as grammars use it; made on first use, which takes about half a second for a large one. From any thread.
+  // The vocabulary as grammars use it; made on first use, which takes about half a second for a large one. From any
+  // thread.
   std::shared_ptr<const grammar::TokenTable> token_table();
   EngineStats stats() const;
   // Ends open requests with kEngineClosed and joins the thread. Idempotent; not from the sink.
@@ -125,9 +128,9 @@ class Engine {
   std::vector<std::unique_ptr<Batch>> spare_batches_;
   std::deque<std::unique_ptr<Batch>> in_flight_;
   uint64_t num_steps_ = 0;
-  bool is_broken_ = false;  // an error ended the loop: the scheduler's state is not to be relied on
-  std::vector<Event> events_;      // gathered since the last emission
-  uint64_t event_round_ = 1;       // grows with each emission
+  bool is_broken_ = false;           // an error ended the loop: the scheduler's state is not to be relied on
+  std::vector<Event> events_;        // gathered since the last emission
+  uint64_t event_round_ = 1;         // grows with each emission
   std::vector<Sequence*> finished_;  // in the step being settled
   std::vector<Sequence*> waiting_for_mask_;
   bool is_stalled_ = false;  // nothing can run before a mask is made or a caller does something

@@ -20,7 +20,8 @@ struct TensorEntry {
   std::vector<int64_t> shape;  // one or two dimensions
 };
 
-// What bf16 weights are multiplied with. kAuto: bf16 activations, but f32 for narrow models, which gain no speed from them worth their rounding.
+// What bf16 weights are multiplied with. kAuto: bf16 activations, but f32 for narrow models, which gain no speed from
+// them worth their rounding.
 enum class ComputeChoice : uint8_t { kAuto, kF32, kBf16 };
 
 struct LoadRequest {
@@ -30,13 +31,14 @@ struct LoadRequest {
   std::shared_ptr<Vocabulary> vocabulary;
   DeviceOptions device;  // compute_f32 follows from `compute`
   ComputeChoice compute = ComputeChoice::kAuto;
-  // Otherwise the type that the backend computes in: an f16 cache would cost f16 weights, computed in f32, most of their tolerance.
+  // Otherwise the type that the backend computes in: an f16 cache would cost f16 weights, computed in f32, most of
+  // their tolerance.
   bool is_kv_dtype_given = false;
   DType kv_cache_dtype = DType::kBf16;
-  int block_size = 0;              // 0 = the backend's choice
-  int64_t kv_cache_bytes = 0;      // 0 = default
+  int block_size = 0;                   // 0 = the backend's choice
+  int64_t kv_cache_bytes = 0;           // 0 = default
   double gpu_memory_utilization = 0.9;  // of a device with memory of its own: the share of it that this process uses
-  int max_model_len = 0;           // 0 = default
+  int max_model_len = 0;                // 0 = default
   int max_num_seqs = 64;
   int max_num_batched_tokens = 512;
   int max_queued_requests = 1024;

@@ -10,7 +10,8 @@ std::shared_ptr<MaskJob> MaskPool::start(std::shared_ptr<grammar::GrammarMatcher
   job->mask.resize(num_mask_words);
   const std::lock_guard lock(mutex_);
   if (threads_.empty())
-    for (int i = 0; i < kNumThreads; ++i) threads_.emplace_back([this] { main(); });
+    for (int i = 0; i < kNumThreads; ++i)
+      threads_.emplace_back([this] { main(); });
   const grammar::CompiledGrammar* grammar = &job->matcher->grammar();
   const auto queue = std::ranges::find(waiting_, grammar, &Queue::grammar);
   if (queue == waiting_.end())
@@ -26,10 +27,12 @@ void MaskPool::close() {
     const std::lock_guard lock(mutex_);
     is_closing_ = true;
     waiting_.clear();
-    for (const auto& job : running_) job->stop.request_stop();
+    for (const auto& job : running_)
+      job->stop.request_stop();
     wake_.notify_all();
   }
-  for (std::thread& thread : threads_) thread.join();
+  for (std::thread& thread : threads_)
+    thread.join();
   threads_.clear();
 }
 

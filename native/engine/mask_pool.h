@@ -32,7 +32,8 @@ class MaskPool {
   explicit MaskPool(std::function<void()> on_done) : on_done_(std::move(on_done)) {}
   ~MaskPool() { close(); }
 
-  // Grammars take turns, so that one with many slow masks does not hold up the others; each one's jobs begin in the order in which they are started.
+  // Grammars take turns, so that one with many slow masks does not hold up the others; each one's jobs begin in the
+  // order in which they are started.
   std::shared_ptr<MaskJob> start(std::shared_ptr<grammar::GrammarMatcher> matcher, size_t num_mask_words);
   // Drops jobs that have not begun, stops the others and joins. Nothing may be started afterwards. Idempotent.
   void close();

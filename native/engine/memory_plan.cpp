@@ -10,15 +10,20 @@ namespace {
 // Block ids, slots and products with the block size stay within 31 bits.
 constexpr int64_t kMaxSlots = int64_t{1} << 30;
 constexpr int kDefaultShareOfMemory = 4;  // a quarter
-// Unless more is asked for: the host keeps books on blocks, some 200 MB on this many slots, and a small model on a large device would have a billion of them.
+// Unless more is asked for: the host keeps books on blocks, some 200 MB on this many slots, and a small model on a
+// large device would have a billion of them.
 constexpr int64_t kBudgetSlots = int64_t{1} << 25;
 
-std::string mebibytes(int64_t bytes) { return std::to_string((std::max<int64_t>(bytes, 0) + (1 << 20) - 1) >> 20) + " MiB"; }
+std::string mebibytes(int64_t bytes) {
+  return std::to_string((std::max<int64_t>(bytes, 0) + (1 << 20) - 1) >> 20) + " MiB";
+}
 
 }  // namespace
 
 MemoryPlan plan_memory(const MemoryRequest& request) {
-  const auto blocks_for = [&](int64_t num_tokens) { return (num_tokens + request.block_size - 1) / request.block_size; };
+  const auto blocks_for = [&](int64_t num_tokens) {
+    return (num_tokens + request.block_size - 1) / request.block_size;
+  };
   const bool is_length_given = request.max_model_len > 0, is_size_given = request.kv_cache_bytes > 0;
   MemoryPlan plan;
   plan.max_model_len = is_length_given ? request.max_model_len : request.trained_length;
@@ -28,24 +33,29 @@ MemoryPlan plan_memory(const MemoryRequest& request) {
     const int64_t most_blocks = std::max(blocks_for(plan.max_model_len), kBudgetSlots / request.block_size);
     bytes = std::min(request.available_bytes, most_blocks * request.block_bytes);
   } else if (!is_size_given) {
-    const int64_t wanted_blocks = std::min(blocks_for(plan.max_model_len) * request.max_num_seqs, kMaxSlots / request.block_size);
+    const int64_t wanted_blocks =
+        std::min(blocks_for(plan.max_model_len) * request.max_num_seqs, kMaxSlots / request.block_size);
     bytes = std::min(wanted_blocks * request.block_bytes, request.available_bytes / kDefaultShareOfMemory);
   } else if (bytes > request.available_bytes) {
-    throw Error(ErrorCode::kOutOfMemory, "kvCacheBytes: " + mebibytes(bytes) + " were asked for and " + mebibytes(request.available_bytes) +
-                                             " of memory are left");
+    throw Error(ErrorCode::kOutOfMemory, "kvCacheBytes: " + mebibytes(bytes) + " were asked for and " +
+                                             mebibytes(request.available_bytes) + " of memory are left");
   }
-  const int64_t num_blocks = std::min(std::max<int64_t>(bytes, 0) / request.block_bytes, kMaxSlots / request.block_size);
+  const int64_t num_blocks =
+      std::min(std::max<int64_t>(bytes, 0) / request.block_bytes, kMaxSlots / request.block_size);
   const int64_t num_needed = blocks_for(plan.max_model_len);
   if (num_blocks < 1 || (num_blocks < num_needed && is_length_given))
-    throw Error(ErrorCode::kOutOfMemory, "a context of " + std::to_string(plan.max_model_len) + " tokens needs " +
-                                             mebibytes(num_needed * request.block_bytes) + " of KV cache, and " + mebibytes(bytes) +
-                                             (is_size_given       ? " were given: raise kvCacheBytes or lower maxModelLen"
-                                              : request.is_budget ? " are left within gpuMemoryUtilization: raise it, or lower maxModelLen or maxNumBatchedTokens"
-                                                                  : " are a quarter of the memory left: set kvCacheBytes or lower maxModelLen"));
+    throw Error(
+        ErrorCode::kOutOfMemory,
+        "a context of " + std::to_string(plan.max_model_len) + " tokens needs " +
+            mebibytes(num_needed * request.block_bytes) + " of KV cache, and " + mebibytes(bytes) +
+            (is_size_given ? " were given: raise kvCacheBytes or lower maxModelLen"
+             : request.is_budget
+                 ? " are left within gpuMemoryUtilization: raise it, or lower maxModelLen or maxNumBatchedTokens"
+                 : " are a quarter of the memory left: set kvCacheBytes or lower maxModelLen"));
   if (num_blocks < num_needed) {
     const int lowered = static_cast<int>(num_blocks * request.block_size);
-    plan.notes.push_back("context length lowered from " + std::to_string(plan.max_model_len) + " to " + std::to_string(lowered) +
-                         " tokens to fit a KV cache of " + mebibytes(bytes));
+    plan.notes.push_back("context length lowered from " + std::to_string(plan.max_model_len) + " to " +
+                         std::to_string(lowered) + " tokens to fit a KV cache of " + mebibytes(bytes));
     plan.max_model_len = lowered;
   }
   plan.num_blocks = static_cast<int>(num_blocks);

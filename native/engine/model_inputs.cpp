@@ -14,11 +14,14 @@ void build_model_inputs(Batch& batch, int block_size) {
   size_t max_blocks = 0;
   for (const ScheduledSequence& scheduled : batch.sequences) {
     const Sequence& seq = *scheduled.seq;
-    for (int position = scheduled.first_position; position < scheduled.first_position + scheduled.num_tokens; ++position) {
+    for (int position = scheduled.first_position; position < scheduled.first_position + scheduled.num_tokens;
+         ++position) {
       // An id past those known is the one the step in flight draws.
-      batch.input_ids.push_back(position < seq.num_tokens() ? seq.token_ids[static_cast<size_t>(position)] : -1 - seq.in_flight_row);
+      batch.input_ids.push_back(position < seq.num_tokens() ? seq.token_ids[static_cast<size_t>(position)]
+                                                            : -1 - seq.in_flight_row);
       batch.positions.push_back(position);
-      batch.slot_mapping.push_back(seq.block_table[static_cast<size_t>(position / block_size)] * block_size + position % block_size);
+      batch.slot_mapping.push_back(seq.block_table[static_cast<size_t>(position / block_size)] * block_size +
+                                   position % block_size);
     }
     batch.cu_seqlens_q.push_back(batch.cu_seqlens_q.back() + scheduled.num_tokens);
     batch.context_lens.push_back(scheduled.first_position + scheduled.num_tokens);
@@ -27,7 +30,8 @@ void build_model_inputs(Batch& batch, int block_size) {
   batch.max_blocks_per_seq = static_cast<int>(max_blocks);
   batch.block_tables.assign(num_seqs * max_blocks, -1);
   for (size_t i = 0; i < num_seqs; ++i)
-    std::ranges::copy(batch.sequences[i].seq->block_table, batch.block_tables.begin() + static_cast<ptrdiff_t>(i * max_blocks));
+    std::ranges::copy(batch.sequences[i].seq->block_table,
+                      batch.block_tables.begin() + static_cast<ptrdiff_t>(i * max_blocks));
 }
 
 }  // namespace capstan

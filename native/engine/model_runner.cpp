@@ -8,15 +8,20 @@
 namespace capstan {
 
 ModelRunner::ModelRunner(std::vector<Rank> ranks, std::unique_ptr<Comm> control, int max_rows)
-    : ranks_(std::move(ranks)), control_(std::move(control)), depth_(ranks_[0].backend->info().depth), max_rows_(max_rows) {
-  for (size_t rank = 1; rank < ranks_.size(); ++rank) threads_.emplace_back([this, rank] { rank_main(rank); });
+    : ranks_(std::move(ranks)),
+      control_(std::move(control)),
+      depth_(ranks_[0].backend->info().depth),
+      max_rows_(max_rows) {
+  for (size_t rank = 1; rank < ranks_.size(); ++rank)
+    threads_.emplace_back([this, rank] { rank_main(rank); });
 }
 
 ModelRunner::~ModelRunner() {
   is_closing_.store(true);
   step_.fetch_add(1);
   step_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
+  for (std::thread& thread : threads_)
+    thread.join();
 }
 
 namespace {
@@ -44,8 +49,12 @@ Batch make_warm_up_batch(int num_seqs, int tokens_per_seq, int block_size) {
 
 }  // namespace
 
-void ModelRunner::warm_up_prefill(const DeviceLimits& limits, int max_model_len) { warm_up(1, std::min(limits.max_num_tokens, max_model_len), limits.block_size); }
-void ModelRunner::warm_up_decode(const DeviceLimits& limits) { warm_up(limits.max_num_seqs, 1, limits.block_size); }
+void ModelRunner::warm_up_prefill(const DeviceLimits& limits, int max_model_len) {
+  warm_up(1, std::min(limits.max_num_tokens, max_model_len), limits.block_size);
+}
+void ModelRunner::warm_up_decode(const DeviceLimits& limits) {
+  warm_up(limits.max_num_seqs, 1, limits.block_size);
+}
 
 void ModelRunner::warm_up(int num_seqs, int tokens_per_seq, int block_size) {
   if (depth_ == 1) return;
@@ -73,7 +82,8 @@ void ModelRunner::collect(Batch&) {
 
 void ModelRunner::run_first_rank() {
   run_rank(0);
-  for (int left = num_running_.load(); left != 0; left = num_running_.load()) num_running_.wait(left);
+  for (int left = num_running_.load(); left != 0; left = num_running_.load())
+    num_running_.wait(left);
   if (error_) std::rethrow_exception(error_);
 }
 
@@ -115,7 +125,8 @@ void ModelRunner::forward(Rank& rank, bool is_first) {
     backend.lm_head(*rank.weights.norm, rank.weights.head(), rows.subspan(begin, count));
     if (!is_first) continue;
     const std::span<SampleRow> group(batch.sample_rows.data() + begin, count);
-    for (size_t i = 0; i < count; ++i) group[i].logits_row = static_cast<int>(i);
+    for (size_t i = 0; i < count; ++i)
+      group[i].logits_row = static_cast<int>(i);
     backend.sample(group, {batch.results.data() + begin, count});
   }
 }

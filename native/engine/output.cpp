@@ -7,8 +7,8 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
-// How `bytes` begins: a whole character of `length` bytes; the start of one (is_partial); or `length` bytes that are none (the longest part
-// that could have begun one, as Unicode recommends to replace).
+// How `bytes` begins: a whole character of `length` bytes; the start of one (is_partial); or `length` bytes that are
+// none (the longest part that could have begun one, as Unicode recommends to replace).
 struct Utf8Head {
   size_t length;
   bool is_valid;
@@ -38,7 +38,8 @@ StopMatcher::StopMatcher(std::span<const std::string> stop_strings) {
   for (const std::string& text : stop_strings) {
     Pattern pattern{text, std::vector<uint32_t>(text.size(), 0), 0};
     for (uint32_t i = 1, border = 0; i < text.size(); ++i) {
-      while (border > 0 && text[i] != text[border]) border = pattern.fallback[border - 1];
+      while (border > 0 && text[i] != text[border])
+        border = pattern.fallback[border - 1];
       if (text[i] == text[border]) ++border;
       pattern.fallback[i] = border;
     }
@@ -51,7 +52,8 @@ int StopMatcher::advance(char byte) {
   num_held_ = 0;
   for (size_t i = 0; i < patterns_.size(); ++i) {
     Pattern& pattern = patterns_[i];
-    while (pattern.state > 0 && pattern.text[pattern.state] != byte) pattern.state = pattern.fallback[pattern.state - 1];
+    while (pattern.state > 0 && pattern.text[pattern.state] != byte)
+      pattern.state = pattern.fallback[pattern.state - 1];
     if (pattern.text[pattern.state] == byte) ++pattern.state;
     num_held_ = std::max<size_t>(num_held_, pattern.state);
     if (pattern.state == pattern.text.size()) {
@@ -64,7 +66,8 @@ int StopMatcher::advance(char byte) {
 
 void StopMatcher::reset() {
   num_held_ = 0;
-  for (Pattern& pattern : patterns_) pattern.state = 0;
+  for (Pattern& pattern : patterns_)
+    pattern.state = 0;
 }
 
 int TextOutput::add_character(std::string_view bytes, bool may_stop) {
@@ -72,7 +75,8 @@ int TextOutput::add_character(std::string_view bytes, bool may_stop) {
   if (!may_stop) return -1;
   int completed = -1;
   // A stop string ends at a character's end: only the last byte can complete one.
-  for (const char byte : bytes) completed = matcher_.advance(byte);
+  for (const char byte : bytes)
+    completed = matcher_.advance(byte);
   if (completed >= 0) {
     if (!includes_stop_) text_.resize(text_.size() - matcher_.length(completed));
     matcher_.reset();
@@ -111,9 +115,11 @@ void TextOutput::finish() {
 }
 
 std::string TextOutput::take() {
-  // What is held back may begin in the middle of a character that a stop string begins with; let whole characters go only.
+  // What is held back may begin in the middle of a character that a stop string begins with; let whole characters go
+  // only.
   size_t count = text_.size() - std::min(text_.size(), matcher_.num_held());
-  while (count > 0 && count < text_.size() && (static_cast<uint8_t>(text_[count]) & 0xC0) == 0x80) --count;
+  while (count > 0 && count < text_.size() && (static_cast<uint8_t>(text_[count]) & 0xC0) == 0x80)
+    --count;
   std::string taken = text_.substr(0, count);
   text_.erase(0, count);
   return taken;

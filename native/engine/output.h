@@ -1,6 +1,6 @@
 #pragma once
-// From token ids to text that may leave: whole UTF-8 characters, stop strings found across tokens, text held back only as long as it could still
-// become a stop string. Works on bytes; one TextOutput per sequence.
+// From token ids to text that may leave: whole UTF-8 characters, stop strings found across tokens, text held back only
+// as long as it could still become a stop string. Works on bytes; one TextOutput per sequence.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -12,12 +12,13 @@ namespace capstan {
 // id → bytes. Shared by all sequences of an engine.
 struct Vocabulary {
   std::string bytes;
-  std::vector<uint32_t> offsets;     // (num_ids + 1)
-  std::vector<uint8_t> is_special;   // (num_ids) 0 ordinary, 1 special, 2 a marker that always stays in the text
+  std::vector<uint32_t> offsets;    // (num_ids + 1)
+  std::vector<uint8_t> is_special;  // (num_ids) 0 ordinary, 1 special, 2 a marker that always stays in the text
 
   int64_t num_ids() const { return static_cast<int64_t>(is_special.size()); }
   std::string_view bytes_of(int32_t id) const {
-    return std::string_view(bytes).substr(offsets[static_cast<size_t>(id)], offsets[static_cast<size_t>(id) + 1] - offsets[static_cast<size_t>(id)]);
+    return std::string_view(bytes).substr(offsets[static_cast<size_t>(id)],
+                                          offsets[static_cast<size_t>(id) + 1] - offsets[static_cast<size_t>(id)]);
   }
 };
 
@@ -48,8 +49,8 @@ class TextOutput {
   TextOutput(std::span<const std::string> stop_strings, bool includes_stop, bool strips_leading_space)
       : matcher_(stop_strings), includes_stop_(includes_stop), strips_space_(strips_leading_space) {}
 
-  // Adds a token's bytes. Returns the index of the stop string they complete, or -1; afterwards nothing more may be added.
-  // `may_stop` false (min tokens): stop strings are not looked for yet.
+  // Adds a token's bytes. Returns the index of the stop string they complete, or -1; afterwards nothing more may be
+  // added. `may_stop` false (min tokens): stop strings are not looked for yet.
   int add(std::string_view bytes, bool may_stop);
   // Ends the text: what was held back is released; an unfinished character becomes U+FFFD.
   void finish();
@@ -62,8 +63,8 @@ class TextOutput {
   StopMatcher matcher_;
   bool includes_stop_ = false;
   bool strips_space_ = false;
-  std::string partial_;   // 0 to 3 bytes of an unfinished character
-  std::string text_;      // whole characters not taken yet; the last matcher_.num_held() bytes are held back
+  std::string partial_;  // 0 to 3 bytes of an unfinished character
+  std::string text_;     // whole characters not taken yet; the last matcher_.num_held() bytes are held back
   bool is_finished_ = false;
 };
 

@@ -23,17 +23,20 @@ bool Scheduler::plan(Batch& batch) {
 bool Scheduler::can_step(const Sequence& seq) const {
   if (seq.num_in_flight > 0 && seq.needs_host()) return false;
   // The sample in flight may already be the last one.
-  return seq.num_tokens_ahead() - seq.num_prompt_tokens < seq.sampling.max_tokens && seq.num_tokens_ahead() < limits_.max_model_len;
+  return seq.num_tokens_ahead() - seq.num_prompt_tokens < seq.sampling.max_tokens &&
+         seq.num_tokens_ahead() < limits_.max_model_len;
 }
 
 void Scheduler::plan_decodes(Batch& batch) {
-  // NOTE: make_room preempts those that wait for a mask, and from the back of running_: what is scheduled already stays.
+  // NOTE: make_room preempts those that wait for a mask, and from the back of running_: what is scheduled already
+  // stays.
   for (size_t i = 0; i < running_.size() && batch.num_tokens < limits_.max_num_batched_tokens; ++i) {
     Sequence& seq = *running_[i];
     if (!is_decode(seq) || seq.waits_for_mask() || (seq.num_in_flight > 0 && !can_step(seq))) continue;
     if (!make_room(seq)) return;
     schedule(batch, seq);
-    while (running_[i] != &seq) --i;
+    while (running_[i] != &seq)
+      --i;
   }
 }
 
@@ -66,8 +69,8 @@ void Scheduler::plan_admissions(Batch& batch) {
 }
 
 bool Scheduler::is_leader_ready(const Sequence& seq) const {
-  return seq.leader == nullptr ||
-         (seq.leader->status == SequenceStatus::kRunning && seq.leader->num_computed_tokens >= seq.leader->num_prompt_tokens);
+  return seq.leader == nullptr || (seq.leader->status == SequenceStatus::kRunning &&
+                                   seq.leader->num_computed_tokens >= seq.leader->num_prompt_tokens);
 }
 
 bool Scheduler::admit(Sequence& seq) {
@@ -90,7 +93,8 @@ bool Scheduler::admit(Sequence& seq) {
   return true;
 }
 
-// Blocks for one more token of a running sequence, at the cost of younger ones if need be. False when `seq` itself had to go.
+// Blocks for one more token of a running sequence, at the cost of younger ones if need be. False when `seq` itself had
+// to go.
 bool Scheduler::make_room(Sequence& seq) {
   while (!blocks_.grow(seq, seq.num_computed_tokens + 1)) {
     if (set_late_one_aside(seq)) continue;

@@ -4,7 +4,8 @@ namespace capstan {
 
 TokenSearch::TokenSearch(std::vector<int32_t> ids) : ids_(std::move(ids)), fallback_(ids_.size(), 0) {
   for (size_t i = 1, border = 0; i < ids_.size(); ++i) {
-    while (border > 0 && ids_[i] != ids_[border]) border = fallback_[border - 1];
+    while (border > 0 && ids_[i] != ids_[border])
+      border = fallback_[border - 1];
     if (ids_[i] == ids_[border]) ++border;
     fallback_[i] = border;
   }
@@ -12,7 +13,8 @@ TokenSearch::TokenSearch(std::vector<int32_t> ids) : ids_(std::move(ids)), fallb
 
 bool TokenSearch::advance(int32_t token_id) {
   if (ids_.empty()) return false;
-  while (num_matched_ > 0 && ids_[num_matched_] != token_id) num_matched_ = fallback_[num_matched_ - 1];
+  while (num_matched_ > 0 && ids_[num_matched_] != token_id)
+    num_matched_ = fallback_[num_matched_ - 1];
   if (ids_[num_matched_] == token_id) ++num_matched_;
   if (num_matched_ < ids_.size()) return false;
   num_matched_ = 0;

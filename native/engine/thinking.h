@@ -11,7 +11,7 @@ struct ThinkingParams {
   int budget = 0;                 // most tokens inside, over the whole completion; markers not counted
   std::vector<int32_t> open_ids;  // may be empty: only what the prompt has opened
   std::vector<int32_t> close_ids;
-  bool is_inside = false;         // after the prompt
+  bool is_inside = false;  // after the prompt
 };
 
 // Finds a sequence of tokens in a stream of them (Knuth-Morris-Pratt).

@@ -6,8 +6,8 @@
 namespace capstan::grammar {
 namespace {
 
-// Knuth's generalization of Dijkstra's algorithm: states are settled in the order of their distance, and a call is known once both the rule it
-// calls and the state it returns to are.
+// Knuth's generalization of Dijkstra's algorithm: states are settled in the order of their distance, and a call is
+// known once both the rule it calls and the state it returns to are.
 class EndDistances {
  public:
   explicit EndDistances(Automaton& automaton) : automaton_(automaton), num_states_(automaton.states.size()) {
@@ -17,10 +17,12 @@ class EndDistances {
     edges_into_.resize(num_states_);
     calls_into_.resize(num_states_);
     calls_of_rule_.resize(automaton_.rule_starts.size());
-    for (uint32_t rule = 0; rule < automaton_.rule_starts.size(); ++rule) rules_of_start_[automaton_.rule_starts[rule]].push_back(rule);
+    for (uint32_t rule = 0; rule < automaton_.rule_starts.size(); ++rule)
+      rules_of_start_[automaton_.rule_starts[rule]].push_back(rule);
     owner_of_call_.resize(automaton_.calls.size());
     for (uint32_t state = 0; state < num_states_; ++state) {
-      for (const ByteEdge& edge : automaton_.edges_of(state)) edges_into_[edge.target].push_back(state);
+      for (const ByteEdge& edge : automaton_.edges_of(state))
+        edges_into_[edge.target].push_back(state);
       for (uint32_t call = automaton_.states[state].calls_begin; call < automaton_.states[state].calls_end; ++call) {
         owner_of_call_[call] = state;
         calls_into_[automaton_.calls[call].target].push_back(call);
@@ -37,10 +39,13 @@ class EndDistances {
       queue_.pop();
       if (is_settled_[state]) continue;
       is_settled_[state] = true;
-      for (const uint32_t from : edges_into_[state]) reach(from, distance + 1);
-      for (const uint32_t call : calls_into_[state]) reach_by_call(call);
+      for (const uint32_t from : edges_into_[state])
+        reach(from, distance + 1);
+      for (const uint32_t call : calls_into_[state])
+        reach_by_call(call);
       for (const uint32_t rule : rules_of_start_[state])
-        for (const uint32_t call : calls_of_rule_[rule]) reach_by_call(call);
+        for (const uint32_t call : calls_of_rule_[rule])
+          reach_by_call(call);
     }
   }
 
@@ -87,7 +92,8 @@ void prune_dead_ends(Automaton& automaton) {
     state.edges_end = static_cast<uint32_t>(edges.size());
     state.calls_begin = static_cast<uint32_t>(calls.size());
     for (uint32_t i = old.calls_begin; i < old.calls_end; ++i)
-      if (!is_dead(automaton.calls[i].target) && !is_dead(automaton.rule_starts[automaton.calls[i].rule])) calls.push_back(automaton.calls[i]);
+      if (!is_dead(automaton.calls[i].target) && !is_dead(automaton.rule_starts[automaton.calls[i].rule]))
+        calls.push_back(automaton.calls[i]);
     state.calls_end = static_cast<uint32_t>(calls.size());
     state.tokens_begin = static_cast<uint32_t>(token_edges.size());
     for (uint32_t i = old.tokens_begin; i < old.tokens_end; ++i)
@@ -100,7 +106,8 @@ void prune_dead_ends(Automaton& automaton) {
   automaton.first_bytes.assign(automaton.states.size(), {});
   for (uint32_t state = 0; state < automaton.states.size(); ++state)
     for (const ByteEdge& edge : automaton.edges_of(state))
-      for (uint32_t byte = edge.first; byte <= edge.last; ++byte) automaton.first_bytes[state][byte / 64] |= uint64_t{1} << (byte % 64);
+      for (uint32_t byte = edge.first; byte <= edge.last; ++byte)
+        automaton.first_bytes[state][byte / 64] |= uint64_t{1} << (byte % 64);
 }
 
 void refuse_left_recursion(const Automaton& automaton) {
@@ -124,7 +131,8 @@ void refuse_left_recursion(const Automaton& automaton) {
       }
       const uint32_t called = automaton.calls[top.next_call++].rule;
       if (marks[called] == Mark::kOpen)
-        refuse("grammar: rule " + automaton.rule_names[called] + " begins with itself (left recursion), which is not supported; write it as a repetition");
+        refuse("grammar: rule " + automaton.rule_names[called] +
+               " begins with itself (left recursion), which is not supported; write it as a repetition");
       if (marks[called] == Mark::kDone) continue;
       marks[called] = Mark::kOpen;
       path.push_back({called, start_of(called).calls_begin});

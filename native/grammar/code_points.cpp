@@ -12,12 +12,14 @@ int encode(uint32_t c, uint8_t (&bytes)[4]) {
   if (c <= 0x7F) return bytes[0] = static_cast<uint8_t>(c), 1;
   const int length = c <= 0x7FF ? 2 : c <= 0xFFFF ? 3 : 4;
   static constexpr uint8_t kLead[] = {0, 0, 0xC0, 0xE0, 0xF0};
-  for (int i = length - 1; i > 0; --i, c >>= 6) bytes[i] = static_cast<uint8_t>(0x80 | (c & 0x3F));
+  for (int i = length - 1; i > 0; --i, c >>= 6)
+    bytes[i] = static_cast<uint8_t>(0x80 | (c & 0x3F));
   bytes[0] = static_cast<uint8_t>(kLead[length] | c);
   return length;
 }
 
-// Splits until first and last differ only in whole trailing bytes, so that each byte's range is independent of the others.
+// Splits until first and last differ only in whole trailing bytes, so that each byte's range is independent of the
+// others.
 void split(uint32_t first, uint32_t last, std::vector<ByteRanges>& out) {
   for (const uint32_t bound : kLastOfLength)
     if (first <= bound && bound < last) return split(first, bound, out), split(bound + 1, last, out);
@@ -31,7 +33,8 @@ void split(uint32_t first, uint32_t last, std::vector<ByteRanges>& out) {
   ByteRanges ranges;
   ranges.length = encode(first, low);
   encode(last, high);
-  for (int i = 0; i < ranges.length; ++i) ranges.ranges[static_cast<size_t>(i)] = {low[i], high[i]};
+  for (int i = 0; i < ranges.length; ++i)
+    ranges.ranges[static_cast<size_t>(i)] = {low[i], high[i]};
   out.push_back(ranges);
 }
 
@@ -76,20 +79,26 @@ CodePointSet complement(const CodePointSet& set) {
 
 std::vector<ByteRanges> utf8_ranges(const CodePointSet& set) {
   std::vector<ByteRanges> out;
-  for (const CodePointRange& range : set) split(range.first, range.last, out);
+  for (const CodePointRange& range : set)
+    split(range.first, range.last, out);
   return out;
 }
 
 void append_utf8(std::string& out, uint32_t code_point) {
   uint8_t bytes[4];
   const int length = encode(code_point, bytes);
-  for (int i = 0; i < length; ++i) out += static_cast<char>(bytes[i]);
+  for (int i = 0; i < length; ++i)
+    out += static_cast<char>(bytes[i]);
 }
 
 uint32_t read_utf8(std::string_view text, size_t& pos, std::string_view label) {
   const auto byte = [&](size_t i) { return i < text.size() ? static_cast<uint8_t>(text[i]) : 0u; };
   const uint32_t lead = byte(pos);
-  const int length = lead < 0x80 ? 1 : lead >= 0xC2 && lead < 0xE0 ? 2 : lead >= 0xE0 && lead < 0xF0 ? 3 : lead >= 0xF0 && lead < 0xF5 ? 4 : 0;
+  const int length = lead < 0x80                   ? 1
+                     : lead >= 0xC2 && lead < 0xE0 ? 2
+                     : lead >= 0xE0 && lead < 0xF0 ? 3
+                     : lead >= 0xF0 && lead < 0xF5 ? 4
+                                                   : 0;
   uint32_t code_point = length <= 1 ? lead : lead & (0x7Fu >> length);
   bool is_valid = length > 0;
   for (int i = 1; i < length; ++i) {
@@ -98,7 +107,8 @@ uint32_t read_utf8(std::string_view text, size_t& pos, std::string_view label) {
     code_point = code_point << 6 | (next & 0x3F);
   }
   constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};  // by length: shorter forms are not UTF-8
-  is_valid = is_valid && code_point >= kLeast[length] && code_point <= kMaxCodePoint && (code_point < 0xD800 || code_point > 0xDFFF);
+  is_valid = is_valid && code_point >= kLeast[length] && code_point <= kMaxCodePoint &&
+             (code_point < 0xD800 || code_point > 0xDFFF);
   if (!is_valid) refuse(std::string(label) + ": the byte at position " + std::to_string(pos) + " is not UTF-8");
   pos += static_cast<size_t>(length);
   return code_point;

@@ -16,7 +16,9 @@ namespace {
 constexpr int kMaxInlining = 32;  // rules within rules; deeper ones are called
 constexpr size_t kShown = 80;     // characters of a name in a message
 
-std::string shown(const std::string& name) { return name.size() <= kShown ? name : name.substr(0, kShown) + "…"; }
+std::string shown(const std::string& name) {
+  return name.size() <= kShown ? name : name.substr(0, kShown) + "…";
+}
 
 // Markers by their text.
 class MarkerIndex {
@@ -39,7 +41,8 @@ class MarkerIndex {
       if (length > text.size()) return;
       const auto at = by_text_.find(text.substr(0, length));
       if (at == by_text_.end()) continue;
-      for (const Marker* marker : at->second) visit(*marker);
+      for (const Marker* marker : at->second)
+        visit(*marker);
     }
   }
 
@@ -86,11 +89,13 @@ class Compiler {
   void check_rules() {
     if (grammar_.rules.size() > kMaxRules) refuse("grammar: more than " + std::to_string(kMaxRules) + " rules");
     for (size_t i = 0; i < grammar_.rules.size(); ++i)
-      if (!indexes_.emplace(grammar_.rules[i].name, i).second) refuse("grammar: rule " + shown(grammar_.rules[i].name) + " is defined twice");
+      if (!indexes_.emplace(grammar_.rules[i].name, i).second)
+        refuse("grammar: rule " + shown(grammar_.rules[i].name) + " is defined twice");
     num_uses_.assign(grammar_.rules.size(), 0);
     users_.resize(grammar_.rules.size());
     ++num_uses_[rule_index(grammar_.root)];
-    for (size_t i = 0; i < grammar_.rules.size(); ++i) check_expr(grammar_.rules[i].expr, i, 0);
+    for (size_t i = 0; i < grammar_.rules.size(); ++i)
+      check_expr(grammar_.rules[i].expr, i, 0);
   }
 
   void check_expr(const Expr& expr, size_t rule, int depth) {
@@ -104,8 +109,10 @@ class Compiler {
       ++num_uses_[used];
       users_[used].push_back(rule);
     }
-    if (expr.kind == ExprKind::kRepeat && (expr.items.size() != 1 || expr.max < expr.min)) refuse("grammar: a repetition's maximum is below its minimum");
-    for (const Expr& item : expr.items) check_expr(item, rule, depth + 1);
+    if (expr.kind == ExprKind::kRepeat && (expr.items.size() != 1 || expr.max < expr.min))
+      refuse("grammar: a repetition's maximum is below its minimum");
+    for (const Expr& item : expr.items)
+      check_expr(item, rule, depth + 1);
   }
 
   // ---- which rules can be empty ----
@@ -113,7 +120,8 @@ class Compiler {
   void find_nullable() {
     is_nullable_.assign(grammar_.rules.size(), false);
     std::vector<size_t> pending(grammar_.rules.size());
-    for (size_t i = 0; i < pending.size(); ++i) pending[i] = i;
+    for (size_t i = 0; i < pending.size(); ++i)
+      pending[i] = i;
     while (!pending.empty()) {
       const size_t rule = pending.back();
       pending.pop_back();
@@ -127,14 +135,24 @@ class Compiler {
     budget_.spend(1);
     const auto nullable = [this](const Expr& item) { return is_nullable(item); };
     switch (expr.kind) {
-      case ExprKind::kLiteral: case ExprKind::kUntil: return expr.text.empty();
-      case ExprKind::kWithout: return !expr.text.empty();
-      case ExprKind::kBytes: case ExprKind::kClass: return false;
-      case ExprKind::kSequence: return std::ranges::all_of(expr.items, nullable);
-      case ExprKind::kChoice: return std::ranges::any_of(expr.items, nullable);
-      case ExprKind::kRepeat: return expr.min == 0 || expr.max == 0 || is_nullable(expr.items[0]);
-      case ExprKind::kRule: return is_nullable_[rule_index(expr.text)];
-      case ExprKind::kRegex: break;
+      case ExprKind::kLiteral:
+      case ExprKind::kUntil:
+        return expr.text.empty();
+      case ExprKind::kWithout:
+        return !expr.text.empty();
+      case ExprKind::kBytes:
+      case ExprKind::kClass:
+        return false;
+      case ExprKind::kSequence:
+        return std::ranges::all_of(expr.items, nullable);
+      case ExprKind::kChoice:
+        return std::ranges::any_of(expr.items, nullable);
+      case ExprKind::kRepeat:
+        return expr.min == 0 || expr.max == 0 || is_nullable(expr.items[0]);
+      case ExprKind::kRule:
+        return is_nullable_[rule_index(expr.text)];
+      case ExprKind::kRegex:
+        break;
     }
     return false;
   }
@@ -173,17 +191,22 @@ class Compiler {
     return static_cast<uint32_t>(nfa_.states.size() - 1);
   }
   void connect(uint32_t from, uint32_t to) { nfa_.states[from].empty.push_back(to); }
-  void connect(uint32_t from, uint8_t first, uint8_t last, uint32_t to) { nfa_.states[from].bytes.push_back({first, last, to}); }
+  void connect(uint32_t from, uint8_t first, uint8_t last, uint32_t to) {
+    nfa_.states[from].bytes.push_back({first, last, to});
+  }
 
   // Everything that `expr` matches leads from `from` to `to`.
   void build(const Expr& expr, uint32_t from, uint32_t to, int num_inlined) {
     switch (expr.kind) {
-      case ExprKind::kLiteral: return build_literal(expr.text, from, to);
+      case ExprKind::kLiteral:
+        return build_literal(expr.text, from, to);
       case ExprKind::kBytes:
         for (const CodePointRange& range : expr.ranges)
-          if (range.first <= 255) connect(from, static_cast<uint8_t>(range.first), static_cast<uint8_t>(std::min(range.last, 255u)), to);
+          if (range.first <= 255)
+            connect(from, static_cast<uint8_t>(range.first), static_cast<uint8_t>(std::min(range.last, 255u)), to);
         return;
-      case ExprKind::kClass: return build_class(expr, from, to);
+      case ExprKind::kClass:
+        return build_class(expr, from, to);
       case ExprKind::kSequence: {
         for (size_t i = 0; i < expr.items.size(); ++i) {
           const uint32_t next = i + 1 == expr.items.size() ? to : add_state();
@@ -202,11 +225,16 @@ class Compiler {
           connect(end, to);
         }
         return;
-      case ExprKind::kRepeat: return build_repeat(expr, from, to, num_inlined);
-      case ExprKind::kRule: return build_rule_ref(expr, from, to, num_inlined);
-      case ExprKind::kUntil: return build_search(expr.text, SearchEnd::kUntil, from, to);
-      case ExprKind::kWithout: return build_search(expr.text, SearchEnd::kWithout, from, to);
-      case ExprKind::kRegex: return;
+      case ExprKind::kRepeat:
+        return build_repeat(expr, from, to, num_inlined);
+      case ExprKind::kRule:
+        return build_rule_ref(expr, from, to, num_inlined);
+      case ExprKind::kUntil:
+        return build_search(expr.text, SearchEnd::kUntil, from, to);
+      case ExprKind::kWithout:
+        return build_search(expr.text, SearchEnd::kWithout, from, to);
+      case ExprKind::kRegex:
+        return;
     }
   }
 
@@ -218,7 +246,9 @@ class Compiler {
       const auto byte = static_cast<uint8_t>(text[i]);
       connect(states[i], byte, byte, states[i + 1]);
     }
-    for_each_marker(text, [&](size_t pos, const Marker& marker) { nfa_.states[states[pos]].tokens.push_back({marker.token_id, states[pos + marker.text.size()]}); });
+    for_each_marker(text, [&](size_t pos, const Marker& marker) {
+      nfa_.states[states[pos]].tokens.push_back({marker.token_id, states[pos + marker.text.size()]});
+    });
   }
 
   void build_search(std::string_view text, SearchEnd end, uint32_t from, uint32_t to) {
@@ -269,7 +299,8 @@ class Compiler {
     }
     if (item.kind == ExprKind::kSequence && item.items.empty()) return;
     // Counted: rounds that consume nothing need no counting.
-    const uint32_t rule = item.kind == ExprKind::kRule ? id_of_rule(rule_index(item.text)) : add_rule(item, name_, is_plain_);
+    const uint32_t rule =
+        item.kind == ExprKind::kRule ? id_of_rule(rule_index(item.text)) : add_rule(item, name_, is_plain_);
     const uint32_t min = is_item_nullable ? 1 : std::max(expr.min, 1u);
     nfa_.states[from].calls.push_back({rule, to, min, expr.max});
   }
@@ -292,17 +323,17 @@ class Compiler {
   const Grammar& grammar_;
   const MarkerIndex markers_;
   std::unordered_map<std::string, size_t> indexes_;
-  std::vector<int> num_uses_;                // (num rules) references, and one of the root
-  std::vector<std::vector<size_t>> users_;   // (num rules) rules that refer to it
-  std::vector<bool> is_nullable_;            // (num rules)
+  std::vector<int> num_uses_;               // (num rules) references, and one of the root
+  std::vector<std::vector<size_t>> users_;  // (num rules) rules that refer to it
+  std::vector<bool> is_nullable_;           // (num rules)
   size_t num_exprs_ = 0;
   BuildBudget budget_;
-  std::map<size_t, uint32_t> rule_ids_;      // by index in the grammar, of those that are called
-  std::deque<Pending> pending_;              // in the order of their ids
+  std::map<size_t, uint32_t> rule_ids_;  // by index in the grammar, of those that are called
+  std::deque<Pending> pending_;          // in the order of their ids
   size_t num_built_ = 0;
-  RuleNfa nfa_;                              // of the rule being built …
-  std::string name_;                         // … its name
-  bool is_plain_ = false;                    // … and whether what is being built now has no markers
+  RuleNfa nfa_;            // of the rule being built …
+  std::string name_;       // … its name
+  bool is_plain_ = false;  // … and whether what is being built now has no markers
   Automaton automaton_;
 };
 

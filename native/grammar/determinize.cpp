@@ -13,7 +13,8 @@ using StateSet = std::vector<uint32_t>;  // of an NFA, ascending, without those 
 struct StateSetHash {
   size_t operator()(const StateSet& set) const {
     uint64_t hash = set.size();
-    for (const uint32_t state : set) hash = (hash ^ state) * 0x9E3779B97F4A7C15 + (hash >> 29);
+    for (const uint32_t state : set)
+      hash = (hash ^ state) * 0x9E3779B97F4A7C15 + (hash >> 29);
     return hash;
   }
 };
@@ -21,11 +22,16 @@ struct StateSetHash {
 class Determinizer {
  public:
   Determinizer(const RuleNfa& nfa, Automaton& automaton, BuildBudget& budget)
-      : nfa_(nfa), automaton_(automaton), budget_(budget), visited_(nfa.states.size(), 0), first_state_(static_cast<uint32_t>(automaton.states.size())) {}
+      : nfa_(nfa),
+        automaton_(automaton),
+        budget_(budget),
+        visited_(nfa.states.size(), 0),
+        first_state_(static_cast<uint32_t>(automaton.states.size())) {}
 
   // False, with nothing left behind, when merging took more than `max_states`.
   bool run(bool merges, size_t max_states) {
-    const size_t num_edges = automaton_.byte_edges.size(), num_calls = automaton_.calls.size(), num_tokens = automaton_.token_edges.size();
+    const size_t num_edges = automaton_.byte_edges.size(), num_calls = automaton_.calls.size(),
+                 num_tokens = automaton_.token_edges.size();
     merges_ = merges;
     sets_.assign(1, closure({nfa_.start}));
     ids_.clear();
@@ -84,18 +90,22 @@ class Determinizer {
 
   void add_byte_edges(const StateSet& set) {
     std::vector<ByteEdge> edges;
-    for (const uint32_t id : set) edges.insert(edges.end(), nfa_.states[id].bytes.begin(), nfa_.states[id].bytes.end());
+    for (const uint32_t id : set)
+      edges.insert(edges.end(), nfa_.states[id].bytes.begin(), nfa_.states[id].bytes.end());
     std::ranges::sort(edges, {}, &ByteEdge::first);
     const size_t begin = automaton_.byte_edges.size();
     if (!merges_) {
-      for (const ByteEdge& edge : edges) automaton_.byte_edges.push_back({edge.first, edge.last, id_of({edge.target})});
+      for (const ByteEdge& edge : edges)
+        automaton_.byte_edges.push_back({edge.first, edge.last, id_of({edge.target})});
       return;
     }
     // Between two bounds every byte leads to the same states.
     std::bitset<257> bounds;
-    for (const ByteEdge& edge : edges) bounds.set(edge.first), bounds.set(edge.last + 1u);
+    for (const ByteEdge& edge : edges)
+      bounds.set(edge.first), bounds.set(edge.last + 1u);
     for (size_t low = 0, high = 0; low < 256; low = high) {
-      for (high = low + 1; high < 256 && !bounds[high];) ++high;
+      for (high = low + 1; high < 256 && !bounds[high];)
+        ++high;
       StateSet targets;
       for (const ByteEdge& edge : edges)
         if (edge.first <= low && low <= edge.last) targets.push_back(edge.target);
@@ -120,7 +130,8 @@ class Determinizer {
         else
           automaton_.calls.push_back({call.rule, id_of({call.target}), call.min, call.max});
       }
-    for (const auto& [key, states] : targets) automaton_.calls.push_back({key[0], id_of(states), key[1], key[2]});
+    for (const auto& [key, states] : targets)
+      automaton_.calls.push_back({key[0], id_of(states), key[1], key[2]});
   }
 
   void add_token_edges(const StateSet& set) {
@@ -133,7 +144,8 @@ class Determinizer {
         else
           automaton_.token_edges.push_back({edge.token_id, id_of({edge.target})});
       }
-    for (const auto& [token_id, states] : targets) automaton_.token_edges.push_back({token_id, id_of(states)});
+    for (const auto& [token_id, states] : targets)
+      automaton_.token_edges.push_back({token_id, id_of(states)});
   }
 
   const RuleNfa& nfa_;
@@ -143,7 +155,7 @@ class Determinizer {
   uint32_t stamp_ = 0;
   const uint32_t first_state_;
   bool merges_ = true;
-  std::vector<StateSet> sets_;     // by state, relative to first_state_
+  std::vector<StateSet> sets_;  // by state, relative to first_state_
   std::unordered_map<StateSet, uint32_t, StateSetHash> ids_;
 };
 

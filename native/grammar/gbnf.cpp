@@ -8,7 +8,9 @@ namespace {
 
 constexpr int kMaxSuffixes = 8;  // of one item: each is a level of nesting
 
-bool is_name_char(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_'; }
+bool is_name_char(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+}
 
 class GbnfParser {
  public:
@@ -16,7 +18,8 @@ class GbnfParser {
 
   Grammar parse() {
     Grammar grammar;
-    for (skip_space(true); pos_ < text_.size(); skip_space(true)) grammar.rules.push_back(parse_rule());
+    for (skip_space(true); pos_ < text_.size(); skip_space(true))
+      grammar.rules.push_back(parse_rule());
     if (grammar.rules.empty()) fail("expected a rule");
     if (grammar.rules.size() > kMaxRules) refuse("grammar: more than " + std::to_string(kMaxRules) + " rules");
     return grammar;
@@ -46,7 +49,8 @@ class GbnfParser {
     while (pos_ < text_.size()) {
       const char c = text_[pos_];
       if (c == '#')
-        while (pos_ < text_.size() && text_[pos_] != '\n' && text_[pos_] != '\r') ++pos_;
+        while (pos_ < text_.size() && text_[pos_] != '\n' && text_[pos_] != '\r')
+          ++pos_;
       else if (c == ' ' || c == '\t' || (with_newlines && (c == '\n' || c == '\r')))
         ++pos_;
       else
@@ -64,7 +68,8 @@ class GbnfParser {
 
   std::string parse_name() {
     const size_t begin = pos_;
-    while (pos_ < text_.size() && is_name_char(text_[pos_])) ++pos_;
+    while (pos_ < text_.size() && is_name_char(text_[pos_]))
+      ++pos_;
     if (pos_ == begin) fail("expected a rule name");
     return std::string(text_.substr(begin, pos_ - begin));
   }
@@ -151,14 +156,28 @@ class GbnfParser {
     const char c = peek();
     ++pos_;
     switch (c) {
-      case 'x': return parse_hex(2);
-      case 'u': return parse_hex(4);
-      case 'U': return parse_hex(8);
-      case 't': return '\t';
-      case 'r': return '\r';
-      case 'n': return '\n';
-      case '\\': case '"': case '[': case ']': case '-': case '^': return static_cast<uint8_t>(c);
-      default: --pos_; fail("unknown escape");
+      case 'x':
+        return parse_hex(2);
+      case 'u':
+        return parse_hex(4);
+      case 'U':
+        return parse_hex(8);
+      case 't':
+        return '\t';
+      case 'r':
+        return '\r';
+      case 'n':
+        return '\n';
+      case '\\':
+      case '"':
+      case '[':
+      case ']':
+      case '-':
+      case '^':
+        return static_cast<uint8_t>(c);
+      default:
+        --pos_;
+        fail("unknown escape");
     }
   }
 
@@ -166,7 +185,10 @@ class GbnfParser {
     uint32_t value = 0;
     for (int i = 0; i < num_digits; ++i, ++pos_) {
       const char c = peek();
-      const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+      const int digit = c >= '0' && c <= '9'   ? c - '0'
+                        : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                        : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                               : -1;
       if (digit < 0) fail("expected " + std::to_string(num_digits) + " hexadecimal digits");
       value = value << 4 | static_cast<uint32_t>(digit);
     }

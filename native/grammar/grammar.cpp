@@ -5,14 +5,18 @@
 
 namespace capstan::grammar {
 
-void refuse(const std::string& message) { throw Error(ErrorCode::kInvalidArgument, message); }
+void refuse(const std::string& message) {
+  throw Error(ErrorCode::kInvalidArgument, message);
+}
 
 Expr literal(std::string_view bytes) {
   Expr expr{ExprKind::kLiteral, std::string(bytes), {}, {}};
   return expr;
 }
 
-Expr code_point_class(std::vector<CodePointRange> ranges) { return {ExprKind::kClass, {}, normalized(std::move(ranges)), {}}; }
+Expr code_point_class(std::vector<CodePointRange> ranges) {
+  return {ExprKind::kClass, {}, normalized(std::move(ranges)), {}};
+}
 
 Expr sequence(std::vector<Expr> items) {
   if (items.size() == 1) return std::move(items[0]);
@@ -30,11 +34,17 @@ Expr repeat(Expr item, uint32_t min, uint32_t max) {
   return expr;
 }
 
-Expr rule_ref(std::string_view name) { return {ExprKind::kRule, std::string(name), {}, {}}; }
+Expr rule_ref(std::string_view name) {
+  return {ExprKind::kRule, std::string(name), {}, {}};
+}
 
-Expr until(std::string_view text) { return {ExprKind::kUntil, std::string(text), {}, {}}; }
+Expr until(std::string_view text) {
+  return {ExprKind::kUntil, std::string(text), {}, {}};
+}
 
-Expr without(std::string_view text) { return {ExprKind::kWithout, std::string(text), {}, {}}; }
+Expr without(std::string_view text) {
+  return {ExprKind::kWithout, std::string(text), {}, {}};
+}
 
 Expr regex(std::string_view pattern, RegexOptions options) {
   Expr expr{ExprKind::kRegex, std::string(pattern), {}, {}};

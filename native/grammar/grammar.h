@@ -1,6 +1,6 @@
 #pragma once
-// A grammar as data: named rules over bytes and code points. The text formats (GBNF, regular expressions) and the JSON Schema front end all end
-// here; `automaton.h` is what it compiles to. Nothing in this folder knows the engine.
+// A grammar as data: named rules over bytes and code points. The text formats (GBNF, regular expressions) and the JSON
+// Schema front end all end here; `automaton.h` is what it compiles to. Nothing in this folder knows the engine.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -12,11 +12,11 @@ namespace capstan::grammar {
 // ---- limits: what a caller may send; beyond them an invalid_argument that names the limit ----
 constexpr size_t kMaxGrammarBytes = size_t{1} << 20;  // of a GBNF text or a regular expression
 constexpr size_t kMaxRules = 20'000;
-constexpr size_t kMaxExprs = 1'000'000;               // nodes of all rules together
-constexpr int kMaxNesting = 200;                      // of groups; parsers and compiler recurse this deep
-constexpr uint32_t kMaxRepeat = 2'000'000'000;        // counters, so large ones cost nothing
-constexpr size_t kMaxStates = 500'000;                // of the automaton
-constexpr size_t kMaxBuildWork = 40'000'000;          // elementary steps of building it: about a second
+constexpr size_t kMaxExprs = 1'000'000;         // nodes of all rules together
+constexpr int kMaxNesting = 200;                // of groups; parsers and compiler recurse this deep
+constexpr uint32_t kMaxRepeat = 2'000'000'000;  // counters, so large ones cost nothing
+constexpr size_t kMaxStates = 500'000;          // of the automaton
+constexpr size_t kMaxBuildWork = 40'000'000;    // elementary steps of building it: about a second
 
 constexpr uint32_t kUnbounded = UINT32_MAX;
 constexpr uint32_t kMaxCodePoint = 0x10FFFF;
@@ -42,8 +42,9 @@ enum class ExprKind : uint8_t {
 struct RegexOptions {
   bool is_search = false;       // may match anywhere unless anchored, as JSON Schema's `pattern`; else the whole text
   bool is_json_string = false;  // matches the inside of a JSON string literal whose value the pattern matches
-  uint32_t min_length = 0, max_length = kUnbounded;  // in code points; refused where the pattern itself does not keep to them
-  std::string label = "regex";  // what error messages call it
+  uint32_t min_length = 0,
+           max_length = kUnbounded;  // in code points; refused where the pattern itself does not keep to them
+  std::string label = "regex";       // what error messages call it
 };
 
 struct Expr {
@@ -86,11 +87,13 @@ Expr regex(std::string_view pattern, RegexOptions options);
 // Throws invalid_argument.
 [[noreturn]] void refuse(const std::string& message);
 
-// llama.cpp's grammar format: `name ::= alternatives`, "literals", [classes], ., ( ), | and the suffixes * + ? {m} {m,} {m,n}; # comments.
+// llama.cpp's grammar format: `name ::= alternatives`, "literals", [classes], ., ( ), | and the suffixes * + ? {m} {m,}
+// {m,n}; # comments.
 Grammar parse_gbnf(std::string_view text);
 
-// ECMAScript's syntax without what a finite automaton lacks: characters, ., [classes], \d \w \s and their negations, \t \n \r \f \v \0 \cX \xHH \uHHHH \u{H},
-// groups (capturing or not), |, greedy and lazy quantifiers, ^ and $ at the ends of the whole pattern or of its top alternatives.
+// ECMAScript's syntax without what a finite automaton lacks: characters, ., [classes], \d \w \s and their negations, \t
+// \n \r \f \v \0 \cX \xHH \uHHHH \u{H}, groups (capturing or not), |, greedy and lazy quantifiers, ^ and $ at the ends
+// of the whole pattern or of its top alternatives.
 Expr parse_regex(std::string_view pattern, const RegexOptions& options = {});
 // Replaces every kRegex.
 void expand_regexes(Grammar& grammar);

@@ -8,7 +8,8 @@ namespace {
 
 bool takes(const LocalMask& mask, int32_t id) {
   const auto word = static_cast<size_t>(id) / 32;
-  return mask.words.empty() ? std::ranges::find(mask.ids, id) != mask.ids.end() : (mask.words[word] >> (id % 32) & 1) != 0;
+  return mask.words.empty() ? std::ranges::find(mask.ids, id) != mask.ids.end()
+                            : (mask.words[word] >> (id % 32) & 1) != 0;
 }
 
 }  // namespace
@@ -48,7 +49,8 @@ std::shared_ptr<const LocalMask> MaskCache::get(const MaskKey& key, const Frame&
 std::shared_ptr<const LocalMask> MaskCache::get_quickly(const MaskKey& key, const Frame& top, size_t& work_left) {
   if (auto mask = tokens_.masks().find(this, key)) return mask;
   const auto base = base_of(key, top);
-  if (!base || tokens_.longer_than(base->num_bytes).size() > kMaxQuickTokens || !tokens_.masks().find(this, base->key)) return nullptr;
+  if (!base || tokens_.longer_than(base->num_bytes).size() > kMaxQuickTokens || !tokens_.masks().find(this, base->key))
+    return nullptr;
   const std::unique_lock lock(make_mutex_, std::try_to_lock);
   if (!lock) return nullptr;
   auto mask = make(key, top, work_left);
@@ -57,8 +59,8 @@ std::shared_ptr<const LocalMask> MaskCache::get_quickly(const MaskKey& key, cons
   return mask;
 }
 
-// Tokens of no more bytes than the rounds that are left do not reach a bound: they are taken as at the beginning of the call, or, once it may end, as
-// when that began.
+// Tokens of no more bytes than the rounds that are left do not reach a bound: they are taken as at the beginning of the
+// call, or, once it may end, as when that began.
 std::optional<MaskCache::Base> MaskCache::base_of(const MaskKey& key, const Frame& top) const {
   if (key.call == MaskKey::kNoCall) return std::nullopt;
   const uint32_t min = machine_.automaton().calls[key.call].min;
@@ -81,7 +83,8 @@ void MaskCache::warm_up(std::chrono::steady_clock::time_point deadline) {
   for (uint32_t id = 0; id < automaton.calls.size() && !is_late(); ++id) {
     const CallEdge& call = automaton.calls[id];
     const Config config{automaton.rule_starts[call.rule], kBottom + 1};  // some stack, whose top is the call
-    if (call.is_counted() && !automaton.edges_of(config.state).empty()) get(key_of(config, {id, 1, kBottom}), {id, 1, kBottom});
+    if (call.is_counted() && !automaton.edges_of(config.state).empty())
+      get(key_of(config, {id, 1, kBottom}), {id, 1, kBottom});
   }
 }
 
@@ -130,14 +133,16 @@ int32_t MaskCache::next(int32_t set, uint8_t byte) {
     const bool is_alive = machine_.step(sets_[static_cast<size_t>(set)].set, byte, scratch_);
     id = is_alive ? id_of(scratch_, machine_.is_cut()) : kDead;
     sets_[static_cast<size_t>(set)].next[byte] = id;
-    sets_[static_cast<size_t>(set)].effort[byte] = static_cast<uint16_t>(std::min<size_t>(machine_.effort() / kEffortUnit, UINT16_MAX));
+    sets_[static_cast<size_t>(set)].effort[byte] =
+        static_cast<uint16_t>(std::min<size_t>(machine_.effort() / kEffortUnit, UINT16_MAX));
   }
   Known& known = sets_[static_cast<size_t>(set)];
   if (known.used_round != round_) known.used_round = round_, known.used = {};
   // Counted as if no mask had been made before.
   if ((known.used[byte / 64] >> (byte % 64) & 1) == 0) {
     known.used[byte / 64] |= uint64_t{1} << (byte % 64);
-    work_ += 1 + kEffortUnit * known.effort[byte] + known.set.configs.size() + (id == kDead ? 0 : sets_[static_cast<size_t>(id)].set.configs.size());
+    work_ += 1 + kEffortUnit * known.effort[byte] + known.set.configs.size() +
+             (id == kDead ? 0 : sets_[static_cast<size_t>(id)].set.configs.size());
     is_inexact_ |= work_ > max_work_ || (id != kDead && sets_[static_cast<size_t>(id)].is_cut);
   }
   return id;
@@ -160,7 +165,8 @@ std::shared_ptr<const LocalMask> MaskCache::make(const MaskKey& key, const Frame
   const bool is_exact = walk(key, top, min_bytes, *mask);
   if (!is_exact && is_quick) return nullptr;
   if (!is_exact && !is_fresh) {
-    // What is left out where something must be depends on the sets met before: only from the beginning it is always the same.
+    // What is left out where something must be depends on the sets met before: only from the beginning it is always the
+    // same.
     forget_sets();
     walk(key, top, min_bytes, *mask);
   }
@@ -202,12 +208,14 @@ bool MaskCache::walk(const MaskKey& key, const Frame& top, size_t min_bytes, Loc
     if (min_bytes == 0) taken.push_back(edge.token_id);
 
   std::vector<uint32_t> words(tokens_.num_mask_words());
-  for (const int32_t id : taken) words[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
+  for (const int32_t id : taken)
+    words[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
   const auto is_taken = [&](int32_t id) { return (words[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0; };
   std::vector<TokenTrie::Entry> suffixes;
   for (const uint32_t exit : exits)
     for (const int32_t id : trie.tokens_between(exit + 1, trie.node(exit).skip))
-      if (!is_taken(id) && tokens_.bytes_of(id).size() >= min_bytes) suffixes.emplace_back(tokens_.bytes_of(id).substr(trie.node(exit).depth), id);
+      if (!is_taken(id) && tokens_.bytes_of(id).size() >= min_bytes)
+        suffixes.emplace_back(tokens_.bytes_of(id).substr(trie.node(exit).depth), id);
   mask.suffixes = TokenTrie(std::move(suffixes));
   mask.removed.clear();
   if (mask.base) {

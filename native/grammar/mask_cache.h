@@ -1,6 +1,6 @@
 #pragma once
-// Which tokens an automaton's state takes, whatever its stack. A token that would leave the state's rule is kept apart: the bytes behind that point
-// are what the caller checks against the real stack.
+// Which tokens an automaton's state takes, whatever its stack. A token that would leave the state's rule is kept apart:
+// the bytes behind that point are what the caller checks against the real stack.
 #include <chrono>
 #include <deque>
 #include <memory>
@@ -14,11 +14,13 @@
 
 namespace capstan::grammar {
 
-// One grammar's masks: made when they are wanted, for any number of threads. A mask does not depend on those made before it.
+// One grammar's masks: made when they are wanted, for any number of threads. A mask does not depend on those made
+// before it.
 class MaskCache {
  public:
   static constexpr size_t kMaxSetBytes = size_t{8} << 20;  // of the sets kept between masks
-  // What making one mask may cost, in configurations looked at: about a tenth of a second. Tokens not reached by then are left out, which is safe.
+  // What making one mask may cost, in configurations looked at: about a tenth of a second. Tokens not reached by then
+  // are left out, which is safe.
   static constexpr size_t kMaxWork = 2'000'000;
   // What making one mask may hold on to, likewise: beyond this no further set is made.
   static constexpr size_t kMaxWorkingBytes = size_t{64} << 20;
@@ -51,10 +53,10 @@ class MaskCache {
   struct Known {
     ConfigSet set;
     bool is_cut = false;
-    std::array<int32_t, 256> next;          // kUnknown where no byte has led yet
-    std::array<uint16_t, 256> effort{};     // of finding it, in units of kEffortUnit
-    uint32_t used_round = 0;                // the mask that `used` is about
-    std::array<uint64_t, 4> used{};         // bit per byte that its making took
+    std::array<int32_t, 256> next;       // kUnknown where no byte has led yet
+    std::array<uint16_t, 256> effort{};  // of finding it, in units of kEffortUnit
+    uint32_t used_round = 0;             // the mask that `used` is about
+    std::array<uint64_t, 4> used{};      // bit per byte that its making took
   };
 
   std::optional<Base> base_of(const MaskKey& key, const Frame& top) const;

@@ -29,7 +29,8 @@ void MaskStore::add(Owner owner, const MaskKey& key, std::shared_ptr<const Local
     return;
   }
   size_bytes_ += size;
-  while (size_bytes_ > max_bytes_ && entries_.size() > 1) remove(std::prev(entries_.end()));
+  while (size_bytes_ > max_bytes_ && entries_.size() > 1)
+    remove(std::prev(entries_.end()));
 }
 
 void MaskStore::forget(Owner owner) {

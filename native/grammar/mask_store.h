@@ -11,7 +11,8 @@
 
 namespace capstan::grammar {
 
-// A state, and the counted call around it if its rule is repeated: as far as a token can tell, so counts that no token can use up are one.
+// A state, and the counted call around it if its rule is repeated: as far as a token can tell, so counts that no token
+// can use up are one.
 struct MaskKey {
   static constexpr uint32_t kNoCall = UINT32_MAX;
   uint32_t state = 0;
@@ -22,7 +23,8 @@ struct MaskKey {
 
 struct MaskKeyHash {
   size_t operator()(const MaskKey& key) const {
-    const uint64_t a = uint64_t{key.state} << 32 | key.call, b = uint64_t{key.rounds_left_min} << 32 | key.rounds_left_max;
+    const uint64_t a = uint64_t{key.state} << 32 | key.call,
+                   b = uint64_t{key.rounds_left_min} << 32 | key.rounds_left_max;
     const uint64_t h = a * 0x9E3779B97F4A7C15 ^ (b + 1) * 0xD1B54A32D192ED03;
     return static_cast<size_t>(h ^ h >> 31);
   }
@@ -31,9 +33,10 @@ struct MaskKeyHash {
 struct LocalMask {
   std::vector<uint32_t> words;  // (num_mask_words) bit per id that is taken; empty when `ids` says it shorter
   std::vector<int32_t> ids;
-  TokenTrie suffixes;           // what is left, behind the end of the rule, of tokens that are not among those
-  // Near the bounds of a counted call only long tokens can tell the rounds that are left. Such a mask is `base`, but for tokens of more than
-  // `base_bytes` bytes: of those, `ids` and `suffixes` say all, and `removed` are the ones that only `base` takes.
+  TokenTrie suffixes;  // what is left, behind the end of the rule, of tokens that are not among those
+  // Near the bounds of a counted call only long tokens can tell the rounds that are left. Such a mask is `base`, but
+  // for tokens of more than `base_bytes` bytes: of those, `ids` and `suffixes` say all, and `removed` are the ones that
+  // only `base` takes.
   std::shared_ptr<const LocalMask> base;
   MaskKey base_key;
   size_t base_bytes = 0;
@@ -41,7 +44,9 @@ struct LocalMask {
   size_t work = 0;           // that it took, in configurations
   size_t working_bytes = 0;  // that were held when it was made
 
-  size_t size_bytes() const { return words.size() * 4 + ids.size() * 4 + removed.size() * 4 + suffixes.size_bytes() + sizeof(LocalMask); }
+  size_t size_bytes() const {
+    return words.size() * 4 + ids.size() * 4 + removed.size() * 4 + suffixes.size_bytes() + sizeof(LocalMask);
+  }
 };
 
 // For any number of threads.

@@ -7,9 +7,15 @@
 namespace capstan::grammar {
 namespace {
 
-bool has_bit(std::span<const uint32_t> mask, int32_t id) { return (mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0; }
-void set_bit(std::span<uint32_t> mask, int32_t id) { mask[static_cast<size_t>(id) / 32] |= 1u << (id % 32); }
-void clear_bit(std::span<uint32_t> mask, int32_t id) { mask[static_cast<size_t>(id) / 32] &= ~(1u << (id % 32)); }
+bool has_bit(std::span<const uint32_t> mask, int32_t id) {
+  return (mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0;
+}
+void set_bit(std::span<uint32_t> mask, int32_t id) {
+  mask[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
+}
+void clear_bit(std::span<uint32_t> mask, int32_t id) {
+  mask[static_cast<size_t>(id) / 32] &= ~(1u << (id % 32));
+}
 
 }  // namespace
 
@@ -18,13 +24,18 @@ CompiledGrammar::CompiledGrammar(Grammar grammar, std::shared_ptr<const TokenTab
       tokens_(std::move(tokens)),
       masks_(tokens_ ? std::make_unique<MaskCache>(automaton_, *tokens_) : nullptr) {}
 
-GrammarMatcher::GrammarMatcher(std::shared_ptr<const CompiledGrammar> grammar) : grammar_(std::move(grammar)), machine_(grammar_->automaton()) {
+GrammarMatcher::GrammarMatcher(std::shared_ptr<const CompiledGrammar> grammar)
+    : grammar_(std::move(grammar)), machine_(grammar_->automaton()) {
   current_ = machine_.start();
 }
 
-void GrammarMatcher::fill_mask(std::span<uint32_t> mask, const std::stop_token& stop) { fill(mask, false, stop); }
+void GrammarMatcher::fill_mask(std::span<uint32_t> mask, const std::stop_token& stop) {
+  fill(mask, false, stop);
+}
 
-bool GrammarMatcher::try_fill_mask(std::span<uint32_t> mask) { return fill(mask, true, {}); }
+bool GrammarMatcher::try_fill_mask(std::span<uint32_t> mask) {
+  return fill(mask, true, {});
+}
 
 bool GrammarMatcher::fill(std::span<uint32_t> mask, bool is_quick, const std::stop_token& stop) {
   const TokenTable& tokens = *grammar_->tokens();
@@ -34,17 +45,20 @@ bool GrammarMatcher::fill(std::span<uint32_t> mask, bool is_quick, const std::st
   size_t work = 0, quick_work = kQuickWork;
   for (const MaskGroup& group : group_configs()) {
     if (stop.stop_requested()) return false;
-    const auto local = is_quick ? grammar_->masks().get_quickly(group.key, group.top, quick_work) : grammar_->masks().get(group.key, group.top);
+    const auto local = is_quick ? grammar_->masks().get_quickly(group.key, group.top, quick_work)
+                                : grammar_->masks().get(group.key, group.top);
     if (!local) return false;
     fill_local(mask, *local);
     const Dependents* dependents = dependent_tokens(group, *local, is_quick ? &quick_work : nullptr);
     if (dependents == nullptr) return false;
-    for (const int32_t id : dependents->ids) set_bit(mask, id);
+    for (const int32_t id : dependents->ids)
+      set_bit(mask, id);
     work += local->work + dependents->work;
     if (work > kMaxFillWork) break;
   }
   if (current_.is_at_bottom)
-    for (const int32_t id : tokens.eos_ids()) set_bit(mask, id);
+    for (const int32_t id : tokens.eos_ids())
+      set_bit(mask, id);
   return true;
 }
 
@@ -55,10 +69,13 @@ void GrammarMatcher::fill_local(std::span<uint32_t> mask, const LocalMask& local
     for (const int32_t id : local.removed)
       if (!has_bit(mask, id)) removed.push_back(id);
     fill_local(mask, *local.base);
-    for (const int32_t id : removed) clear_bit(mask, id);
+    for (const int32_t id : removed)
+      clear_bit(mask, id);
   }
-  for (size_t i = 0; i < local.words.size(); ++i) mask[i] |= local.words[i];
-  for (const int32_t id : local.ids) set_bit(mask, id);
+  for (size_t i = 0; i < local.words.size(); ++i)
+    mask[i] |= local.words[i];
+  for (const int32_t id : local.ids)
+    set_bit(mask, id);
 }
 
 std::vector<GrammarMatcher::MaskGroup> GrammarMatcher::group_configs() const {
@@ -74,8 +91,10 @@ std::vector<GrammarMatcher::MaskGroup> GrammarMatcher::group_configs() const {
   return groups;
 }
 
-// The tokens whose bytes go on where the callers of the group's rule wait. Null where that takes more than `quick_work`, which it is taken from.
-const GrammarMatcher::Dependents* GrammarMatcher::dependent_tokens(const MaskGroup& group, const LocalMask& local, size_t* quick_work) {
+// The tokens whose bytes go on where the callers of the group's rule wait. Null where that takes more than
+// `quick_work`, which it is taken from.
+const GrammarMatcher::Dependents* GrammarMatcher::dependent_tokens(const MaskGroup& group, const LocalMask& local,
+                                                                   size_t* quick_work) {
   static const Dependents kNone;
   const TokenTrie* base_suffixes = local.base ? &local.base->suffixes : nullptr;
   if (local.suffixes.is_empty() && (base_suffixes == nullptr || base_suffixes->is_empty())) return &kNone;
@@ -85,8 +104,9 @@ const GrammarMatcher::Dependents* GrammarMatcher::dependent_tokens(const MaskGro
   const size_t num_frames = machine_.num_frames(), max_work = quick_work != nullptr ? *quick_work : MaskCache::kMaxWork;
   machine_.expand_returns(group.bases, sets_.empty() ? sets_.emplace_back() : sets_[0]);
   dependents.work = machine_.effort();
-  const bool is_done = add_dependents(local.suffixes, SIZE_MAX, max_work, dependents) &&
-                       (base_suffixes == nullptr || add_dependents(*base_suffixes, local.base_bytes, max_work, dependents));
+  const bool is_done =
+      add_dependents(local.suffixes, SIZE_MAX, max_work, dependents) &&
+      (base_suffixes == nullptr || add_dependents(*base_suffixes, local.base_bytes, max_work, dependents));
   // What is tried leaves no stacks behind: which ones there are depends on the text alone.
   machine_.drop_frames(num_frames);
   if (quick_work != nullptr) {
@@ -101,10 +121,12 @@ const GrammarMatcher::Dependents* GrammarMatcher::dependent_tokens(const MaskGro
   return &dependents_.emplace(group, std::move(dependents)).first->second;
 }
 
-// Adds those of `suffixes` that go on from the first of sets_ and have at most `max_bytes` bytes. False when that takes more than `max_work`: those not
-// reached by then are left out.
-bool GrammarMatcher::add_dependents(const TokenTrie& suffixes, size_t max_bytes, size_t max_work, Dependents& dependents) {
-  if (sets_.size() <= static_cast<size_t>(suffixes.max_depth())) sets_.resize(static_cast<size_t>(suffixes.max_depth()) + 1);
+// Adds those of `suffixes` that go on from the first of sets_ and have at most `max_bytes` bytes. False when that takes
+// more than `max_work`: those not reached by then are left out.
+bool GrammarMatcher::add_dependents(const TokenTrie& suffixes, size_t max_bytes, size_t max_work,
+                                    Dependents& dependents) {
+  if (sets_.size() <= static_cast<size_t>(suffixes.max_depth()))
+    sets_.resize(static_cast<size_t>(suffixes.max_depth()) + 1);
   const auto first = machine_.first_bytes(sets_[0]);
   for (uint32_t idx = 0; idx < suffixes.num_nodes();) {
     const TokenTrie::Node& node = suffixes.node(idx);
@@ -196,7 +218,8 @@ bool GrammarMatcher::rollback(size_t num_tokens) {
 
 void GrammarMatcher::compact() {
   std::vector<ConfigSet*> sets{&current_};
-  for (ConfigSet& past : history_) sets.push_back(&past);
+  for (ConfigSet& past : history_)
+    sets.push_back(&past);
   machine_.compact(sets);
   max_frames_ = std::max(kCompactFrames, 2 * machine_.num_frames());
   dependents_.clear();
@@ -206,7 +229,8 @@ void GrammarMatcher::compact() {
 uint64_t GrammarMatcher::bytes_to_end(const ConfigSet& set) const {
   if (set.is_at_bottom) return 0;
   uint64_t fewest = kUnreachable;
-  for (const Config& config : set.configs) fewest = std::min(fewest, machine_.bytes_to_end(config));
+  for (const Config& config : set.configs)
+    fewest = std::min(fewest, machine_.bytes_to_end(config));
   return fewest;
 }
 

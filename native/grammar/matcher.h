@@ -36,10 +36,12 @@ class GrammarMatcher {
 
   const CompiledGrammar& grammar() const { return *grammar_; }
 
-  // Sets the bits (num_mask_words) of the ids that may come next and clears all others; bits from num_ids on are cleared. EOS exactly when the text
-  // may end here. Nothing once terminated. Stops between masks, with the mask unfinished, when asked to.
+  // Sets the bits (num_mask_words) of the ids that may come next and clears all others; bits from num_ids on are
+  // cleared. EOS exactly when the text may end here. Nothing once terminated. Stops between masks, with the mask
+  // unfinished, when asked to.
   void fill_mask(std::span<uint32_t> mask, const std::stop_token& stop = {});
-  // The same where it takes no long; else false, with the mask unfinished: a state's mask is not made yet, or much depends on the stack.
+  // The same where it takes no long; else false, with the mask unfinished: a state's mask is not made yet, or much
+  // depends on the stack.
   bool try_fill_mask(std::span<uint32_t> mask);
   // Takes a token; false, with nothing changed, if it may not come next.
   bool accept(int32_t token_id);
@@ -72,7 +74,8 @@ class GrammarMatcher {
   struct MaskGroupHash {
     size_t operator()(const MaskGroup& group) const {
       size_t hash = MaskKeyHash{}(group.key);
-      for (const StackId base : group.bases) hash = (hash ^ base) * size_t{0x9E3779B97F4A7C15};
+      for (const StackId base : group.bases)
+        hash = (hash ^ base) * size_t{0x9E3779B97F4A7C15};
       return hash;
     }
   };
@@ -81,7 +84,8 @@ class GrammarMatcher {
     size_t work = 0;
   };
   static constexpr size_t kMaxDependents = 256, kMaxDependentIds = size_t{1} << 18;  // kept
-  // What a mask may cost, in configurations looked at, be its parts there already or not: about a second. Groups not reached by then are left out.
+  // What a mask may cost, in configurations looked at, be its parts there already or not: about a second. Groups not
+  // reached by then are left out.
   static constexpr size_t kMaxFillWork = 10 * MaskCache::kMaxWork;
   static constexpr size_t kQuickWork = 50'000;  // on the spot
 
@@ -104,7 +108,7 @@ class GrammarMatcher {
   std::deque<ConfigSet> history_;  // before each of the last tokens, the newest last; not counting EOS
   std::unordered_map<MaskGroup, Dependents, MaskGroupHash> dependents_;
   size_t num_dependent_ids_ = 0;
-  std::vector<ConfigSet> sets_;    // by depth of a walk
+  std::vector<ConfigSet> sets_;  // by depth of a walk
   size_t max_frames_ = kCompactFrames;
 };
 

@@ -9,12 +9,16 @@ namespace {
 
 const CodePointSet kDigits = {{'0', '9'}};
 const CodePointSet kWord = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-const CodePointSet kSpace = {{'\t', '\r'}, {' ', ' '}, {0xA0, 0xA0}, {0x1680, 0x1680}, {0x2000, 0x200A}, {0x2028, 0x2029},
-                             {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
+const CodePointSet kSpace = {{'\t', '\r'},     {' ', ' '},       {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
+                             {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
 const CodePointSet kLineEnds = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
 
-Expr any_text() { return repeat(code_point_class({{0, kMaxCodePoint}}), 0, kUnbounded); }
-Expr single(uint32_t c) { return code_point_class({{c, c}}); }
+Expr any_text() {
+  return repeat(code_point_class({{0, kMaxCodePoint}}), 0, kUnbounded);
+}
+Expr single(uint32_t c) {
+  return code_point_class({{c, c}});
+}
 
 class RegexParser {
  public:
@@ -22,7 +26,8 @@ class RegexParser {
 
   Expr parse() {
     std::vector<Expr> alternatives;
-    do alternatives.push_back(parse_top_alternative());
+    do
+      alternatives.push_back(parse_top_alternative());
     while (take("|"));
     if (pos_ < text_.size()) fail("unmatched )");
     return choice(std::move(alternatives));
@@ -53,14 +58,16 @@ class RegexParser {
   Expr parse_alternatives(int depth) {
     if (depth > kMaxNesting) fail("groups nested deeper than " + std::to_string(kMaxNesting));
     std::vector<Expr> items;
-    do items.push_back(parse_sequence(depth));
+    do
+      items.push_back(parse_sequence(depth));
     while (take("|"));
     return choice(std::move(items));
   }
 
   Expr parse_sequence(int depth) {
     std::vector<Expr> items;
-    while (!is_at_end() && peek() != '|' && peek() != ')' && peek() != '$') items.push_back(parse_quantified(depth));
+    while (!is_at_end() && peek() != '|' && peek() != ')' && peek() != '$')
+      items.push_back(parse_quantified(depth));
     if (depth > 0 && peek() == '$') fail("an anchor is only supported at the ends of the pattern");
     return sequence(std::move(items));
   }
@@ -93,7 +100,8 @@ class RegexParser {
     size_t i = pos_;
     const auto digits = [&] {
       const size_t begin = i;
-      while (i < text_.size() && text_[i] >= '0' && text_[i] <= '9') ++i;
+      while (i < text_.size() && text_[i] >= '0' && text_[i] <= '9')
+        ++i;
       return i > begin;
     };
     if (peek() != '{') return false;
@@ -135,7 +143,8 @@ class RegexParser {
     } else if (take("?=") || take("?!") || take("?<=") || take("?<!")) {
       fail("lookaround is not supported");
     } else if (take("?<")) {
-      while (!is_at_end() && peek() != '>') ++pos_;
+      while (!is_at_end() && peek() != '>')
+        ++pos_;
       if (!take(">")) fail("a group name without end");
     } else if (peek() == '?') {
       fail("this kind of group is not supported");
@@ -177,29 +186,48 @@ class RegexParser {
     const uint32_t c = read_utf8(text_, pos_, options_.label);
     const auto one = [](uint32_t value) { return CodePointSet{{value, value}}; };
     switch (c) {
-      case 'd': return kDigits;
-      case 'D': return complement(kDigits);
-      case 'w': return kWord;
-      case 'W': return complement(kWord);
-      case 's': return kSpace;
-      case 'S': return complement(kSpace);
-      case 't': return one('\t');
-      case 'n': return one('\n');
-      case 'r': return one('\r');
-      case 'f': return one('\f');
-      case 'v': return one('\v');
-      case 'x': return one(parse_hex(2));
-      case 'u': return one(parse_unicode());
+      case 'd':
+        return kDigits;
+      case 'D':
+        return complement(kDigits);
+      case 'w':
+        return kWord;
+      case 'W':
+        return complement(kWord);
+      case 's':
+        return kSpace;
+      case 'S':
+        return complement(kSpace);
+      case 't':
+        return one('\t');
+      case 'n':
+        return one('\n');
+      case 'r':
+        return one('\r');
+      case 'f':
+        return one('\f');
+      case 'v':
+        return one('\v');
+      case 'x':
+        return one(parse_hex(2));
+      case 'u':
+        return one(parse_unicode());
       case 'c':
-        if (!((peek() >= 'a' && peek() <= 'z') || (peek() >= 'A' && peek() <= 'Z'))) fail("expected a letter after \\c");
+        if (!((peek() >= 'a' && peek() <= 'z') || (peek() >= 'A' && peek() <= 'Z')))
+          fail("expected a letter after \\c");
         return one(static_cast<uint32_t>(text_[pos_++]) & 31);
       case 'b':
         if (is_in_class) return one('\b');
         fail("word boundaries are not supported");
-      case 'B': fail("word boundaries are not supported");
-      case 'k': fail("backreferences are not supported");
-      case 'p': case 'P': fail("Unicode property classes are not supported");
-      default: break;
+      case 'B':
+        fail("word boundaries are not supported");
+      case 'k':
+        fail("backreferences are not supported");
+      case 'p':
+      case 'P':
+        fail("Unicode property classes are not supported");
+      default:
+        break;
     }
     if (c == '0' && !(peek() >= '0' && peek() <= '9')) return one(0);
     if (c >= '0' && c <= '9') fail("backreferences are not supported");
@@ -229,7 +257,10 @@ class RegexParser {
     uint32_t value = 0;
     for (int i = 0; i < num_digits; ++i, ++pos_) {
       const char c = peek();
-      const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+      const int digit = c >= '0' && c <= '9'   ? c - '0'
+                        : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                        : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                               : -1;
       if (digit < 0) fail("expected a hexadecimal digit");
       value = value << 4 | static_cast<uint32_t>(digit);
     }
@@ -248,11 +279,14 @@ struct LengthRange {
 };
 constexpr uint64_t kInfinite = uint64_t{1} << 60;
 
-uint64_t times(uint64_t a, uint64_t b) { return a == 0 || b == 0 ? 0 : a >= kInfinite / b ? kInfinite : a * b; }
+uint64_t times(uint64_t a, uint64_t b) {
+  return a == 0 || b == 0 ? 0 : a >= kInfinite / b ? kInfinite : a * b;
+}
 
 LengthRange length_range(const Expr& expr) {
   switch (expr.kind) {
-    case ExprKind::kClass: return {1, 1};
+    case ExprKind::kClass:
+      return {1, 1};
     case ExprKind::kSequence: {
       LengthRange sum;
       for (const Expr& item : expr.items) {
@@ -271,9 +305,11 @@ LengthRange length_range(const Expr& expr) {
     }
     case ExprKind::kRepeat: {
       const LengthRange item = length_range(expr.items[0]);
-      return {times(item.min, expr.min), expr.max == kUnbounded ? times(item.max, kInfinite) : times(item.max, expr.max)};
+      return {times(item.min, expr.min),
+              expr.max == kUnbounded ? times(item.max, kInfinite) : times(item.max, expr.max)};
     }
-    default: return {0, kInfinite};
+    default:
+      return {0, kInfinite};
   }
 }
 
@@ -301,12 +337,14 @@ std::string json_escape(uint32_t c) {
 }
 
 void escape_for_json(Expr& expr) {
-  for (Expr& item : expr.items) escape_for_json(item);
+  for (Expr& item : expr.items)
+    escape_for_json(item);
   if (expr.kind != ExprKind::kClass) return;
   static const CodePointSet kEscaped = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
   std::vector<Expr> items;
   for (const CodePointRange& range : intersection(expr.ranges, kEscaped))
-    for (uint32_t c = range.first; c <= range.last; ++c) items.push_back(literal(json_escape(c)));
+    for (uint32_t c = range.first; c <= range.last; ++c)
+      items.push_back(literal(json_escape(c)));
   if (items.empty()) return;
   items.push_back(code_point_class(intersection(expr.ranges, complement(kEscaped))));
   expr = choice(std::move(items));
@@ -315,12 +353,15 @@ void escape_for_json(Expr& expr) {
 }  // namespace
 
 Expr parse_regex(std::string_view pattern, const RegexOptions& options) {
-  if (pattern.size() > kMaxGrammarBytes) refuse(options.label + ": more than " + std::to_string(kMaxGrammarBytes) + " bytes");
+  if (pattern.size() > kMaxGrammarBytes)
+    refuse(options.label + ": more than " + std::to_string(kMaxGrammarBytes) + " bytes");
   Expr expr = RegexParser(pattern, options).parse();
   const LengthRange lengths = length_range(expr);
-  const bool keeps_lengths = lengths.min >= options.min_length && (options.max_length == kUnbounded || lengths.max <= options.max_length);
+  const bool keeps_lengths =
+      lengths.min >= options.min_length && (options.max_length == kUnbounded || lengths.max <= options.max_length);
   if (!keeps_lengths && !take_lengths(expr, options.min_length, options.max_length))
-    refuse(options.label + ": a pattern that allows lengths outside of minLength and maxLength is not supported beside them");
+    refuse(options.label +
+           ": a pattern that allows lengths outside of minLength and maxLength is not supported beside them");
   if (options.is_json_string) escape_for_json(expr);
   return expr;
 }
@@ -330,11 +371,13 @@ static void expand_regexes_of(Expr& expr) {
     expr = parse_regex(expr.text, *std::shared_ptr(expr.regex));
     return;
   }
-  for (Expr& item : expr.items) expand_regexes_of(item);
+  for (Expr& item : expr.items)
+    expand_regexes_of(item);
 }
 
 void expand_regexes(Grammar& grammar) {
-  for (Rule& rule : grammar.rules) expand_regexes_of(rule.expr);
+  for (Rule& rule : grammar.rules)
+    expand_regexes_of(rule.expr);
 }
 
 }  // namespace capstan::grammar

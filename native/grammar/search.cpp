@@ -9,20 +9,41 @@ namespace {
 constexpr size_t kMaxSearchBytes = 4096;
 constexpr int kInvalid = -1;
 
-// Where in a character a text is: at a boundary, before one to three plain continuation bytes, or before the narrower second byte of these.
-enum Utf8State : int { kBoundary, kOneLeft, kTwoLeft, kThreeLeft, kAfterE0, kAfterED, kAfterF0, kAfterF4, kNumUtf8States };
+// Where in a character a text is: at a boundary, before one to three plain continuation bytes, or before the narrower
+// second byte of these.
+enum Utf8State : int {
+  kBoundary,
+  kOneLeft,
+  kTwoLeft,
+  kThreeLeft,
+  kAfterE0,
+  kAfterED,
+  kAfterF0,
+  kAfterF4,
+  kNumUtf8States
+};
 
 int next_utf8(int state, uint8_t byte) {
-  const auto within = [byte](uint8_t first, uint8_t last, int next) { return first <= byte && byte <= last ? next : kInvalid; };
+  const auto within = [byte](uint8_t first, uint8_t last, int next) {
+    return first <= byte && byte <= last ? next : kInvalid;
+  };
   switch (state) {
-    case kOneLeft: return within(0x80, 0xBF, kBoundary);
-    case kTwoLeft: return within(0x80, 0xBF, kOneLeft);
-    case kThreeLeft: return within(0x80, 0xBF, kTwoLeft);
-    case kAfterE0: return within(0xA0, 0xBF, kOneLeft);
-    case kAfterED: return within(0x80, 0x9F, kOneLeft);
-    case kAfterF0: return within(0x90, 0xBF, kTwoLeft);
-    case kAfterF4: return within(0x80, 0x8F, kTwoLeft);
-    default: break;
+    case kOneLeft:
+      return within(0x80, 0xBF, kBoundary);
+    case kTwoLeft:
+      return within(0x80, 0xBF, kOneLeft);
+    case kThreeLeft:
+      return within(0x80, 0xBF, kTwoLeft);
+    case kAfterE0:
+      return within(0xA0, 0xBF, kOneLeft);
+    case kAfterED:
+      return within(0x80, 0x9F, kOneLeft);
+    case kAfterF0:
+      return within(0x90, 0xBF, kTwoLeft);
+    case kAfterF4:
+      return within(0x80, 0x8F, kTwoLeft);
+    default:
+      break;
   }
   if (byte < 0x80) return kBoundary;
   if (byte < 0xC2 || byte > 0xF4) return kInvalid;
@@ -33,18 +54,23 @@ int next_utf8(int state, uint8_t byte) {
 
 class Search {
  public:
-  Search(RuleNfa& nfa, std::string_view text, SearchEnd end, uint32_t to, BuildBudget& budget) : nfa_(nfa), text_(text), end_(end), to_(to), budget_(budget) {
-    if (text_.size() > kMaxSearchBytes) refuse("grammar: a text to search for has more than " + std::to_string(kMaxSearchBytes) + " bytes");
+  Search(RuleNfa& nfa, std::string_view text, SearchEnd end, uint32_t to, BuildBudget& budget)
+      : nfa_(nfa), text_(text), end_(end), to_(to), budget_(budget) {
+    if (text_.size() > kMaxSearchBytes)
+      refuse("grammar: a text to search for has more than " + std::to_string(kMaxSearchBytes) + " bytes");
     fill_tables();
     // With nothing matched the place in a character is free; with something matched the text tells it.
-    for (int utf8 = 0; utf8 < kNumUtf8States; ++utf8) add_state(0, utf8);
-    for (size_t matched = 1; matched < text_.size(); ++matched) add_state(matched, utf8_[matched]);
+    for (int utf8 = 0; utf8 < kNumUtf8States; ++utf8)
+      add_state(0, utf8);
+    for (size_t matched = 1; matched < text_.size(); ++matched)
+      add_state(matched, utf8_[matched]);
   }
 
   uint32_t build(std::span<const Marker* const> markers) {
     for (const Place& place : places_) {
       add_byte_edges(place);
-      for (const Marker* marker : markers) add_token_edge(place, *marker);
+      for (const Marker* marker : markers)
+        add_token_edge(place, *marker);
       if (end_ == SearchEnd::kWithout && place.utf8 == kBoundary) nfa_.states[place.state].empty.push_back(to_);
     }
     return places_[kBoundary].state;
@@ -81,7 +107,9 @@ class Search {
     places_.push_back({matched, utf8, static_cast<uint32_t>(nfa_.states.size() - 1)});
   }
 
-  const Place& place_of(size_t matched, int utf8) const { return places_[matched == 0 ? static_cast<size_t>(utf8) : kNumUtf8States - 1 + matched]; }
+  const Place& place_of(size_t matched, int utf8) const {
+    return places_[matched == 0 ? static_cast<size_t>(utf8) : kNumUtf8States - 1 + matched];
+  }
 
   // kNowhere where the byte is no UTF-8 or the text must not be.
   uint32_t target(const Place& place, uint8_t byte) const {
@@ -122,14 +150,15 @@ class Search {
   const SearchEnd end_;
   const uint32_t to_;
   BuildBudget& budget_;
-  std::vector<int> utf8_;                           // (length + 1) by bytes matched
-  std::vector<std::array<uint16_t, 256>> next_;     // (length) bytes matched, by bytes matched before and byte
-  std::vector<Place> places_;                       // those with nothing matched first; their states follow each other
+  std::vector<int> utf8_;                        // (length + 1) by bytes matched
+  std::vector<std::array<uint16_t, 256>> next_;  // (length) bytes matched, by bytes matched before and byte
+  std::vector<Place> places_;                    // those with nothing matched first; their states follow each other
 };
 
 }  // namespace
 
-void add_search(RuleNfa& nfa, std::string_view text, SearchEnd end, uint32_t from, uint32_t to, std::span<const Marker* const> markers, BuildBudget& budget) {
+void add_search(RuleNfa& nfa, std::string_view text, SearchEnd end, uint32_t from, uint32_t to,
+                std::span<const Marker* const> markers, BuildBudget& budget) {
   CAPSTAN_CHECK(!text.empty());
   const uint32_t begin = Search(nfa, text, end, to, budget).build(markers);
   nfa.states[from].empty.push_back(begin);

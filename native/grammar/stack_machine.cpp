@@ -12,8 +12,9 @@ constexpr size_t kSeenSlots = 4096;  // at least twice the configurations that o
 constexpr size_t kShortList = 24;    // a list this long is searched faster than hashed
 constexpr size_t kMaxSeen = 2 * kMaxConfigs;
 static_assert(kSeenSlots >= 2 * kMaxSeen);
-constexpr size_t kMaxEffort = 64 * kMaxSeen;  // where calls lead again and again to configurations that are there already
-constexpr size_t kEdgesPerStep = 16;          // a byte edge is looked at so much faster than a call
+constexpr size_t kMaxEffort =
+    64 * kMaxSeen;                    // where calls lead again and again to configurations that are there already
+constexpr size_t kEdgesPerStep = 16;  // a byte edge is looked at so much faster than a call
 constexpr size_t kKeptSlots = size_t{1} << 18;
 
 size_t hash(uint32_t a, uint32_t b, uint32_t c = 0) {
@@ -34,7 +35,8 @@ void StackMachine::rehash(size_t num_slots) {
   slots_.assign(num_slots, 0);
   for (uint32_t id = 1; id < frames_.size(); ++id) {
     size_t slot = hash(frames_[id].call, frames_[id].parent, frames_[id].count) & (num_slots - 1);
-    while (slots_[slot] != 0) slot = (slot + 1) & (num_slots - 1);
+    while (slots_[slot] != 0)
+      slot = (slot + 1) & (num_slots - 1);
     slots_[slot] = id;
   }
 }
@@ -77,7 +79,8 @@ bool StackMachine::mark_seen(const Config& config) {
   const auto last = static_cast<uint32_t>(seen_.size() - 1);
   if (last < kShortList) return true;
   if (last == kShortList)
-    for (uint32_t i = 0; i < last; ++i) insert(i);
+    for (uint32_t i = 0; i < last; ++i)
+      insert(i);
   if (insert(last)) return true;
   // NOTE: begin_set clears the table when seen_ is longer than the short list, so an entry of it is never left behind.
   seen_.pop_back();
@@ -133,8 +136,8 @@ void StackMachine::drain(ConfigSet& out) {
   }
 }
 
-// Of two rounds of one counted call that may both be the last, the earlier one can do all that the later one can. Keeps ambiguous repetitions from
-// filling the set with every possible count.
+// Of two rounds of one counted call that may both be the last, the earlier one can do all that the later one can. Keeps
+// ambiguous repetitions from filling the set with every possible count.
 void StackMachine::drop_dominated(ConfigSet& set) {
   const auto order = [this](const Config& config) {
     const Frame& frame = frames_[config.stack];
@@ -144,7 +147,8 @@ void StackMachine::drop_dominated(ConfigSet& set) {
   const auto dominates = [this](const Config& a, const Config& b) {
     if (a.state != b.state || a.stack == kBottom || b.stack == kBottom) return false;
     const Frame &first = frames_[a.stack], &second = frames_[b.stack];
-    return first.call == second.call && first.parent == second.parent && first.count >= automaton_->calls[first.call].min;
+    return first.call == second.call && first.parent == second.parent &&
+           first.count >= automaton_->calls[first.call].min;
   };
   set.configs.erase(std::unique(set.configs.begin(), set.configs.end(), dominates), set.configs.end());
   std::ranges::sort(set.configs);
@@ -161,7 +165,8 @@ ConfigSet StackMachine::start() {
 
 void StackMachine::expand_returns(std::span<const StackId> stacks, ConfigSet& out) {
   begin_set(out);
-  for (const StackId stack : stacks) return_from(stack, out);
+  for (const StackId stack : stacks)
+    return_from(stack, out);
   drain(out);
 }
 
@@ -193,7 +198,8 @@ bool StackMachine::step_token(const ConfigSet& in, int32_t token_id, ConfigSet& 
 std::array<uint64_t, 4> StackMachine::first_bytes(const ConfigSet& set) const {
   std::array<uint64_t, 4> bytes{};
   for (const Config& config : set.configs)
-    for (size_t i = 0; i < 4; ++i) bytes[i] |= automaton_->first_bytes[config.state][i];
+    for (size_t i = 0; i < 4; ++i)
+      bytes[i] |= automaton_->first_bytes[config.state][i];
   return bytes;
 }
 
@@ -204,7 +210,8 @@ uint64_t StackMachine::bytes_to_end(const Config& config) const {
     const CallEdge& call = automaton_->calls[frame.call];
     const uint64_t num_left = frame.count < call.min ? call.min - frame.count : 0;
     const uint64_t once = automaton_->bytes_of_rule(call.rule);
-    sum += automaton_->bytes_to_end[call.target] + (num_left > 0 && once >= kUnreachable / num_left ? kUnreachable : once * num_left);
+    sum += automaton_->bytes_to_end[call.target] +
+           (num_left > 0 && once >= kUnreachable / num_left ? kUnreachable : once * num_left);
     sum = std::min(sum, kUnreachable);
   }
   return sum;
@@ -214,7 +221,8 @@ void StackMachine::compact(std::span<ConfigSet*> sets) {
   std::vector<StackId> renumbered(frames_.size(), 0);
   for (const ConfigSet* set : sets)
     for (const Config& config : set->configs)
-      for (StackId id = config.stack; id != kBottom && renumbered[id] == 0; id = frames_[id].parent) renumbered[id] = 1;
+      for (StackId id = config.stack; id != kBottom && renumbered[id] == 0; id = frames_[id].parent)
+        renumbered[id] = 1;
   // Parents are older than their children, so ascending order keeps them first, and keeps sets ascending.
   std::vector<Frame> kept(1);
   for (StackId id = 1; id < frames_.size(); ++id) {
@@ -224,9 +232,11 @@ void StackMachine::compact(std::span<ConfigSet*> sets) {
   }
   frames_ = std::move(kept);
   for (ConfigSet* set : sets)
-    for (Config& config : set->configs) config.stack = renumbered[config.stack];
+    for (Config& config : set->configs)
+      config.stack = renumbered[config.stack];
   size_t num_slots = kFirstSlots;
-  while (num_slots < frames_.size() * 4) num_slots *= 2;
+  while (num_slots < frames_.size() * 4)
+    num_slots *= 2;
   rehash(num_slots);
 }
 
@@ -235,7 +245,8 @@ void StackMachine::drop_frames(size_t num_kept) {
   for (; frames_.size() > num_kept; frames_.pop_back()) {
     const Frame& frame = frames_.back();
     size_t slot = hash(frame.call, frame.parent, frame.count) & (slots_.size() - 1);
-    while (slots_[slot] != frames_.size() - 1) slot = (slot + 1) & (slots_.size() - 1);
+    while (slots_[slot] != frames_.size() - 1)
+      slot = (slot + 1) & (slots_.size() - 1);
     slots_[slot] = 0;
   }
   if (slots_.size() <= kKeptSlots || frames_.size() * 8 > slots_.size()) return;

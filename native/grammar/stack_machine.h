@@ -1,7 +1,7 @@
 #pragma once
-// Runs an Automaton over bytes. A configuration is a state and a stack of calls; stacks are immutable lists that share their tails, so that a set of
-// configurations is copied by copying a few numbers. Sets are bounded: beyond kMaxConfigs the last ones are dropped, which can only make the
-// language narrower.
+// Runs an Automaton over bytes. A configuration is a state and a stack of calls; stacks are immutable lists that share
+// their tails, so that a set of configurations is copied by copying a few numbers. Sets are bounded: beyond kMaxConfigs
+// the last ones are dropped, which can only make the language narrower.
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -80,8 +80,8 @@ class StackMachine {
   void rehash(size_t num_slots);
 
   const Automaton* automaton_;
-  std::vector<Frame> frames_;      // by StackId; the first is the bottom
-  std::vector<uint32_t> slots_;    // hash table of frames_: id or 0
+  std::vector<Frame> frames_;    // by StackId; the first is the bottom
+  std::vector<uint32_t> slots_;  // hash table of frames_: id or 0
   // ---- of the set being made ----
   std::vector<Config> pending_;
   bool is_cut_ = false;

@@ -1,5 +1,6 @@
 #pragma once
-// Tokens by their bytes, in an array that is walked from front to back: a node's children follow it, and what fails is skipped in one jump.
+// Tokens by their bytes, in an array that is walked from front to back: a node's children follow it, and what fails is
+// skipped in one jump.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -21,7 +22,7 @@ class TokenTrie {
     uint32_t first_token = 0;  // of token_ids; its own tokens end where the next node's begin
     uint16_t depth = 0;        // from 1
     uint8_t byte = 0;
-    uint8_t reach = 0;         // bytes of the longest token here or below; kMaxReach stands for that many or more
+    uint8_t reach = 0;  // bytes of the longest token here or below; kMaxReach stands for that many or more
   };
   static constexpr uint8_t kMaxReach = 255;
   using Entry = std::pair<std::string_view, int32_t>;  // bytes (not empty), token id
@@ -38,7 +39,9 @@ class TokenTrie {
   }
   int max_depth() const { return max_depth_; }
   // Whether a token of more than `num_bytes` bytes is here or below.
-  bool reaches_beyond(uint32_t idx, size_t num_bytes) const { return nodes_[idx].reach > num_bytes || nodes_[idx].reach == kMaxReach; }
+  bool reaches_beyond(uint32_t idx, size_t num_bytes) const {
+    return nodes_[idx].reach > num_bytes || nodes_[idx].reach == kMaxReach;
+  }
   size_t size_bytes() const { return nodes_.size() * sizeof(Node) + token_ids_.size() * sizeof(int32_t); }
 
  private:
@@ -52,9 +55,11 @@ class TokenTrie {
 // The tokens that a grammar can match. Built once per vocabulary, shared by all grammars.
 class TokenTable {
  public:
-  // Token i has bytes [offsets[i], offsets[i + 1]); offsets (num_ids + 1), is_marker (num_ids). Empty tokens, those of more than kMaxTokenBytes
-  // bytes and those of `eos_ids` match nothing; markers only as a whole, where a grammar spells them.
-  TokenTable(std::string_view bytes, std::span<const uint32_t> offsets, std::span<const uint8_t> is_marker, std::span<const int32_t> eos_ids);
+  // Token i has bytes [offsets[i], offsets[i + 1]); offsets (num_ids + 1), is_marker (num_ids). Empty tokens, those of
+  // more than kMaxTokenBytes bytes and those of `eos_ids` match nothing; markers only as a whole, where a grammar
+  // spells them.
+  TokenTable(std::string_view bytes, std::span<const uint32_t> offsets, std::span<const uint8_t> is_marker,
+             std::span<const int32_t> eos_ids);
 
   ~TokenTable();
 
@@ -68,7 +73,9 @@ class TokenTable {
   std::span<const Marker> markers() const { return markers_; }
   bool is_marker(int32_t id) const;
   // Those that match bytes, more than so many.
-  std::span<const int32_t> longer_than(size_t num_bytes) const { return {longest_.data(), num_bytes < num_longer_.size() ? num_longer_[num_bytes] : 0}; }
+  std::span<const int32_t> longer_than(size_t num_bytes) const {
+    return {longest_.data(), num_bytes < num_longer_.size() ? num_longer_[num_bytes] : 0};
+  }
   // Masks of all its grammars.
   MaskStore& masks() const { return *masks_; }
   // Empty where the token matches no bytes.
@@ -78,10 +85,10 @@ class TokenTable {
   std::string bytes_;
   std::vector<uint32_t> offsets_;
   std::vector<bool> is_matchable_;
-  std::vector<int32_t> eos_ids_;  // ascending, below num_ids
-  std::vector<Marker> markers_;   // ascending by id
-  std::vector<int32_t> longest_;     // ids that match bytes, the longest first
-  std::vector<size_t> num_longer_;   // (longest token's bytes) tokens that have more
+  std::vector<int32_t> eos_ids_;    // ascending, below num_ids
+  std::vector<Marker> markers_;     // ascending by id
+  std::vector<int32_t> longest_;    // ids that match bytes, the longest first
+  std::vector<size_t> num_longer_;  // (longest token's bytes) tokens that have more
   TokenTrie trie_;
   const std::unique_ptr<MaskStore> masks_;
 };

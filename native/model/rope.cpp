@@ -7,28 +7,33 @@
 namespace capstan {
 namespace {
 
-double base_frequency(double theta, int i, int rotary_dim) { return std::pow(theta, -2.0 * i / rotary_dim); }
+double base_frequency(double theta, int i, int rotary_dim) {
+  return std::pow(theta, -2.0 * i / rotary_dim);
+}
 
-// Llama 3.1: long wavelengths are stretched by `factor`, short ones kept, those between blended linearly in old_length / wavelength.
+// Llama 3.1: long wavelengths are stretched by `factor`, short ones kept, those between blended linearly in old_length
+// / wavelength.
 double llama3_frequency(const RopeSpec& rope, double frequency) {
   const double wavelength = 2 * std::numbers::pi / frequency;
   const double low_wavelength = rope.original_max_positions / rope.low_freq_factor;
   const double high_wavelength = rope.original_max_positions / rope.high_freq_factor;
   if (wavelength > low_wavelength) return frequency / rope.factor;
   if (wavelength < high_wavelength) return frequency;
-  const double smooth = (rope.original_max_positions / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+  const double smooth = (rope.original_max_positions / wavelength - rope.low_freq_factor) /
+                        (rope.high_freq_factor - rope.low_freq_factor);
   return (1 - smooth) * frequency / rope.factor + smooth * frequency;
 }
 
-// YaRN (arXiv 2309.00071): dimensions that turn more than beta_fast times over the trained length are kept, fewer than beta_slow times are
-// interpolated, with a linear ramp over the dimensions between.
+// YaRN (arXiv 2309.00071): dimensions that turn more than beta_fast times over the trained length are kept, fewer than
+// beta_slow times are interpolated, with a linear ramp over the dimensions between.
 struct YarnRange {
   double low, high;
 };
 
 YarnRange yarn_correction_range(const RopeSpec& rope) {
   const auto correction_dim = [&](double num_rotations) {
-    return rope.rotary_dim * std::log(rope.original_max_positions / (num_rotations * 2 * std::numbers::pi)) / (2 * std::log(rope.theta));
+    return rope.rotary_dim * std::log(rope.original_max_positions / (num_rotations * 2 * std::numbers::pi)) /
+           (2 * std::log(rope.theta));
   };
   double low = correction_dim(rope.beta_fast), high = correction_dim(rope.beta_slow);
   if (rope.truncate) {
@@ -63,10 +68,17 @@ std::vector<float> rope_frequencies(const RopeSpec& rope, int max_model_len) {
     double frequency = base_frequency(theta, i, rope.rotary_dim);
     switch (rope.type) {
       case RopeType::kDefault:
-      case RopeType::kDynamic: break;
-      case RopeType::kLinear: frequency /= rope.factor; break;
-      case RopeType::kLlama3: frequency = llama3_frequency(rope, frequency); break;
-      case RopeType::kYarn: frequency = yarn_frequency(rope, range, frequency, i); break;
+      case RopeType::kDynamic:
+        break;
+      case RopeType::kLinear:
+        frequency /= rope.factor;
+        break;
+      case RopeType::kLlama3:
+        frequency = llama3_frequency(rope, frequency);
+        break;
+      case RopeType::kYarn:
+        frequency = yarn_frequency(rope, range, frequency, i);
+        break;
     }
     frequencies[static_cast<size_t>(i)] = static_cast<float>(frequency);
   }

@@ -16,7 +16,8 @@ void require(bool is_met, const std::string& message) {
 
 void require_positive(int64_t value, const char* name) {
   // No model comes near 2^31 in one dimension; products of two stay far from overflow.
-  require(value > 0 && value < int64_t{1} << 31, std::string(name) + ": expected a positive integer below 2^31, got " + std::to_string(value));
+  require(value > 0 && value < int64_t{1} << 31,
+          std::string(name) + ": expected a positive integer below 2^31, got " + std::to_string(value));
 }
 
 }  // namespace
@@ -40,12 +41,14 @@ void check_spec(const ModelSpec& spec) {
   require_positive(spec.head_dim, "head_dim");
   require_positive(spec.max_position_embeddings, "max_position_embeddings");
   require(spec.num_heads % spec.num_kv_heads == 0, "num_attention_heads " + std::to_string(spec.num_heads) +
-                                                       " is not a multiple of num_key_value_heads " + std::to_string(spec.num_kv_heads));
+                                                       " is not a multiple of num_key_value_heads " +
+                                                       std::to_string(spec.num_kv_heads));
   require(spec.rope.rotary_dim > 0 && spec.rope.rotary_dim <= spec.head_dim && spec.rope.rotary_dim % 2 == 0,
           "rotary dimension: expected an even number up to head_dim " + std::to_string(spec.head_dim) + ", got " +
               std::to_string(spec.rope.rotary_dim));
   require(spec.rope.theta > 0 && spec.rope.factor > 0, "rope_theta and the scaling factor must be positive");
-  require(static_cast<int>(spec.sliding_windows.size()) == spec.num_layers, "sliding windows: expected one entry per layer");
+  require(static_cast<int>(spec.sliding_windows.size()) == spec.num_layers,
+          "sliding windows: expected one entry per layer");
   require(spec.rms_norm_eps > 0, "rms_norm_eps must be positive");
 }
 

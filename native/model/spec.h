@@ -1,5 +1,6 @@
 #pragma once
-// An architecture as data: what `ts/model` reads from config.json. Sizes are the whole model's, before any split over ranks.
+// An architecture as data: what `ts/model` reads from config.json. Sizes are the whole model's, before any split over
+// ranks.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -15,7 +16,7 @@ struct RopeSpec {
   double theta = 10000;
   int rotary_dim = 0;  // rotated dimensions of a head, from its first
   double factor = 1;
-  int original_max_positions = 0;  // trained length
+  int original_max_positions = 0;                    // trained length
   double low_freq_factor = 1, high_freq_factor = 4;  // llama3
   double beta_fast = 32, beta_slow = 1;              // yarn
   bool truncate = true;                              // yarn: whole dimensions for the correction range

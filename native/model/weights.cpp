@@ -8,18 +8,23 @@
 namespace capstan {
 namespace {
 
-std::string layer_name(int layer, const char* tensor) { return "layers." + std::to_string(layer) + "." + tensor; }
+std::string layer_name(int layer, const char* tensor) {
+  return "layers." + std::to_string(layer) + "." + tensor;
+}
 
-std::string shape_text(int64_t rows, int64_t cols) { return "(" + (rows == 1 ? "" : std::to_string(rows) + ", ") + std::to_string(cols) + ")"; }
+std::string shape_text(int64_t rows, int64_t cols) {
+  return "(" + (rows == 1 ? "" : std::to_string(rows) + ", ") + std::to_string(cols) + ")";
+}
 
 void require_shape(const TensorTable& tensors, const std::string& name, int64_t rows, int64_t cols) {
   const auto found = tensors.find(name);
   if (found == tensors.end())
-    throw Error(ErrorCode::kInvalidModel, "tensor " + name + ": expected shape " + shape_text(rows, cols) + ", but it is missing");
+    throw Error(ErrorCode::kInvalidModel,
+                "tensor " + name + ": expected shape " + shape_text(rows, cols) + ", but it is missing");
   const FileTensor& tensor = found->second;
   if (tensor.rows != rows || tensor.cols != cols)
-    throw Error(ErrorCode::kInvalidModel,
-                "tensor " + name + ": expected shape " + shape_text(rows, cols) + ", got " + shape_text(tensor.rows, tensor.cols));
+    throw Error(ErrorCode::kInvalidModel, "tensor " + name + ": expected shape " + shape_text(rows, cols) + ", got " +
+                                              shape_text(tensor.rows, tensor.cols));
 }
 
 void require_shape_if_present(const TensorTable& tensors, const std::string& name, int64_t cols) {
@@ -31,7 +36,8 @@ void require_all_or_none(const TensorTable& tensors, const std::vector<std::stri
   const auto is_present = [&](const std::string& name) { return tensors.contains(name); };
   if (!std::any_of(names.begin(), names.end(), is_present)) return;
   for (const std::string& name : names)
-    if (!is_present(name)) throw Error(ErrorCode::kInvalidModel, "tensor " + name + " is missing while others of its group are there");
+    if (!is_present(name))
+      throw Error(ErrorCode::kInvalidModel, "tensor " + name + " is missing while others of its group are there");
 }
 
 // Builds the slices of one rank.
@@ -50,7 +56,8 @@ class Slicer {
   }
   // Appends the bias of `prefix` for output features [begin, begin + count) when the checkpoint has one.
   void add_bias(MatrixSource& source, const std::string& prefix, int64_t begin, int64_t count) const {
-    if (const auto found = tensors_.find(prefix + ".bias"); found != tensors_.end()) source.bias.push_back({&found->second, 0, 1, begin, count});
+    if (const auto found = tensors_.find(prefix + ".bias"); found != tensors_.end())
+      source.bias.push_back({&found->second, 0, 1, begin, count});
   }
   bool has(const std::string& name) const { return tensors_.contains(name); }
 
@@ -84,8 +91,10 @@ MatrixSource gate_up_source(const Slicer& slicer, const ShardPlan& plan, int lay
   return source;
 }
 
-// The bias of a row-parallel matrix belongs to the sum over ranks: every rank loads it and adds it once, after the tree.
-MatrixSource row_source(const Slicer& slicer, const std::string& prefix, int64_t begin, int64_t count, int64_t hidden_size) {
+// The bias of a row-parallel matrix belongs to the sum over ranks: every rank loads it and adds it once, after the
+// tree.
+MatrixSource row_source(const Slicer& slicer, const std::string& prefix, int64_t begin, int64_t count,
+                        int64_t hidden_size) {
   MatrixSource source;
   source.kind = MatrixKind::kRow;
   source.slices.push_back(slicer.cols_of(prefix + ".weight", begin, count));
@@ -94,8 +103,11 @@ MatrixSource row_source(const Slicer& slicer, const std::string& prefix, int64_t
   return source;
 }
 
-LayerWeights load_layer(const Slicer& slicer, const ModelSpec& spec, const ShardPlan& plan, int layer, Backend& backend, const LoadProgress& progress) {
-  const auto vector = [&](const char* tensor) { return backend.load_vector(slicer.whole(layer_name(layer, tensor)), progress); };
+LayerWeights load_layer(const Slicer& slicer, const ModelSpec& spec, const ShardPlan& plan, int layer, Backend& backend,
+                        const LoadProgress& progress) {
+  const auto vector = [&](const char* tensor) {
+    return backend.load_vector(slicer.whole(layer_name(layer, tensor)), progress);
+  };
   LayerWeights weights;
   weights.input_norm = vector("input_norm.weight");
   weights.qkv_proj = backend.load_matrix(qkv_source(slicer, spec, plan, layer), progress);
@@ -103,13 +115,15 @@ LayerWeights load_layer(const Slicer& slicer, const ModelSpec& spec, const Shard
     weights.q_norm = vector("q_norm.weight");
     weights.k_norm = vector("k_norm.weight");
   }
-  weights.o_proj = backend.load_matrix(row_source(slicer, layer_name(layer, "o_proj"), int64_t{plan.head_begin} * spec.head_dim,
-                                                  int64_t{plan.num_heads} * spec.head_dim, spec.hidden_size),
-                                       progress);
+  weights.o_proj =
+      backend.load_matrix(row_source(slicer, layer_name(layer, "o_proj"), int64_t{plan.head_begin} * spec.head_dim,
+                                     int64_t{plan.num_heads} * spec.head_dim, spec.hidden_size),
+                          progress);
   weights.post_attention_norm = vector("post_attention_norm.weight");
   weights.gate_up_proj = backend.load_matrix(gate_up_source(slicer, plan, layer), progress);
-  weights.down_proj = backend.load_matrix(
-      row_source(slicer, layer_name(layer, "down_proj"), plan.intermediate_begin, plan.intermediate_size, spec.hidden_size), progress);
+  weights.down_proj = backend.load_matrix(row_source(slicer, layer_name(layer, "down_proj"), plan.intermediate_begin,
+                                                     plan.intermediate_size, spec.hidden_size),
+                                          progress);
   return weights;
 }
 
@@ -140,15 +154,16 @@ void check_layer(const ModelSpec& spec, const TensorTable& tensors, int layer) {
 }
 
 [[noreturn]] void refuse_split(int world_size, const std::string& what) {
-  throw Error(ErrorCode::kInvalidArgument, "tensorParallelSize " + std::to_string(world_size) + " does not fit this model: " + what);
+  throw Error(ErrorCode::kInvalidArgument,
+              "tensorParallelSize " + std::to_string(world_size) + " does not fit this model: " + what);
 }
 
 // TP must divide P of both row-parallel matrices, so that each rank holds whole parts.
 void check_parts(int world_size, const char* matrix, int64_t total_cols) {
   const int parts = row_parallel_parts(total_cols);
   if (parts % world_size != 0)
-    refuse_split(world_size, std::string(matrix) + " has " + std::to_string(total_cols) + " columns, which form " + std::to_string(parts) +
-                                 " equal parts");
+    refuse_split(world_size, std::string(matrix) + " has " + std::to_string(total_cols) + " columns, which form " +
+                                 std::to_string(parts) + " equal parts");
 }
 
 }  // namespace
@@ -157,7 +172,8 @@ ShardPlan make_shard_plan(const ModelSpec& spec, int rank, int world_size) {
   if (world_size > 1) {
     if (spec.num_heads % world_size != 0) refuse_split(world_size, std::to_string(spec.num_heads) + " attention heads");
     if (spec.num_kv_heads % world_size != 0 && world_size % spec.num_kv_heads != 0)
-      refuse_split(world_size, std::to_string(spec.num_kv_heads) + " KV heads, which neither divide nor are divided by it");
+      refuse_split(world_size,
+                   std::to_string(spec.num_kv_heads) + " KV heads, which neither divide nor are divided by it");
     check_parts(world_size, "o_proj", int64_t{spec.num_heads} * spec.head_dim);
     check_parts(world_size, "down_proj", spec.intermediate_size);
   }
@@ -167,14 +183,16 @@ ShardPlan make_shard_plan(const ModelSpec& spec, int rank, int world_size) {
   plan.num_heads = spec.num_heads / world_size;
   plan.head_begin = rank * plan.num_heads;
   plan.num_kv_heads = std::max(1, spec.num_kv_heads / world_size);
-  plan.kv_head_begin = spec.num_kv_heads >= world_size ? rank * plan.num_kv_heads : rank / (world_size / spec.num_kv_heads);
+  plan.kv_head_begin =
+      spec.num_kv_heads >= world_size ? rank * plan.num_kv_heads : rank / (world_size / spec.num_kv_heads);
   plan.intermediate_size = spec.intermediate_size / world_size;
   plan.intermediate_begin = rank * plan.intermediate_size;
   // Whole panels of 16 rows, so that only the last rank pads.
   const int64_t per_rank = (spec.vocab_size + int64_t{16} * world_size - 1) / (int64_t{16} * world_size) * 16;
   plan.vocab_begin = std::min(spec.vocab_size, rank * per_rank);
   plan.vocab_end = std::min(spec.vocab_size, plan.vocab_begin + per_rank);
-  if (plan.vocab_begin == plan.vocab_end) refuse_split(world_size, "a vocabulary of " + std::to_string(spec.vocab_size) + " leaves a rank empty");
+  if (plan.vocab_begin == plan.vocab_end)
+    refuse_split(world_size, "a vocabulary of " + std::to_string(spec.vocab_size) + " leaves a rank empty");
   return plan;
 }
 
@@ -182,10 +200,12 @@ void check_tensors(const ModelSpec& spec, const TensorTable& tensors) {
   require_shape(tensors, "embed_tokens.weight", spec.vocab_size, spec.hidden_size);
   require_shape(tensors, "norm.weight", 1, spec.hidden_size);
   if (!spec.tie_word_embeddings) require_shape(tensors, "lm_head.weight", spec.vocab_size, spec.hidden_size);
-  for (int layer = 0; layer < spec.num_layers; ++layer) check_layer(spec, tensors, layer);
+  for (int layer = 0; layer < spec.num_layers; ++layer)
+    check_layer(spec, tensors, layer);
 }
 
-Weights load_weights(const ModelSpec& spec, const ShardPlan& plan, const TensorTable& tensors, Backend& backend, const LoadProgress& progress) {
+Weights load_weights(const ModelSpec& spec, const ShardPlan& plan, const TensorTable& tensors, Backend& backend,
+                     const LoadProgress& progress) {
   const Slicer slicer(tensors);
   const auto vocab_source = [&](const char* name, bool is_embedding) {
     MatrixSource source;
@@ -195,7 +215,8 @@ Weights load_weights(const ModelSpec& spec, const ShardPlan& plan, const TensorT
   };
   Weights weights;
   weights.embed_tokens = backend.load_matrix(vocab_source("embed_tokens.weight", true), progress);
-  for (int layer = 0; layer < spec.num_layers; ++layer) weights.layers.push_back(load_layer(slicer, spec, plan, layer, backend, progress));
+  for (int layer = 0; layer < spec.num_layers; ++layer)
+    weights.layers.push_back(load_layer(slicer, spec, plan, layer, backend, progress));
   weights.norm = backend.load_vector(slicer.whole("norm.weight"), progress);
   if (!spec.tie_word_embeddings) weights.lm_head = backend.load_matrix(vocab_source("lm_head.weight", false), progress);
 

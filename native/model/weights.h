@@ -37,10 +37,12 @@ ShardPlan make_shard_plan(const ModelSpec& spec, int rank, int world_size);
 
 DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int64_t num_token_ids, int max_model_len);
 
-// Every tensor that the spec needs must be there with the right shape: kInvalidModel says which is not and what was expected.
+// Every tensor that the spec needs must be there with the right shape: kInvalidModel says which is not and what was
+// expected.
 void check_tensors(const ModelSpec& spec, const TensorTable& tensors);
 
 // Streams this rank's share through `backend` into its packing. `tensors` must have passed check_tensors.
-Weights load_weights(const ModelSpec& spec, const ShardPlan& plan, const TensorTable& tensors, Backend& backend, const LoadProgress& progress);
+Weights load_weights(const ModelSpec& spec, const ShardPlan& plan, const TensorTable& tensors, Backend& backend,
+                     const LoadProgress& progress);
 
 }  // namespace capstan

@@ -22,11 +22,13 @@ bool would_wait() {
 
 }  // namespace
 
-Forwarder::Forwarder(int listener, const std::string& host, int port) : epoll_(epoll_create1(EPOLL_CLOEXEC)), listener_(listener), buffer_(kBufferBytes) {
+Forwarder::Forwarder(int listener, const std::string& host, int port)
+    : epoll_(epoll_create1(EPOLL_CLOEXEC)), listener_(listener), buffer_(kBufferBytes) {
   auto* address = reinterpret_cast<sockaddr_in*>(&address_);
   address->sin_family = AF_INET;
   address->sin_port = htons(static_cast<uint16_t>(port));
-  if (inet_pton(AF_INET, host.c_str(), &address->sin_addr) != 1) throw std::runtime_error("expected an IPv4 address, got " + host);
+  if (inet_pton(AF_INET, host.c_str(), &address->sin_addr) != 1)
+    throw std::runtime_error("expected an IPv4 address, got " + host);
   address_length_ = sizeof *address;
   epoll_event event{};
   event.events = EPOLLIN;
@@ -48,10 +50,13 @@ void Forwarder::work() {
     if (found == connections_.end()) continue;
     const std::shared_ptr<Connection> connection = found->second;
     // Closed on both its sides: whoever asked has left, and the replica has to know at once.
-    if (events[i].data.fd == connection->in.from && (events[i].events & (EPOLLHUP | EPOLLERR)) != 0) end(*connection);
-    else work_on(*connection, events[i].data.fd, events[i].events);
+    if (events[i].data.fd == connection->in.from && (events[i].events & (EPOLLHUP | EPOLLERR)) != 0)
+      end(*connection);
+    else
+      work_on(*connection, events[i].data.fd, events[i].events);
   }
-  // NOTE: last, as a new connection has the number of one that just ended, which later events of the same batch may still speak of.
+  // NOTE: last, as a new connection has the number of one that just ended, which later events of the same batch may
+  // still speak of.
   if (has_new) accept_all();
 }
 
@@ -71,7 +76,8 @@ void Forwarder::accept_all() {
       close(outside);
       continue;
     }
-    const auto connection = std::make_shared<Connection>(Connection{{outside, inside, {}}, {inside, outside, {}}, 0, EPOLLOUT});
+    const auto connection =
+        std::make_shared<Connection>(Connection{{outside, inside, {}}, {inside, outside, {}}, 0, EPOLLOUT});
     connections_[outside] = connection;
     connections_[inside] = connection;
     epoll_event event{};
@@ -140,12 +146,15 @@ bool Forwarder::drain(Flow& flow) {
 
 void Forwarder::watch(Connection& connection) {
   const auto events = [](const Flow& reads, const Flow& writes) {
-    return (!reads.has_ended && reads.waiting.size() < kMaxWaiting ? EPOLLIN : 0u) | (writes.waiting.empty() ? 0u : EPOLLOUT);
+    return (!reads.has_ended && reads.waiting.size() < kMaxWaiting ? EPOLLIN : 0u) |
+           (writes.waiting.empty() ? 0u : EPOLLOUT);
   };
   set_events(connection.in.from, connection.outside_events, events(connection.in, connection.out));
   // NOTE: a socket that is done both ways is reported for ever, whatever is asked of it.
-  if (connection.out.has_ended && connection.in.is_shut) epoll_ctl(epoll_, EPOLL_CTL_DEL, connection.in.to, nullptr);
-  else set_events(connection.in.to, connection.inside_events, events(connection.out, connection.in));
+  if (connection.out.has_ended && connection.in.is_shut)
+    epoll_ctl(epoll_, EPOLL_CTL_DEL, connection.in.to, nullptr);
+  else
+    set_events(connection.in.to, connection.inside_events, events(connection.out, connection.in));
 }
 
 void Forwarder::set_events(int fd, unsigned& watched, unsigned events) {

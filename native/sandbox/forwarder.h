@@ -7,7 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
-/** Hands the connections of a listening Unix socket to a TCP address, both ways, with half-closes, until told to stop. One epoll, no thread. */
+/** Hands the connections of a listening Unix socket to a TCP address, both ways, with half-closes, until told to stop.
+ * One epoll, no thread. */
 class Forwarder {
  public:
   Forwarder(int listener, const std::string& host, int port);

@@ -1,6 +1,8 @@
 /**
- * Runs one replica and looks after it, whether the service that started it lives or not: keeps its log lines on disk, and how it ended. Its input is a {@link Spec}; it says `ok` or `error TEXT` on its output once
- * that is known, and then ends with the replica. TERM ends the replica gracefully, in the milliseconds that the file `stop` names; nothing else is asked of it.
+ * Runs one replica and looks after it, whether the service that started it lives or not: keeps its log lines on disk,
+ * and how it ended. Its input is a {@link Spec}; it says `ok` or `error TEXT` on its output once that is known, and
+ * then ends with the replica. TERM ends the replica gracefully, in the milliseconds that the file `stop` names; nothing
+ * else is asked of it.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -51,7 +53,8 @@ void replace_file(const std::string& path, const std::string& text) {
   const std::string next = path + ".next";
   const int fd = open(next.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) fail("create " + next);
-  const bool is_written = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && ftruncate(fd, static_cast<off_t>(text.size())) == 0 && fsync(fd) == 0;
+  const bool is_written = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+                          ftruncate(fd, static_cast<off_t>(text.size())) == 0 && fsync(fd) == 0;
   close(fd);
   if (!is_written || rename(next.c_str(), path.c_str()) != 0) fail("write " + path);
 }
@@ -75,7 +78,8 @@ int listen_on(const std::string& path) {
   std::memcpy(address.sun_path, path.data(), path.size());
   unlink(path.c_str());
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (fd < 0 || bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 || listen(fd, 4096) != 0) fail("listen on " + path);
+  if (fd < 0 || bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 || listen(fd, 4096) != 0)
+    fail("listen on " + path);
   return fd;
 }
 
@@ -89,7 +93,8 @@ std::vector<int> open_cgroups(const std::vector<std::string>& paths) {
   return fds;
 }
 
-/** Of either version of control groups: whether the kernel ended a process of the group for lack of memory (`cgroup`), or did not (`enough`); `no`: it does not count. */
+/** Of either version of control groups: whether the kernel ended a process of the group for lack of memory (`cgroup`),
+ * or did not (`enough`); `no`: it does not count. */
 const char* memory_verdict(const std::vector<std::string>& cgroups) {
   const char* verdict = "no";
   for (const std::string& path : cgroups) {
@@ -116,7 +121,8 @@ class Supervisor {
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     sigset_t wanted;
     sigemptyset(&wanted);
-    for (const int number : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&wanted, number);
+    for (const int number : {SIGCHLD, SIGTERM, SIGINT, SIGHUP})
+      sigaddset(&wanted, number);
     sigprocmask(SIG_SETMASK, &wanted, nullptr);
     signal(SIGPIPE, SIG_IGN);
     signals_ = signalfd(-1, &wanted, SFD_NONBLOCK | SFD_CLOEXEC);
@@ -135,12 +141,17 @@ class Supervisor {
       child_ = start_plain(spec_, pipes_, cgroups);
     }
     if (child_ < 0) fail("fork");
-    for (const int* pair : {pipes_.output, pipes_.errors, pipes_.failure, pipes_.status}) close(pair[1]);
-    for (const int fd : cgroups) close(fd);
+    for (const int* pair : {pipes_.output, pipes_.errors, pipes_.failure, pipes_.status})
+      close(pair[1]);
+    for (const int fd : cgroups)
+      close(fd);
     await_exec();
-    for (const int fd : {pipes_.output[0], pipes_.errors[0], pipes_.status[0]}) fcntl(fd, F_SETFL, O_NONBLOCK);
+    for (const int fd : {pipes_.output[0], pipes_.errors[0], pipes_.status[0]})
+      fcntl(fd, F_SETFL, O_NONBLOCK);
     const std::string boot = first_line("/proc/sys/kernel/random/boot_id");
-    replace_file(spec_.dir + "/state", "pid " + std::to_string(getpid()) + "\nstart " + std::to_string(start_time(getpid())) + "\nboot " + boot + "\nchild " + std::to_string(child_) + "\n");
+    replace_file(spec_.dir + "/state", "pid " + std::to_string(getpid()) + "\nstart " +
+                                           std::to_string(start_time(getpid())) + "\nboot " + boot + "\nchild " +
+                                           std::to_string(child_) + "\n");
   }
 
   void run() {
@@ -192,18 +203,23 @@ class Supervisor {
     if (kill_at_ms_ == 0 || at < kill_at_ms_) kill_at_ms_ = at;
     if (is_stopping_) return;
     is_stopping_ = true;
-    if (spec_.is_isolated) kill(child_, SIGTERM);
-    else signal_all(SIGTERM);
+    if (spec_.is_isolated)
+      kill(child_, SIGTERM);
+    else
+      signal_all(SIGTERM);
   }
 
   void signal_all(int number) {
-    for (const pid_t pid : descendants(getpid())) kill(pid, number);
+    for (const pid_t pid : descendants(getpid()))
+      kill(pid, number);
   }
 
   void kill_all() {
     has_killed_ = true;
-    if (spec_.is_isolated) kill(child_, SIGKILL);
-    else signal_all(SIGKILL);
+    if (spec_.is_isolated)
+      kill(child_, SIGKILL);
+    else
+      signal_all(SIGKILL);
   }
 
   void take_output() {
@@ -252,15 +268,19 @@ class Supervisor {
     } else {
       end_orphans();
     }
-    while (poll_output()) take_output();
+    while (poll_output())
+      take_output();
     output_.finish([&](std::string line) { spool_.add('o', std::move(line)); });
     errors_.finish([&](std::string line) { spool_.add('e', std::move(line)); });
     spool_.flush();
     spool_.tell_loss();
     const char* memory = is_over_memory_ ? "watch" : memory_verdict(spec_.cgroups);
-    replace_file(spec_.dir + "/exit", "code " + std::to_string(ending_.code) + "\nsignal " + std::to_string(ending_.signal) + "\nstopped " + (is_stopping_ ? "1" : "0") + "\nkilled " + (has_killed_ ? "1" : "0") + "\nmemory " + memory + "\n");
+    replace_file(spec_.dir + "/exit", "code " + std::to_string(ending_.code) + "\nsignal " +
+                                          std::to_string(ending_.signal) + "\nstopped " + (is_stopping_ ? "1" : "0") +
+                                          "\nkilled " + (has_killed_ ? "1" : "0") + "\nmemory " + memory + "\n");
     if (!spec_.socket_path.empty()) unlink(spec_.socket_path.c_str());
-    for (const std::string& path : spec_.cgroups) rmdir(path.c_str());
+    for (const std::string& path : spec_.cgroups)
+      rmdir(path.c_str());
   }
 
   /** What the workload left running. */
@@ -268,7 +288,8 @@ class Supervisor {
     for (int i = 0; i < 100; i++) {
       if (descendants(getpid()).empty()) return;
       signal_all(SIGKILL);
-      while (waitpid(-1, nullptr, WNOHANG) > 0) {}
+      while (waitpid(-1, nullptr, WNOHANG) > 0) {
+      }
       usleep(10'000);
     }
   }
@@ -300,7 +321,8 @@ class Supervisor {
 
 void let_go_of_parent() {
   const int nothing = open("/dev/null", O_RDWR);
-  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(nothing, fd);
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    dup2(nothing, fd);
   if (nothing > STDERR_FILENO) close(nothing);
 }
 

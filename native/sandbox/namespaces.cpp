@@ -33,16 +33,17 @@ constexpr long kMountSetattr = 442;
 constexpr unsigned kRecursive = 0x8000;
 
 /** Of the host: programs, libraries and their settings. What lies elsewhere is not seen. */
-constexpr const char* kHostFolders[] = {"bin", "sbin", "usr", "lib", "lib32", "lib64", "libx32", "etc", "opt", "nix", "sys"};
+constexpr const char* kHostFolders[] = {"bin",    "sbin", "usr", "lib", "lib32", "lib64",
+                                        "libx32", "etc",  "opt", "nix", "sys"};
 constexpr const char* kDevices[] = {"null", "zero", "full", "random", "urandom", "tty"};
 
 bool exists(const std::string& path) {
-  struct stat info {};
+  struct stat info{};
   return lstat(path.c_str(), &info) == 0;
 }
 
 bool is_folder(const std::string& path) {
-  struct stat info {};
+  struct stat info{};
   return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
@@ -74,12 +75,15 @@ void write_file(const std::string& path, const std::string& text) {
 
 void set_attributes(const std::string& path, uint64_t attributes) {
   const MountAttributes wanted{attributes, 0, 0, 0};
-  if (syscall(kMountSetattr, AT_FDCWD, path.c_str(), kRecursive, &wanted, sizeof wanted) != 0) fail("mount_setattr " + path + " (Linux 5.12 or newer)");
+  if (syscall(kMountSetattr, AT_FDCWD, path.c_str(), kRecursive, &wanted, sizeof wanted) != 0)
+    fail("mount_setattr " + path + " (Linux 5.12 or newer)");
 }
 
 void bind(const std::string& from, const std::string& to, uint64_t attributes) {
-  if (is_folder(from)) make_folder(to);
-  else if (!exists(to)) make_file(to);
+  if (is_folder(from))
+    make_folder(to);
+  else if (!exists(to))
+    make_file(to);
   // Recursive: a user namespace must not look below what is mounted over.
   if (mount(from.c_str(), to.c_str(), nullptr, MS_BIND | MS_REC, nullptr) != 0) fail("bind " + from);
   if (attributes != 0) set_attributes(to, attributes);
@@ -106,9 +110,13 @@ void add_host_folders(const std::string& root) {
 
 void add_devices(const std::string& root) {
   mount_tmpfs(root + "/dev", "mode=0755,size=64k", MS_NOSUID | MS_NOEXEC);
-  for (const char* name : kDevices) bind(std::string("/dev/") + name, root + "/dev/" + name, 0);
+  for (const char* name : kDevices)
+    bind(std::string("/dev/") + name, root + "/dev/" + name, 0);
   mount_tmpfs(root + "/dev/shm", "mode=1777");
-  for (const auto& [name, target] : {std::pair("fd", "/proc/self/fd"), {"stdin", "/proc/self/fd/0"}, {"stdout", "/proc/self/fd/1"}, {"stderr", "/proc/self/fd/2"}}) {
+  for (const auto& [name, target] : {std::pair("fd", "/proc/self/fd"),
+                                     {"stdin", "/proc/self/fd/0"},
+                                     {"stdout", "/proc/self/fd/1"},
+                                     {"stderr", "/proc/self/fd/2"}}) {
     if (symlink(target, (root + "/dev/" + name).c_str()) != 0) fail("symlink /dev");
   }
 }
@@ -136,7 +144,8 @@ void set_interface(int fd, const char* name, unsigned long what, ifreq& request,
   if (ioctl(fd, what, &request) != 0) fail(step);
 }
 
-/** Loopback, and on it an address that is none of loopback's: what listens on 127.0.0.1 alone does not answer there, as it would not behind any other driver. */
+/** Loopback, and on it an address that is none of loopback's: what listens on 127.0.0.1 alone does not answer there, as
+ * it would not behind any other driver. */
 void raise_network(const std::string& inner_host) {
   const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) fail("socket");
@@ -172,17 +181,22 @@ void enter_world(const Spec& spec) {
   mount_tmpfs(root, "mode=0755,size=1m");
   add_host_folders(root);
   add_devices(root);
-  for (const char* name : {"/tmp", "/var/tmp", "/run"}) mount_tmpfs(root + name, "mode=1777");
-  for (const std::string& device : spec.devices) bind(device, root + device, 0);
-  for (const std::string& share : spec.shares) bind(share, root + share, kReadOnly | kNoSuid | kNoDev);
+  for (const char* name : {"/tmp", "/var/tmp", "/run"})
+    mount_tmpfs(root + name, "mode=1777");
+  for (const std::string& device : spec.devices)
+    bind(device, root + device, 0);
+  for (const std::string& share : spec.shares)
+    bind(share, root + share, kReadOnly | kNoSuid | kNoDev);
   for (const std::string& hidden : spec.hides) {
     if (is_folder(root + hidden)) mount_tmpfs(root + hidden, "mode=0000,size=4k", MS_NOSUID | MS_NODEV | MS_RDONLY);
   }
   make_folder(root + "/platform/input");
-  for (const auto& [name, path] : spec.inputs) bind(path, root + "/platform/input/" + name, kReadOnly | kNoSuid | kNoDev);
+  for (const auto& [name, path] : spec.inputs)
+    bind(path, root + "/platform/input/" + name, kReadOnly | kNoSuid | kNoDev);
   if (!spec.home.empty()) bind(spec.home, root + "/platform/home", kNoSuid | kNoDev);
   make_folder(root + "/proc");
-  if (mount("proc", (root + "/proc").c_str(), "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) != 0) fail("mount proc");
+  if (mount("proc", (root + "/proc").c_str(), "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) != 0)
+    fail("mount proc");
   change_root(root);
   raise_network(spec.inner_host);
   [[maybe_unused]] const int ignored = sethostname("replica", 7);

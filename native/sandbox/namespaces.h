@@ -8,13 +8,14 @@
 int namespace_flags();
 
 /**
- * In the first process of new namespaces: a root file system of the host's programs, read-only, and of what the replica is given; loopback, and any port for anybody. What the host has besides, and other
- * replicas' folders, is not in it.
+ * In the first process of new namespaces: a root file system of the host's programs, read-only, and of what the replica
+ * is given; loopback, and any port for anybody. What the host has besides, and other replicas' folders, is not in it.
  * @throws std::runtime_error naming the step that failed.
  */
 void enter_world(const Spec& spec);
 
-/** Lets `pid`, which has just made a user namespace, be root in it, and nobody outside. @param outer_uid Whom its root is to the caller's namespace. */
+/** Lets `pid`, which has just made a user namespace, be root in it, and nobody outside. @param outer_uid Whom its root
+ * is to the caller's namespace. */
 void map_ids(pid_t pid, uint32_t outer_uid, uint32_t outer_gid);
 
 /** No capability, now or after an exec. */

@@ -26,7 +26,8 @@ std::vector<std::string> stat_fields(pid_t pid) {
   std::vector<std::string> fields;
   if (end == std::string::npos) return fields;
   std::istringstream rest(text.substr(end + 1));
-  for (std::string field; rest >> field;) fields.push_back(field);
+  for (std::string field; rest >> field;)
+    fields.push_back(field);
   return fields;
 }
 
@@ -39,7 +40,8 @@ bool add_children(pid_t pid, std::vector<pid_t>& found) {
     if (entry->d_name[0] == '.') continue;
     std::ifstream file(tasks + "/" + entry->d_name + "/children");
     is_known = is_known && file.is_open();
-    for (pid_t child = 0; file >> child;) found.push_back(child);
+    for (pid_t child = 0; file >> child;)
+      found.push_back(child);
   }
   closedir(entries);
   return is_known;
@@ -68,7 +70,8 @@ std::vector<pid_t> search_descendants(pid_t pid) {
 std::vector<pid_t> descendants(pid_t pid) {
   std::vector<pid_t> found;
   if (!add_children(pid, found)) return search_descendants(pid);
-  for (size_t i = 0; i < found.size(); i++) add_children(found[i], found);
+  for (size_t i = 0; i < found.size(); i++)
+    add_children(found[i], found);
   return found;
 }
 

@@ -17,7 +17,8 @@ uint32_t crc32(const char* bytes, size_t length) {
   uint32_t crc = ~0u;
   for (size_t i = 0; i < length; i++) {
     crc ^= static_cast<unsigned char>(bytes[i]);
-    for (int bit = 0; bit < 8; bit++) crc = (crc >> 1) ^ (0xEDB88320u & (0u - (crc & 1u)));
+    for (int bit = 0; bit < 8; bit++)
+      crc = (crc >> 1) ^ (0xEDB88320u & (0u - (crc & 1u)));
   }
   return ~crc;
 }

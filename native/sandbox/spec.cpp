@@ -25,25 +25,44 @@ std::pair<std::string, std::string> split_pair(const std::string& text) {
 }
 
 void take(Spec& spec, const std::string& key, const std::string& value) {
-  if (key == "dir") spec.dir = value;
-  else if (key == "isolated") spec.is_isolated = value == "1";
-  else if (key == "socket") spec.socket_path = value;
-  else if (key == "inner_host") spec.inner_host = value;
-  else if (key == "inner_port") spec.inner_port = std::stoi(value);
-  else if (key == "share") spec.shares.push_back(value);
-  else if (key == "hide") spec.hides.push_back(value);
-  else if (key == "input") spec.inputs.push_back(split_pair(value));
-  else if (key == "home") spec.home = value;
-  else if (key == "device") spec.devices.push_back(value);
-  else if (key == "uid") spec.uid = static_cast<uint32_t>(std::stoul(value));
-  else if (key == "gid") spec.gid = static_cast<uint32_t>(std::stoul(value));
-  else if (key == "arg") spec.args.push_back(value);
-  else if (key == "env") spec.env.push_back(value);
-  else if (key == "cwd") spec.cwd = value;
-  else if (key == "cgroup") spec.cgroups.push_back(value);
-  else if (key == "memory_bytes") spec.memory_bytes = std::stoull(value);
-  else if (key == "spool_max_bytes") spec.spool_max_bytes = std::stoull(value);
-  else throw std::runtime_error("unknown key " + key);
+  if (key == "dir")
+    spec.dir = value;
+  else if (key == "isolated")
+    spec.is_isolated = value == "1";
+  else if (key == "socket")
+    spec.socket_path = value;
+  else if (key == "inner_host")
+    spec.inner_host = value;
+  else if (key == "inner_port")
+    spec.inner_port = std::stoi(value);
+  else if (key == "share")
+    spec.shares.push_back(value);
+  else if (key == "hide")
+    spec.hides.push_back(value);
+  else if (key == "input")
+    spec.inputs.push_back(split_pair(value));
+  else if (key == "home")
+    spec.home = value;
+  else if (key == "device")
+    spec.devices.push_back(value);
+  else if (key == "uid")
+    spec.uid = static_cast<uint32_t>(std::stoul(value));
+  else if (key == "gid")
+    spec.gid = static_cast<uint32_t>(std::stoul(value));
+  else if (key == "arg")
+    spec.args.push_back(value);
+  else if (key == "env")
+    spec.env.push_back(value);
+  else if (key == "cwd")
+    spec.cwd = value;
+  else if (key == "cgroup")
+    spec.cgroups.push_back(value);
+  else if (key == "memory_bytes")
+    spec.memory_bytes = std::stoull(value);
+  else if (key == "spool_max_bytes")
+    spec.spool_max_bytes = std::stoull(value);
+  else
+    throw std::runtime_error("unknown key " + key);
 }
 
 }  // namespace

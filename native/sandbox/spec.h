@@ -5,7 +5,8 @@
 #include <utility>
 #include <vector>
 
-/** What is to run, and how. Comes by standard input, as it holds secrets: keys and values by turns, each ended by a NUL. */
+/** What is to run, and how. Comes by standard input, as it holds secrets: keys and values by turns, each ended by a
+ * NUL. */
 struct Spec {
   /** Of this replica: `state`, `exit`, `stop`, `lock`, `spool/`, `root/` are kept in it. */
   std::string dir;

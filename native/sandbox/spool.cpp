@@ -44,13 +44,16 @@ size_t LineSplitter::cut_length(size_t from) const {
     if (rest_.compare(from + at, length, prefix, 0, length) == 0) return at;
   }
   size_t cut = kMaxLine;
-  while (cut > kMaxLine - 4 && (static_cast<unsigned char>(rest_[from + cut]) & 0xC0) == 0x80) cut--;
+  while (cut > kMaxLine - 4 && (static_cast<unsigned char>(rest_[from + cut]) & 0xC0) == 0x80)
+    cut--;
   return cut;
 }
 
 Spool::Spool(std::string dir, uint64_t max_bytes) : dir_(std::move(dir)), max_bytes_(max_bytes) {
   mkdir(dir_.c_str(), 0700);
-  for_each_file(dir_, [&](const char* name) { number_ = std::max(number_, static_cast<uint32_t>(std::strtoul(name, nullptr, 10))); });
+  for_each_file(dir_, [&](const char* name) {
+    number_ = std::max(number_, static_cast<uint32_t>(std::strtoul(name, nullptr, 10)));
+  });
 }
 
 void Spool::open_next() {
@@ -68,7 +71,7 @@ void Spool::open_next() {
 bool Spool::has_room() {
   uint64_t total = 0;
   for_each_file(dir_, [&](const char* name) {
-    struct stat info {};
+    struct stat info{};
     if (stat((dir_ + "/" + name).c_str(), &info) == 0) total += static_cast<uint64_t>(info.st_size);
   });
   return total < max_bytes_;
@@ -109,7 +112,8 @@ void Spool::flush() {
   // Whole lines stay, as they may have been read already.
   const size_t end = written == 0 ? 0 : records_.rfind('\n', written - 1);
   const size_t kept = written == 0 || end == std::string::npos ? 0 : end + 1;
-  if (kept < written) [[maybe_unused]] const int ignored = ftruncate(fd_, static_cast<off_t>(num_bytes_ + kept));
+  if (kept < written) [[maybe_unused]]
+    const int ignored = ftruncate(fd_, static_cast<off_t>(num_bytes_ + kept));
   num_bytes_ += kept;
   if (tells_loss && kept > 0) num_lost_ = 0;
   if (kept < records_.size()) return lose(records_.substr(kept), why);

@@ -49,9 +49,10 @@ class LineSplitter {
 };
 
 /**
- * Files of log lines, `spool/00000001` and so on, for the service to take up and remove; written whether it lives or not. A line is
- * `<time in ms> <o|e|s> <text>`. Where the disk is full, or the service has not come for too long, lines are counted and dropped, and a system
- * line says so once there is room again.
+ * Files of log lines, `spool/00000001` and so on, for the service to take up and remove; written whether it lives or
+ * not. A line is
+ * `<time in ms> <o|e|s> <text>`. Where the disk is full, or the service has not come for too long, lines are counted
+ * and dropped, and a system line says so once there is room again.
  */
 class Spool {
  public:

@@ -1,16 +1,16 @@
 #include "native/sandbox/workload.h"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <grp.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -24,7 +24,8 @@ namespace {
 
 std::vector<char*> pointers(const std::vector<std::string>& texts) {
   std::vector<char*> result;
-  for (const std::string& text : texts) result.push_back(const_cast<char*>(text.c_str()));
+  for (const std::string& text : texts)
+    result.push_back(const_cast<char*>(text.c_str()));
   result.push_back(nullptr);
   return result;
 }
@@ -40,7 +41,8 @@ void join(const std::vector<int>& cgroups) {
 }
 
 void reset_signals() {
-  for (int number = 1; number < NSIG; number++) signal(number, SIG_DFL);
+  for (int number = 1; number < NSIG; number++)
+    signal(number, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -71,10 +73,12 @@ void execute(const Spec& spec, const Pipes& pipes) {
 /** Waits until the other end has closed the pipe. */
 void wait_for_close(int fd) {
   char byte;
-  while (read(fd, &byte, 1) > 0 || errno == EINTR) errno = 0;
+  while (read(fd, &byte, 1) > 0 || errno == EINTR)
+    errno = 0;
 }
 
-/** Root in a user namespace of its own: it can undo nothing of what its world was made of, and is nobody to the host. */
+/** Root in a user namespace of its own: it can undo nothing of what its world was made of, and is nobody to the host.
+ */
 pid_t start_inside(const Spec& spec, const Pipes& pipes, const std::vector<int>& cgroups, bool is_root) {
   int is_unshared[2], is_mapped[2];
   if (pipe2(is_unshared, O_CLOEXEC) != 0 || pipe2(is_mapped, O_CLOEXEC) != 0) fail("pipe");
@@ -110,7 +114,8 @@ pid_t start_inside(const Spec& spec, const Pipes& pipes, const std::vector<int>&
 sigset_t watched_signals() {
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int number : {SIGCHLD, SIGTERM}) sigaddset(&signals, number);
+  for (const int number : {SIGCHLD, SIGTERM})
+    sigaddset(&signals, number);
   return signals;
 }
 
@@ -134,7 +139,8 @@ Ending look_after(pid_t workload, Forwarder& forwarder, int signals) {
 }
 
 /** Never returns; its end is the end of all processes in its namespace. */
-[[noreturn]] void be_first(const Spec& spec, const Pipes& pipes, const std::vector<int>& cgroups, int listener, int is_mapped, bool is_root) {
+[[noreturn]] void be_first(const Spec& spec, const Pipes& pipes, const std::vector<int>& cgroups, int listener,
+                           int is_mapped, bool is_root) {
   try {
     umask(0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -148,9 +154,11 @@ Ending look_after(pid_t workload, Forwarder& forwarder, int signals) {
     sigprocmask(SIG_SETMASK, &wanted, nullptr);
     const int signals = signalfd(-1, &wanted, SFD_NONBLOCK | SFD_CLOEXEC);
     const pid_t workload = start_inside(spec, pipes, cgroups, is_root);
-    for (const int fd : {pipes.output[1], pipes.errors[1], pipes.failure[1]}) close(fd);
+    for (const int fd : {pipes.output[1], pipes.errors[1], pipes.failure[1]})
+      close(fd);
     const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
-    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(nothing, fd);
+    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+      dup2(nothing, fd);
     Forwarder forwarder(listener, spec.inner_host, spec.inner_port);
     const Ending ending = look_after(workload, forwarder, signals);
     tell(pipes.status[1], std::to_string(ending.code) + " " + std::to_string(ending.signal));
@@ -187,7 +195,8 @@ pid_t start_isolated(const Spec& spec, const Pipes& pipes, const std::vector<int
   const gid_t gid = getegid();
   int is_mapped[2];
   if (pipe2(is_mapped, O_CLOEXEC) != 0) fail("pipe");
-  const auto pid = static_cast<pid_t>(syscall(SYS_clone, namespace_flags() | SIGCHLD, nullptr, nullptr, nullptr, nullptr));
+  const auto pid =
+      static_cast<pid_t>(syscall(SYS_clone, namespace_flags() | SIGCHLD, nullptr, nullptr, nullptr, nullptr));
   if (pid < 0) fail("new namespaces");
   if (pid == 0) {
     close(is_mapped[1]);

@@ -27,5 +27,6 @@ Ending ending_of(int wait_status);
 /** Starts the workload as a child, on the host as it is. */
 pid_t start_plain(const Spec& spec, const Pipes& pipes, const std::vector<int>& cgroups);
 
-/** Starts the first process of new namespaces, which sets them up, starts the workload and forwards connections of `listener` to it until it ends. Returns its id out here. */
+/** Starts the first process of new namespaces, which sets them up, starts the workload and forwards connections of
+ * `listener` to it until it ends. Returns its id out here. */
 pid_t start_isolated(const Spec& spec, const Pipes& pipes, const std::vector<int>& cgroups, int listener);

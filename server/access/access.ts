@@ -94,14 +94,16 @@ export class Access {
     this.#budgets = new BudgetMeter((keyId, sinceDay) => this.#uses.unwrittenTokens(keyId, sinceDay));
     this.#beacon = store === undefined ? undefined : new Beacon(store, options, monotonicMs);
     const maxStalenessMs = Math.min(options.maxStalenessMs ?? DEFAULT_MAX_STALENESS_MS, PROPAGATION_CEILING_MS);
-    const follower = this.#follower = store === undefined ? undefined : this.#createFollower(store, options, monotonicMs);
+    const follower = (this.#follower =
+      store === undefined ? undefined : this.#createFollower(store, options, monotonicMs));
     this.#check = new KeyCheck({
       table: this.#table,
       verifier: new Verifier({ maxRunning: 2, maxWaiting: 32, maxFailuresPerMinute: 20, monotonicMs, verify }),
       limiter: this.#limiter,
       uses: this.#uses,
       budgets: this.#budgets,
-      trustedProxies: options.trustedProxies === undefined ? undefined : CidrList.parse('--trusted-proxy', options.trustedProxies),
+      trustedProxies:
+        options.trustedProxies === undefined ? undefined : CidrList.parse('--trusted-proxy', options.trustedProxies),
       isCutting: options.onRevoke !== 'finish',
       now,
       isFresh: () => follower === undefined || follower.staleMs <= maxStalenessMs,
@@ -115,7 +117,8 @@ export class Access {
     const { location, owner = DEFAULT_OWNER, deployment = DEFAULT_DEPLOYMENT, createThread } = options;
     options.apiKeys?.forEach(checkFixedKey);
     if (options.store !== undefined) return Access.#openOver(options.store, options);
-    if (location === undefined) return new Access({ id: deployment, ownerId: `${owner.type}:${owner.name}` }, undefined, options);
+    if (location === undefined)
+      return new Access({ id: deployment, ownerId: `${owner.type}:${owner.name}` }, undefined, options);
     let onPush = () => {};
     const store = await openServingStore(location, () => onPush(), createThread);
     try {
@@ -155,12 +158,17 @@ export class Access {
 
   /** What `/metrics` and the console show. */
   stats(): { numKeys: number; appliedRev: number; staleMs: number } {
-    return { numKeys: this.#table.size, appliedRev: this.#follower?.appliedRev ?? 0, staleMs: this.#follower?.staleMs ?? 0 };
+    return {
+      numKeys: this.#table.size,
+      appliedRev: this.#follower?.appliedRev ?? 0,
+      staleMs: this.#follower?.staleMs ?? 0,
+    };
   }
 
   /** Reads and rare changes that need no push; keys are changed by the methods below. */
   get store(): AccessStore {
-    if (this.#store === undefined) throw new AccessError('database_error', 'this server has fixed keys alone and no key database');
+    if (this.#store === undefined)
+      throw new AccessError('database_error', 'this server has fixed keys alone and no key database');
     return this.#store;
   }
 
@@ -241,11 +249,14 @@ export class Access {
     this.#budgets.sweep(this.#now());
     try {
       await this.#uses.flush(async (uses) => {
-        const budgetUses = await this.#store?.recordUses(uses) ?? [];
+        const budgetUses = (await this.#store?.recordUses(uses)) ?? [];
         budgetUses.forEach((use) => this.#budgets.learn(use));
       });
     } catch (error) {
-      this.#log?.warn({ numKeys: this.stats().numKeys, reason: (error as Error).message }, 'what keys used could not be written; it is tried again');
+      this.#log?.warn(
+        { numKeys: this.stats().numKeys, reason: (error as Error).message },
+        'what keys used could not be written; it is tried again',
+      );
     }
   }
 
@@ -266,18 +277,24 @@ export class Access {
       },
       onError: (error) => {
         // Once per outage: the poll goes on every second.
-        if (!isFailing) this.#log?.warn({ reason: (error as Error).message }, 'the key database does not answer; keys are accepted as last read until they are too old');
+        if (!isFailing)
+          this.#log?.warn(
+            { reason: (error as Error).message },
+            'the key database does not answer; keys are accepted as last read until they are too old',
+          );
         isFailing = true;
         // Keys expire without the database too.
         this.#check.recheck();
       },
-      onMismatch: () => this.#log?.warn({}, 'the key database was changed past its revision feed; all keys were read again'),
+      onMismatch: () =>
+        this.#log?.warn({}, 'the key database was changed past its revision feed; all keys were read again'),
     });
   }
 }
 
 function checkFixedKey(key: string): string {
   // NOTE: never echoed.
-  if (!FIXED_KEY.test(key)) throw new AccessError('invalid_argument', '--api-key: expected 1 to 200 visible ASCII characters, no spaces');
+  if (!FIXED_KEY.test(key))
+    throw new AccessError('invalid_argument', '--api-key: expected 1 to 200 visible ASCII characters, no spaces');
   return key;
 }

@@ -39,7 +39,10 @@ export interface NewKey {
 
 /** Where several are true, the first that refuses the key. */
 export function keyState(
-  { status, expires_at: expiresAt }: Pick<KeyRow, 'status' | 'expires_at'>, rotatingUntil: number | null, isExhausted: boolean, nowMs: number,
+  { status, expires_at: expiresAt }: Pick<KeyRow, 'status' | 'expires_at'>,
+  rotatingUntil: number | null,
+  isExhausted: boolean,
+  nowMs: number,
 ): KeyState {
   if (status !== 'active') return status;
   if (expiresAt !== null && expiresAt <= nowMs) return 'expired';
@@ -62,7 +65,15 @@ export function keyJson(key: ApiKey, secret?: string): Record<string, unknown> {
     rotating_until: time(key.rotatingUntil),
     limits: key.limits,
     allowed_cidrs: key.allowedCidrs,
-    budget: key.budget === null ? null : { tokens: key.budget.tokens, period: key.budget.period, used: key.budget.used, resets_at: time(key.budget.resetsAt) },
+    budget:
+      key.budget === null
+        ? null
+        : {
+            tokens: key.budget.tokens,
+            period: key.budget.period,
+            used: key.budget.used,
+            resets_at: time(key.budget.resetsAt),
+          },
     created_by: key.createdBy,
     created_at: time(key.createdAt),
     updated_at: time(key.updatedAt),

@@ -32,13 +32,31 @@ export interface AuditHead {
 }
 
 /** The rows of one change, and the head after it: what was done, and what is `told` of it beside. Each audit row carries the hash of the one before. */
-export function auditRows(head: AuditHead, records: readonly ChangeRecord[], told: readonly ChangeRecord[], actor: Actor, nowMs: number): { head: AuditHead; audit: AuditRow[]; events: EventRow[] } {
+export function auditRows(
+  head: AuditHead,
+  records: readonly ChangeRecord[],
+  told: readonly ChangeRecord[],
+  actor: Actor,
+  nowMs: number,
+): { head: AuditHead; audit: AuditRow[]; events: EventRow[] } {
   const next = { ...head };
   const audit = records.map(({ action, owner, target, before, after, result = 'ok' }) => {
     const row = {
-      seq: ++next.audit_seq, id: newId('aud', nowMs), at: nowMs, actor_type: actor.type, actor_id: actor.id, org_id: owner.type === 'org' ? owner.id : null, action,
-      target_type: target.type, target_id: target.id, ip: actor.ip ?? null, user_agent: actor.userAgent ?? null,
-      before: json(before), after: json(after), result, prev_hash: next.audit_hash,
+      seq: ++next.audit_seq,
+      id: newId('aud', nowMs),
+      at: nowMs,
+      actor_type: actor.type,
+      actor_id: actor.id,
+      org_id: owner.type === 'org' ? owner.id : null,
+      action,
+      target_type: target.type,
+      target_id: target.id,
+      ip: actor.ip ?? null,
+      user_agent: actor.userAgent ?? null,
+      before: json(before),
+      after: json(after),
+      result,
+      prev_hash: next.audit_hash,
     };
     next.audit_hash = linkHash(row);
     return { ...row, hash: next.audit_hash };
@@ -48,13 +66,57 @@ export function auditRows(head: AuditHead, records: readonly ChangeRecord[], tol
 }
 
 export function newEvent(seq: number, { action, owner, target, after }: ChangeRecord, nowMs: number): EventRow {
-  return { seq, at: nowMs, type: action, owner_id: owner.id, target_type: target.type, target_id: target.id, data: JSON.stringify(after ?? {}) };
+  return {
+    seq,
+    at: nowMs,
+    type: action,
+    owner_id: owner.id,
+    target_type: target.type,
+    target_id: target.id,
+    data: JSON.stringify(after ?? {}),
+  };
 }
 
 /** Every column but the hash itself, in the order of the table. */
 export function linkHash(row: Omit<AuditRow, 'hash'>): string {
-  const { seq, id, at, actor_type, actor_id, org_id, action, target_type, target_id, ip, user_agent, before, after, result, prev_hash } = row;
-  return createHash('sha256').update(JSON.stringify([seq, id, at, actor_type, actor_id, org_id, action, target_type, target_id, ip, user_agent, before, after, result, prev_hash])).digest('hex');
+  const {
+    seq,
+    id,
+    at,
+    actor_type,
+    actor_id,
+    org_id,
+    action,
+    target_type,
+    target_id,
+    ip,
+    user_agent,
+    before,
+    after,
+    result,
+    prev_hash,
+  } = row;
+  return createHash('sha256')
+    .update(
+      JSON.stringify([
+        seq,
+        id,
+        at,
+        actor_type,
+        actor_id,
+        org_id,
+        action,
+        target_type,
+        target_id,
+        ip,
+        user_agent,
+        before,
+        after,
+        result,
+        prev_hash,
+      ]),
+    )
+    .digest('hex');
 }
 
 export interface AuditFilter {
@@ -72,7 +134,10 @@ export interface AuditFilter {
 const DEFAULT_LIMIT = 100;
 const VERIFY_PAGE = 1_000;
 
-export async function readAudit(db: Db, { targetId, actorId, orgId, action, fromMs, beforeSeq, limit = DEFAULT_LIMIT }: AuditFilter): Promise<AuditRow[]> {
+export async function readAudit(
+  db: Db,
+  { targetId, actorId, orgId, action, fromMs, beforeSeq, limit = DEFAULT_LIMIT }: AuditFilter,
+): Promise<AuditRow[]> {
   let query = db.selectFrom('audit_events').selectAll().orderBy('seq', 'desc').limit(limit);
   if (targetId !== undefined) query = query.where('target_id', '=', targetId);
   if (actorId !== undefined) query = query.where('actor_id', '=', actorId);
@@ -96,7 +161,10 @@ const KEEP_EVENTS = 100_000;
 /** To be called where events were written, with the numbers of the last one before and the last one now. The audit is kept for ever. */
 export async function pruneEvents(tx: Tx, beforeSeq: number, lastSeq: number, nowMs: number): Promise<void> {
   if (Math.floor(beforeSeq / PRUNE_EVENTS_EVERY) === Math.floor(lastSeq / PRUNE_EVENTS_EVERY)) return;
-  await tx.deleteFrom('events').where((eb) => eb.or([eb('at', '<', nowMs - KEEP_EVENTS_MS), eb('seq', '<=', lastSeq - KEEP_EVENTS)])).execute();
+  await tx
+    .deleteFrom('events')
+    .where((eb) => eb.or([eb('at', '<', nowMs - KEEP_EVENTS_MS), eb('seq', '<=', lastSeq - KEEP_EVENTS)]))
+    .execute();
 }
 
 /** Follows the chain from its first row to the head; the number of the first row that is missing or was changed, else undefined. */
@@ -106,7 +174,14 @@ export async function verifyAudit(db: Db): Promise<number | undefined> {
   let seq = 0;
   let hash = '';
   while (seq < head.audit_seq) {
-    const rows = await db.selectFrom('audit_events').selectAll().where('seq', '>', seq).where('seq', '<=', head.audit_seq).orderBy('seq').limit(VERIFY_PAGE).execute();
+    const rows = await db
+      .selectFrom('audit_events')
+      .selectAll()
+      .where('seq', '>', seq)
+      .where('seq', '<=', head.audit_seq)
+      .orderBy('seq')
+      .limit(VERIFY_PAGE)
+      .execute();
     for (const row of rows) {
       if (row.seq !== seq + 1 || row.prev_hash !== hash || linkHash(row) !== row.hash) return seq + 1;
       seq++;

@@ -13,7 +13,11 @@ export class Beacon {
   #toldAtMs = -Infinity;
   #telling: Promise<void> | undefined;
 
-  constructor(store: AccessStore, { gatewayId = newId('gtw'), version = '' }: { gatewayId?: string | undefined; version?: string | undefined }, monotonicMs: () => number) {
+  constructor(
+    store: AccessStore,
+    { gatewayId = newId('gtw'), version = '' }: { gatewayId?: string | undefined; version?: string | undefined },
+    monotonicMs: () => number,
+  ) {
     this.#store = store;
     this.#gatewayId = gatewayId;
     this.#version = version;
@@ -23,10 +27,19 @@ export class Beacon {
   /** When it is news, or has not been said for a while; one at a time. */
   tell(appliedRev: number): Promise<void> {
     const nowMs = this.#monotonicMs();
-    if (this.#telling !== undefined || (appliedRev === this.#toldRev && nowMs - this.#toldAtMs < BEAT_MS)) return this.#telling ?? Promise.resolve();
-    return this.#telling = this.#store.beat({ gatewayId: this.#gatewayId, appliedRev, version: this.#version })
-      .then(() => { [this.#toldRev, this.#toldAtMs] = [appliedRev, nowMs]; }, () => {})
-      .finally(() => { this.#telling = undefined; });
+    if (this.#telling !== undefined || (appliedRev === this.#toldRev && nowMs - this.#toldAtMs < BEAT_MS))
+      return this.#telling ?? Promise.resolve();
+    return (this.#telling = this.#store
+      .beat({ gatewayId: this.#gatewayId, appliedRev, version: this.#version })
+      .then(
+        () => {
+          [this.#toldRev, this.#toldAtMs] = [appliedRev, nowMs];
+        },
+        () => {},
+      )
+      .finally(() => {
+        this.#telling = undefined;
+      }));
   }
 
   async leave(): Promise<void> {

@@ -58,7 +58,11 @@ export class BudgetMeter {
   learn(use: BudgetUse): void {
     const slot = `${use.period}:${use.keyId}`;
     const known = this.#written.get(slot);
-    if (known !== undefined && (use.sinceDay < known.sinceDay || (use.sinceDay === known.sinceDay && use.tokens < known.tokens))) return;
+    if (
+      known !== undefined &&
+      (use.sinceDay < known.sinceDay || (use.sinceDay === known.sinceDay && use.tokens < known.tokens))
+    )
+      return;
     this.#written.set(slot, use);
   }
 
@@ -75,6 +79,7 @@ export class BudgetMeter {
 
   /** Forgets periods that are over. */
   sweep(nowMs: number): void {
-    for (const [slot, { period, sinceDay }] of this.#written) if (sinceDay < periodStart(period, nowMs)) this.#written.delete(slot);
+    for (const [slot, { period, sinceDay }] of this.#written)
+      if (sinceDay < periodStart(period, nowMs)) this.#written.delete(slot);
   }
 }

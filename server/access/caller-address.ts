@@ -8,7 +8,10 @@ import type { CidrList } from './cidr';
  */
 export function callerAddress(peer: string, headers: RawHeaders, trustedProxies: CidrList | undefined): string {
   if (trustedProxies === undefined || !trustedProxies.has(peer)) return peer;
-  const hops = headers.filter(([name]) => name === 'x-forwarded-for').flatMap(([, value]) => value.split(',')).map(withoutPort);
+  const hops = headers
+    .filter(([name]) => name === 'x-forwarded-for')
+    .flatMap(([, value]) => value.split(','))
+    .map(withoutPort);
   let caller = peer;
   for (const hop of hops.reverse()) {
     // A proxy that hides an address (`unknown`) ends what is known.

@@ -32,9 +32,18 @@ const KEEP_REVISIONS_MS = 24 * 3_600_000;
  * Runs one change. Its first statement takes the next revision and with it the lock that all writers share, on either database: revisions
  * are committed in order, and what `run` reads cannot change under it.
  */
-export function change<T>(db: Db, nowMs: number, { actor = SYSTEM_ACTOR }: ChangeOptions, run: (change: Change) => Promise<T>): Promise<T> {
+export function change<T>(
+  db: Db,
+  nowMs: number,
+  { actor = SYSTEM_ACTOR }: ChangeOptions,
+  run: (change: Change) => Promise<T>,
+): Promise<T> {
   return db.transaction().execute(async (tx) => {
-    const { rev, ...head } = await tx.updateTable('auth_state').set((eb) => ({ rev: eb('rev', '+', 1) })).returning(['rev', 'event_seq', 'audit_seq', 'audit_hash']).executeTakeFirstOrThrow();
+    const { rev, ...head } = await tx
+      .updateTable('auth_state')
+      .set((eb) => ({ rev: eb('rev', '+', 1) }))
+      .returning(['rev', 'event_seq', 'audit_seq', 'audit_hash'])
+      .executeTakeFirstOrThrow();
     const touched = new Set<string>();
     const touch = async (entity: RevisionEntity, entityId: string) => {
       if (touched.has(entityId)) return;
@@ -43,7 +52,14 @@ export function change<T>(db: Db, nowMs: number, { actor = SYSTEM_ACTOR }: Chang
     };
     const records: ChangeRecord[] = [];
     const told: ChangeRecord[] = [];
-    const result = await run({ tx, rev, nowMs, touch, record: (record) => void records.push(record), tell: (event) => void told.push(event) });
+    const result = await run({
+      tx,
+      rev,
+      nowMs,
+      touch,
+      record: (record) => void records.push(record),
+      tell: (event) => void told.push(event),
+    });
     const written = auditRows(head, records, told, actor, nowMs);
     for (const row of written.audit) await tx.insertInto('audit_events').values(row).execute();
     for (const row of written.events) await tx.insertInto('events').values(row).execute();
@@ -58,7 +74,11 @@ export function change<T>(db: Db, nowMs: number, { actor = SYSTEM_ACTOR }: Chang
 
 /** Forgets the revisions from before a time; followers that had not applied them are told by `pruned_rev`. */
 export async function pruneRevisions(tx: Tx, beforeMs: number): Promise<void> {
-  const { rev } = await tx.selectFrom('auth_revisions').select((eb) => eb.fn.max('rev').as('rev')).where('at', '<', beforeMs).executeTakeFirstOrThrow();
+  const { rev } = await tx
+    .selectFrom('auth_revisions')
+    .select((eb) => eb.fn.max('rev').as('rev'))
+    .where('at', '<', beforeMs)
+    .executeTakeFirstOrThrow();
   if (rev === null) return;
   await tx.deleteFrom('auth_revisions').where('rev', '<=', rev).execute();
   await tx.updateTable('auth_state').set({ pruned_rev: rev }).execute();

@@ -8,7 +8,16 @@ import { parseKey } from './key-format';
 import type { KeyUses } from './key-uses';
 import type { KeyBudget } from './key-values';
 import type { KeyLimiter, LimitReached } from './limiter';
-import { type AccessOutcome, budgetExceeded, type Denied, INVALID_KEY, IP_NOT_ALLOWED, NOT_PERMITTED, rateLimited, UNAVAILABLE } from './outcome';
+import {
+  type AccessOutcome,
+  budgetExceeded,
+  type Denied,
+  INVALID_KEY,
+  IP_NOT_ALLOWED,
+  NOT_PERMITTED,
+  rateLimited,
+  UNAVAILABLE,
+} from './outcome';
 import type { DeploymentRef } from './owners';
 import type { KeyEntry, KeyTable } from './table';
 import type { Verdict, Verifier } from './verifier';
@@ -83,7 +92,8 @@ export class KeyCheck implements GrantKeeper {
     const fingerprint = this.#fingerprinter.of(key);
     if (this.#fixed.size > 0) {
       const ownerId = this.#fixed.get(fingerprintText(fingerprint));
-      if (ownerId !== undefined) return ownerId === target.ownerId ? { ok: true, keyId: 'fixed', ownerId, done: nothing } : NOT_PERMITTED;
+      if (ownerId !== undefined)
+        return ownerId === target.ownerId ? { ok: true, keyId: 'fixed', ownerId, done: nothing } : NOT_PERMITTED;
       if (publicId === undefined) return INVALID_KEY;
     }
     const { table, now, isFresh, trustedProxies } = this.#parts;
@@ -110,7 +120,8 @@ export class KeyCheck implements GrantKeeper {
     const { table, now } = this.#parts;
     const entry = table.get(publicId);
     const nowMs = now();
-    if (entry?.keyId !== keyId || !isUsable(entry, nowMs) || table.match(entry, fingerprint, nowMs) !== 'match') return INVALID_KEY;
+    if (entry?.keyId !== keyId || !isUsable(entry, nowMs) || table.match(entry, fingerprint, nowMs) !== 'match')
+      return INVALID_KEY;
     return refusal(entry, { id: targetId, ownerId }, address);
   }
 
@@ -125,13 +136,19 @@ export class KeyCheck implements GrantKeeper {
     const { key, fingerprint, address } = presented;
     for (const { version, hash } of table.unknownSecrets(entry, now())) {
       if (hash === undefined) continue;
-      const verdict = await verifier.verify(`${entry.keyId}:${version}:${fingerprintText(fingerprint)}`, hash, key, address);
+      const verdict = await verifier.verify(
+        `${entry.keyId}:${version}:${fingerprintText(fingerprint)}`,
+        hash,
+        key,
+        address,
+      );
       if (verdict === 'busy' || verdict === 'limited') return turnedAway(verdict);
       if (verdict === 'mismatch') continue;
       if (!isFresh()) return UNAVAILABLE;
       const current = table.learn(entry.publicId, version, hash, fingerprint) ? table.get(entry.publicId) : undefined;
       const nowMs = now();
-      if (current === undefined || !isUsable(current, nowMs) || table.match(current, fingerprint, nowMs) !== 'match') return INVALID_KEY;
+      if (current === undefined || !isUsable(current, nowMs) || table.match(current, fingerprint, nowMs) !== 'match')
+        return INVALID_KEY;
       return this.#admit(current, presented, nowMs);
     }
     return INVALID_KEY;
@@ -141,7 +158,8 @@ export class KeyCheck implements GrantKeeper {
   #admit(entry: KeyEntry, { fingerprint, target, address }: Presented, nowMs: number): AccessOutcome {
     const { uses } = this.#parts;
     const denial = refusal(entry, target, address) ?? this.#budgetDenial(entry, nowMs);
-    const admission = denial === undefined && entry.limits !== null ? this.#parts.limiter.admit(entry.keyId, entry.limits) : undefined;
+    const admission =
+      denial === undefined && entry.limits !== null ? this.#parts.limiter.admit(entry.keyId, entry.limits) : undefined;
     const isLimited = typeof admission === 'object';
     uses.record(entry.keyId, nowMs, address, denial === undefined && !isLimited ? 1 : 0);
     if (denial !== undefined) return denial;
@@ -157,7 +175,11 @@ export class KeyCheck implements GrantKeeper {
 }
 
 /** What a key lacks here and from there, whatever its secret. */
-function refusal({ ownerId, deployments, networks }: KeyEntry, target: CheckTarget, address: string): Denied | undefined {
+function refusal(
+  { ownerId, deployments, networks }: KeyEntry,
+  target: CheckTarget,
+  address: string,
+): Denied | undefined {
   if (ownerId !== target.ownerId || (deployments !== null && !deployments.includes(target.id))) return NOT_PERMITTED;
   return networks === null || networks.has(address) ? undefined : IP_NOT_ALLOWED;
 }
@@ -167,9 +189,17 @@ const LIMIT_HEADERS = { rpm: 'requests', tpm: 'tokens', parallel: undefined } as
 
 function limitDenial({ limit, allowed, retryAfterS }: LimitReached): Denied {
   const header = LIMIT_HEADERS[limit];
-  return rateLimited(retryAfterS, `This API key allows ${allowed} ${LIMIT_NAMES[limit]}, and they are used up`, header === undefined ? {} : {
-    [`X-RateLimit-Limit-${header}`]: String(allowed), [`X-RateLimit-Remaining-${header}`]: '0', [`X-RateLimit-Reset-${header}`]: `${retryAfterS}s`,
-  });
+  return rateLimited(
+    retryAfterS,
+    `This API key allows ${allowed} ${LIMIT_NAMES[limit]}, and they are used up`,
+    header === undefined
+      ? {}
+      : {
+          [`X-RateLimit-Limit-${header}`]: String(allowed),
+          [`X-RateLimit-Remaining-${header}`]: '0',
+          [`X-RateLimit-Reset-${header}`]: `${retryAfterS}s`,
+        },
+  );
 }
 
 function budgetText({ tokens, period }: KeyBudget): string {
@@ -181,7 +211,9 @@ function isUsable({ isEnabled, expiresAt }: KeyEntry, nowMs: number): boolean {
 }
 
 function turnedAway(verdict: Extract<Verdict, 'busy' | 'limited'>): AccessOutcome {
-  return verdict === 'busy' ? UNAVAILABLE : rateLimited(SLOW_FAILURE_RETRY_S, 'Too many wrong API keys from this address');
+  return verdict === 'busy'
+    ? UNAVAILABLE
+    : rateLimited(SLOW_FAILURE_RETRY_S, 'Too many wrong API keys from this address');
 }
 
 /** Of a fixed key nothing is counted. */

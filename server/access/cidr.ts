@@ -34,14 +34,17 @@ export class CidrList {
 
   /** What a database holds: a text that somebody made no network of is left out, so that a list never admits more than it says. */
   static ofStored(texts: readonly string[]): CidrList {
-    return CidrList.parse('', texts.filter((text) => {
-      try {
-        parseNetwork('', text);
-        return true;
-      } catch {
-        return false;
-      }
-    }));
+    return CidrList.parse(
+      '',
+      texts.filter((text) => {
+        try {
+          parseNetwork('', text);
+          return true;
+        } catch {
+          return false;
+        }
+      }),
+    );
   }
 
   /** What is no address is in no network. */
@@ -72,18 +75,33 @@ function toBytes(groups: string): number[] {
 }
 
 function parseNetwork(param: string, text: string): { canonical: string; network: Network } {
-  const [, address, length] = /^([^/]+)(?:\/(\d{1,3}))?$/.exec(typeof text === 'string' ? text.trim().toLowerCase() : '') ?? [];
+  const [, address, length] =
+    /^([^/]+)(?:\/(\d{1,3}))?$/.exec(typeof text === 'string' ? text.trim().toLowerCase() : '') ?? [];
   const bytes = address === undefined || address.includes('%') ? undefined : parseAddress(address);
-  if (bytes === undefined) throw new AccessError('invalid_argument', `${param}: expected networks such as 10.0.0.0/8 or 2001:db8::/32, or single addresses`);
+  if (bytes === undefined)
+    throw new AccessError(
+      'invalid_argument',
+      `${param}: expected networks such as 10.0.0.0/8 or 2001:db8::/32, or single addresses`,
+    );
   const isIPv4 = !address.includes(':');
   const maxLength = isIPv4 ? 32 : 128;
   const prefixLength = length === undefined ? maxLength : Number(length);
-  if (prefixLength > maxLength) throw new AccessError('invalid_argument', `${param}: expected a prefix of at most ${maxLength} bits, got ${prefixLength}`);
+  if (prefixLength > maxLength)
+    throw new AccessError(
+      'invalid_argument',
+      `${param}: expected a prefix of at most ${maxLength} bits, got ${prefixLength}`,
+    );
   const numBits = isIPv4 ? MAPPED_BITS + prefixLength : prefixLength;
   if (!isZeroFrom(bytes, numBits)) {
-    throw new AccessError('invalid_argument', `${param}: ${address}/${prefixLength} has bits beyond its prefix: expected the network's first address`);
+    throw new AccessError(
+      'invalid_argument',
+      `${param}: ${address}/${prefixLength} has bits beyond its prefix: expected the network's first address`,
+    );
   }
-  return { canonical: prefixLength === maxLength ? address : `${address}/${prefixLength}`, network: { bytes, numBits } };
+  return {
+    canonical: prefixLength === maxLength ? address : `${address}/${prefixLength}`,
+    network: { bytes, numBits },
+  };
 }
 
 function startsWith(bytes: Uint8Array, network: Network): boolean {

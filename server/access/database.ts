@@ -14,16 +14,25 @@ const PG_STATEMENT_TIMEOUT_MS = 10_000;
 const INT8_OID = 20;
 
 /** Opens the database, creating and migrating it where needed. `destroy()` closes it. */
-export async function openDatabase(location: DatabaseLocation, components: readonly Component[] = [ACCESS]): Promise<Db> {
+export async function openDatabase(
+  location: DatabaseLocation,
+  components: readonly Component[] = [ACCESS],
+): Promise<Db> {
   let db: Db | undefined;
   try {
-    db = new Kysely<AccessTables>({ dialect: location.kind === 'file' ? fileDialect(location.file) : postgresDialect(location.url) });
+    db = new Kysely<AccessTables>({
+      dialect: location.kind === 'file' ? fileDialect(location.file) : postgresDialect(location.url),
+    });
     await migrate(db, components);
     return db;
   } catch (error) {
     await db?.destroy().catch(() => {});
     if (error instanceof AccessError) throw error;
-    throw new AccessError('database_error', `cannot open the key database ${describeLocation(location)}: ${(error as Error).message}`, { cause: error });
+    throw new AccessError(
+      'database_error',
+      `cannot open the key database ${describeLocation(location)}: ${(error as Error).message}`,
+      { cause: error },
+    );
   }
 }
 
@@ -48,7 +57,9 @@ function fileDialect(file: string): SqliteDialect {
 function immediate(database: LibsqlDatabase.Database): SqliteDatabase {
   return {
     prepare: (sql) => database.prepare(sql === 'begin' ? 'begin immediate' : sql),
-    close: () => { database.close(); },
+    close: () => {
+      database.close();
+    },
   };
 }
 
@@ -61,7 +72,10 @@ function postgresDialect(connectionString: string): PostgresDialect {
     query_timeout: PG_STATEMENT_TIMEOUT_MS + 1_000,
     application_name: 'capstan',
     // bigint as a number: times and revisions stay far below 2^53.
-    types: { getTypeParser: (oid: number, format: unknown) => (oid === INT8_OID ? Number : pg.types.getTypeParser(oid, format as 'text')) as never },
+    types: {
+      getTypeParser: (oid: number, format: unknown) =>
+        (oid === INT8_OID ? Number : pg.types.getTypeParser(oid, format as 'text')) as never,
+    },
   });
   // An idle connection that breaks is replaced at the next query.
   pool.on('error', () => {});

@@ -16,7 +16,11 @@ export function parseExpiry(text: string, nowMs: number): number | null {
   const durationMs = tryDuration(text);
   if (durationMs !== undefined) return nowMs + durationMs;
   const atMs = RFC_3339.test(text) ? Date.parse(text) : NaN;
-  if (Number.isNaN(atMs)) throw new AccessError('invalid_argument', '--expires: expected a duration such as 30d, a time such as 2030-01-31T00:00:00Z, or never');
+  if (Number.isNaN(atMs))
+    throw new AccessError(
+      'invalid_argument',
+      '--expires: expected a duration such as 30d, a time such as 2030-01-31T00:00:00Z, or never',
+    );
   return atMs;
 }
 

@@ -59,7 +59,14 @@ export async function readState(db: Db): Promise<FeedState> {
 
 /** Keys after `afterId` in the order of their ids; fewer than `limit` is the end. */
 export async function readPage(db: Db, afterId: string, limit: number, nowMs: number): Promise<KeyRecord[]> {
-  const rows = await db.selectFrom('api_keys').selectAll().where('status', '!=', 'deleted').where('id', '>', afterId).orderBy('id').limit(limit).execute();
+  const rows = await db
+    .selectFrom('api_keys')
+    .selectAll()
+    .where('status', '!=', 'deleted')
+    .where('id', '>', afterId)
+    .orderBy('id')
+    .limit(limit)
+    .execute();
   return toRecords(db, rows, nowMs);
 }
 
@@ -67,11 +74,21 @@ export async function readPage(db: Db, afterId: string, limit: number, nowMs: nu
 export async function readChanges(db: Db, rev: number, nowMs: number): Promise<FeedChanges> {
   const state = await readState(db);
   // The state is read first: what is committed meanwhile is read now and again at the next call, never missed.
-  const revisions = state.rev === rev ? [] : await db.selectFrom('auth_revisions').select(['entity', 'entity_id']).distinct().where('rev', '>', rev).execute();
+  const revisions =
+    state.rev === rev
+      ? []
+      : await db
+          .selectFrom('auth_revisions')
+          .select(['entity', 'entity_id'])
+          .distinct()
+          .where('rev', '>', rev)
+          .execute();
   // Last: a pruning that came between would have taken what was read for the whole.
   const { pruned_rev: prunedRev } = await db.selectFrom('auth_state').select('pruned_rev').executeTakeFirstOrThrow();
   const keyIds = revisions.filter(({ entity }) => entity === 'key').map((revision) => revision.entity_id);
-  const rows = await inChunks(keyIds, (ids) => db.selectFrom('api_keys').selectAll().where('id', 'in', ids).where('status', '!=', 'deleted').execute());
+  const rows = await inChunks(keyIds, (ids) =>
+    db.selectFrom('api_keys').selectAll().where('id', 'in', ids).where('status', '!=', 'deleted').execute(),
+  );
   const found = new Set(rows.map(({ id }) => id));
   return {
     ...state,
@@ -87,23 +104,35 @@ export async function readDigest(db: Db): Promise<{ state: FeedState; digest: Ta
   const before = await readState(db);
   const alive = db.selectFrom('api_keys').where('status', '!=', 'deleted');
   const sum = (expression: ReturnType<typeof sql>) => sql<number>`cast(coalesce(sum(${expression}), 0) as bigint)`;
-  const keys = await alive.select([
-    sql<number>`cast(count(*) as bigint)`.as('numKeys'),
-    sum(sql`case when status = 'active' then 1 else 0 end`).as('numEnabled'),
-    sum(sql`rev`).as('revSum'),
-    sum(sql`expires_at % ${sql.lit(EXPIRY_MODULUS)}`).as('expirySum'),
-  ]).executeTakeFirstOrThrow();
+  const keys = await alive
+    .select([
+      sql<number>`cast(count(*) as bigint)`.as('numKeys'),
+      sum(sql`case when status = 'active' then 1 else 0 end`).as('numEnabled'),
+      sum(sql`rev`).as('revSum'),
+      sum(sql`expires_at % ${sql.lit(EXPIRY_MODULUS)}`).as('expirySum'),
+    ])
+    .executeTakeFirstOrThrow();
   const count = sql<number>`cast(count(*) as bigint)`.as('count');
   const secrets = await db.selectFrom('api_key_secrets').select(count).executeTakeFirstOrThrow();
   const bindings = await db.selectFrom('key_bindings').select(count).executeTakeFirstOrThrow();
   const state = await readState(db);
-  return state.rev === before.rev ? { state, digest: { ...keys, numSecrets: secrets.count, numBindings: bindings.count } } : undefined;
+  return state.rev === before.rev
+    ? { state, digest: { ...keys, numSecrets: secrets.count, numBindings: bindings.count } }
+    : undefined;
 }
 
 async function toRecords(db: Db, rows: readonly KeyRow[], nowMs: number): Promise<KeyRecord[]> {
   const ids = rows.map(({ id }) => id);
-  const secrets = groupBy(await inChunks(ids, (chunk) => db.selectFrom('api_key_secrets').selectAll().where('key_id', 'in', chunk).orderBy('version', 'desc').execute()));
-  const bindings = groupBy(await inChunks(ids, (chunk) => db.selectFrom('key_bindings').select(['key_id', 'deployment_id']).where('key_id', 'in', chunk).execute()));
+  const secrets = groupBy(
+    await inChunks(ids, (chunk) =>
+      db.selectFrom('api_key_secrets').selectAll().where('key_id', 'in', chunk).orderBy('version', 'desc').execute(),
+    ),
+  );
+  const bindings = groupBy(
+    await inChunks(ids, (chunk) =>
+      db.selectFrom('key_bindings').select(['key_id', 'deployment_id']).where('key_id', 'in', chunk).execute(),
+    ),
+  );
   const budgetUses = await readBudgetUses(db, rows, nowMs);
   return rows.map((row) => ({
     id: row.id,
@@ -115,8 +144,13 @@ async function toRecords(db: Db, rows: readonly KeyRow[], nowMs: number): Promis
     allowedCidrs: parseCidrs(row.allowed_cidrs),
     budget: budgetOf(row),
     budgetUse: budgetUses.get(row.id) ?? null,
-    deployments: row.type === 'user-level' ? null : (bindings.get(row.id) ?? []).map((binding) => binding.deployment_id),
-    secrets: (secrets.get(row.id) ?? []).map(({ version, hash, valid_until: validUntil }) => ({ version, hash, validUntil })),
+    deployments:
+      row.type === 'user-level' ? null : (bindings.get(row.id) ?? []).map((binding) => binding.deployment_id),
+    secrets: (secrets.get(row.id) ?? []).map(({ version, hash, valid_until: validUntil }) => ({
+      version,
+      hash,
+      validUntil,
+    })),
     rev: row.rev,
   }));
 }

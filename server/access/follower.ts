@@ -67,8 +67,16 @@ export class Follower {
   /** The table holds every change that was committed before this call once it resolves. */
   sync(): Promise<void> {
     // A reading under way may have begun before the caller's change: one more is owed, which all who come meanwhile share.
-    if (this.#reading !== undefined) return this.#next ??= this.#reading.catch(() => {}).then(() => { this.#next = undefined; return this.sync(); });
-    const reading = this.#read().finally(() => { this.#reading = undefined; });
+    if (this.#reading !== undefined)
+      return (this.#next ??= this.#reading
+        .catch(() => {})
+        .then(() => {
+          this.#next = undefined;
+          return this.sync();
+        }));
+    const reading = this.#read().finally(() => {
+      this.#reading = undefined;
+    });
     this.#reading = reading;
     return reading;
   }

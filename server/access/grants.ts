@@ -37,8 +37,11 @@ export class Grant implements Granted {
   #isOpen = true;
 
   constructor(
-    keeper: GrantKeeper, watched: Set<Grant> | undefined,
-    key: { keyId: string; ownerId: string; publicId: string }, presented: { fingerprint: Fingerprint; targetId: string; address: string }, release?: (tokens: number) => void,
+    keeper: GrantKeeper,
+    watched: Set<Grant> | undefined,
+    key: { keyId: string; ownerId: string; publicId: string },
+    presented: { fingerprint: Fingerprint; targetId: string; address: string },
+    release?: (tokens: number) => void,
   ) {
     this.#keeper = keeper;
     this.#watched = watched;

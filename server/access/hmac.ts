@@ -20,7 +20,8 @@ export class HmacSha256 {
 
   /** @param secret At most one block of 64 bytes. */
   constructor(secret: Uint8Array) {
-    if (secret.length > BLOCK_BYTES) throw new RangeError(`expected a secret of at most ${BLOCK_BYTES} bytes, got ${secret.length}`);
+    if (secret.length > BLOCK_BYTES)
+      throw new RangeError(`expected a secret of at most ${BLOCK_BYTES} bytes, got ${secret.length}`);
     this.#inner = this.#absorb(secret, 0x36);
     this.#outer = this.#absorb(secret, 0x5c);
   }
@@ -46,7 +47,9 @@ export class HmacSha256 {
 
   #absorb(secret: Uint8Array, pad: number): Words {
     const block = Buffer.alloc(BLOCK_BYTES, pad);
-    secret.forEach((byte, i) => { block[i] ^= byte; });
+    secret.forEach((byte, i) => {
+      block[i] ^= byte;
+    });
     for (let i = 0; i < 16; i++) this.#schedule[i] = block.readInt32BE(i * 4);
     const state = Int32Array.from(INITIAL_STATE);
     compress(state, this.#schedule);
@@ -57,10 +60,16 @@ export class HmacSha256 {
 /** Four bytes of the padded text: after its end comes one bit, then zeros. */
 function wordAt(text: string, position: number): number {
   if (position + 4 <= text.length) {
-    return (text.charCodeAt(position) << 24) | (text.charCodeAt(position + 1) << 16) | (text.charCodeAt(position + 2) << 8) | text.charCodeAt(position + 3);
+    return (
+      (text.charCodeAt(position) << 24) |
+      (text.charCodeAt(position + 1) << 16) |
+      (text.charCodeAt(position + 2) << 8) |
+      text.charCodeAt(position + 3)
+    );
   }
   let word = 0;
-  for (let i = position; i < position + 4; i++) word = (word << 8) | (i < text.length ? text.charCodeAt(i) : i === text.length ? 0x80 : 0);
+  for (let i = position; i < position + 4; i++)
+    word = (word << 8) | (i < text.length ? text.charCodeAt(i) : i === text.length ? 0x80 : 0);
   return word;
 }
 

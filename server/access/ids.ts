@@ -4,7 +4,23 @@ const CROCKFORD = '0123456789abcdefghjkmnpqrstvwxyz';
 const TIME_LENGTH = 10;
 const RANDOM_LENGTH = 16;
 
-export type IdPrefix = 'usr' | 'org' | 'dep' | 'key' | 'aud' | 'gtw' | 'inv' | 'img' | 'con' | 'src' | 'ver' | 'rep' | 'bnd' | 'tok' | 'whk' | 'whd';
+export type IdPrefix =
+  | 'usr'
+  | 'org'
+  | 'dep'
+  | 'key'
+  | 'aud'
+  | 'gtw'
+  | 'inv'
+  | 'img'
+  | 'con'
+  | 'src'
+  | 'ver'
+  | 'rep'
+  | 'bnd'
+  | 'tok'
+  | 'whk'
+  | 'whd';
 
 /** `key_` and 26 characters that sort by time: 48 bits of milliseconds, 80 random bits. */
 export function newId(prefix: IdPrefix, nowMs = Date.now()): string {

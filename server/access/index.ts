@@ -17,5 +17,12 @@ export type { KeyPolicy } from './key-policy';
 export type { KeyBudget, KeyLimits } from './key-values';
 export { type DatabaseLocation, describeLocation, resolveLocation, resolveServeLocation } from './location';
 export type { AccessOutcome, DenialCode, Denied, Granted } from './outcome';
-export { DEFAULT_DEPLOYMENT, DEFAULT_OWNER, type DeploymentRef, type OwnerName, type OwnerRef, parseOwner } from './owners';
+export {
+  DEFAULT_DEPLOYMENT,
+  DEFAULT_OWNER,
+  type DeploymentRef,
+  type OwnerName,
+  type OwnerRef,
+  parseOwner,
+} from './owners';
 export { type AccessStore, openStore } from './store';

@@ -7,7 +7,18 @@ import { displayKey, generateKey } from './key-format';
 import { demandPolicy } from './key-policy';
 import { describeKey, findKey } from './key-queries';
 import { limitsOf } from './key-rows';
-import { checkBudget, checkCidrs, checkExpiry, checkGrace, checkLimits, checkName, checkType, type KeyBudget, type KeyLimits, NO_LIMITS } from './key-values';
+import {
+  checkBudget,
+  checkCidrs,
+  checkExpiry,
+  checkGrace,
+  checkLimits,
+  checkName,
+  checkType,
+  type KeyBudget,
+  type KeyLimits,
+  NO_LIMITS,
+} from './key-values';
 import { demandActiveOwner, ensureDeployment, ensureOwner, type OwnerName, type OwnerRef } from './owners';
 import type { Db, KeyRow, KeyType } from './schema';
 
@@ -30,17 +41,34 @@ export interface KeySpec {
 }
 
 /** What is absent stays as it is. */
-export type KeyEdit = Partial<Pick<KeySpec, 'name' | 'type' | 'deployments' | 'expiresAt' | 'limits' | 'allowedCidrs' | 'budget'>>;
+export type KeyEdit = Partial<
+  Pick<KeySpec, 'name' | 'type' | 'deployments' | 'expiresAt' | 'limits' | 'allowedCidrs' | 'budget'>
+>;
 
-type SpecColumns = Pick<KeyRow, 'name' | 'type' | 'expires_at' | 'limit_rpm' | 'limit_tpm' | 'limit_parallel' | 'allowed_cidrs' | 'budget_tokens' | 'budget_period'>;
+type SpecColumns = Pick<
+  KeyRow,
+  | 'name'
+  | 'type'
+  | 'expires_at'
+  | 'limit_rpm'
+  | 'limit_tpm'
+  | 'limit_parallel'
+  | 'allowed_cidrs'
+  | 'budget_tokens'
+  | 'budget_period'
+>;
 
 /** All that can be said of a new key without its database. @throws AccessError */
 export function checkSpec(spec: KeySpec, nowMs: number): SpecColumns {
   const type = checkType(spec.type);
   checkDeployments(type, spec.deployments ?? []);
   return {
-    name: checkName(spec.name), type, expires_at: checkExpiry(spec.expiresAt ?? null, nowMs),
-    ...limitColumns(checkLimits(spec.limits ?? {})), ...cidrColumn(checkCidrs(spec.allowedCidrs ?? null)), ...budgetColumns(checkBudget(spec.budget ?? null)),
+    name: checkName(spec.name),
+    type,
+    expires_at: checkExpiry(spec.expiresAt ?? null, nowMs),
+    ...limitColumns(checkLimits(spec.limits ?? {})),
+    ...cidrColumn(checkCidrs(spec.allowedCidrs ?? null)),
+    ...budgetColumns(checkBudget(spec.budget ?? null)),
   };
 }
 
@@ -51,15 +79,31 @@ export async function createKey(db: Db, spec: KeySpec, nowMs: number, options: C
   // Before the transaction: hashing would hold the lock of all writers.
   const hash = await hashSecret(secret);
   return change(db, nowMs, options, async (context) => {
-    const owner = 'id' in spec.owner ? await demandActiveOwner(context.tx, spec.owner) : await ensureOwner(context, spec.owner);
+    const owner =
+      'id' in spec.owner ? await demandActiveOwner(context.tx, spec.owner) : await ensureOwner(context, spec.owner);
     const row: KeyRow = {
-      id: newId('key', nowMs), public_id: publicId, owner_type: owner.type, owner_id: owner.id, ...values, display: displayKey(secret), status: 'active',
-      created_by: createdBy, last_used_at: null, last_used_ip: null,
-      created_at: nowMs, updated_at: nowMs, deleted_at: null, deleted_by: null, rev: context.rev,
+      id: newId('key', nowMs),
+      public_id: publicId,
+      owner_type: owner.type,
+      owner_id: owner.id,
+      ...values,
+      display: displayKey(secret),
+      status: 'active',
+      created_by: createdBy,
+      last_used_at: null,
+      last_used_ip: null,
+      created_at: nowMs,
+      updated_at: nowMs,
+      deleted_at: null,
+      deleted_by: null,
+      rev: context.rev,
     };
     await demandPolicy(context.tx, row);
     await context.tx.insertInto('api_keys').values(row).execute();
-    await context.tx.insertInto('api_key_secrets').values({ key_id: row.id, version: 1, hash, valid_from: nowMs, valid_until: null }).execute();
+    await context.tx
+      .insertInto('api_key_secrets')
+      .values({ key_id: row.id, version: 1, hash, valid_from: nowMs, valid_until: null })
+      .execute();
     await bind(context, row, owner, spec.deployments ?? []);
     await context.touch('key', row.id);
     const key = await describeKey(context.tx, row, nowMs);
@@ -68,7 +112,13 @@ export async function createKey(db: Db, spec: KeySpec, nowMs: number, options: C
   });
 }
 
-export function editKey(db: Db, reference: string, edit: KeyEdit, nowMs: number, options: ChangeOptions = {}): Promise<ApiKey> {
+export function editKey(
+  db: Db,
+  reference: string,
+  edit: KeyEdit,
+  nowMs: number,
+  options: ChangeOptions = {},
+): Promise<ApiKey> {
   return changeKey(db, reference, 'key.updated', nowMs, options, async (context, row) => {
     const type = edit.type === undefined ? row.type : checkType(edit.type);
     if (edit.name !== undefined) row.name = checkName(edit.name);
@@ -85,29 +135,58 @@ export function editKey(db: Db, reference: string, edit: KeyEdit, nowMs: number,
   });
 }
 
-export function setKeyEnabled(db: Db, reference: string, isEnabled: boolean, nowMs: number, options: ChangeOptions = {}): Promise<ApiKey> {
-  return changeKey(db, reference, isEnabled ? 'key.enabled' : 'key.disabled', nowMs, options, (_context, row) => { row.status = isEnabled ? 'active' : 'disabled'; });
+export function setKeyEnabled(
+  db: Db,
+  reference: string,
+  isEnabled: boolean,
+  nowMs: number,
+  options: ChangeOptions = {},
+): Promise<ApiKey> {
+  return changeKey(db, reference, isEnabled ? 'key.enabled' : 'key.disabled', nowMs, options, (_context, row) => {
+    row.status = isEnabled ? 'active' : 'disabled';
+  });
 }
 
 /** A new secret; the one before passes for `graceMs` more. Without grace every older secret ends at once, whatever an earlier rotation granted. */
-export async function rotateKey(db: Db, reference: string, graceMs: number, nowMs: number, options: ChangeOptions = {}): Promise<NewKey> {
+export async function rotateKey(
+  db: Db,
+  reference: string,
+  graceMs: number,
+  nowMs: number,
+  options: ChangeOptions = {},
+): Promise<NewKey> {
   checkGrace(graceMs);
   const { public_id: publicId } = await findKey(db, reference);
   const { secret } = generateKey(publicId);
   const hash = await hashSecret(secret);
   let secretVersion = 0;
   const key = await changeKey(db, publicId, 'key.rotated', nowMs, options, async ({ tx }, row) => {
-    const secrets = await tx.selectFrom('api_key_secrets').selectAll().where('key_id', '=', row.id).orderBy('version', 'desc').execute();
+    const secrets = await tx
+      .selectFrom('api_key_secrets')
+      .selectAll()
+      .where('key_id', '=', row.id)
+      .orderBy('version', 'desc')
+      .execute();
     if (graceMs > 0 && secrets.some(({ valid_until: until }) => until !== null && until > nowMs)) {
-      throw new AccessError('conflict', 'the key is rotating already: a rotation without grace ends both secrets, or wait until the grace is over');
+      throw new AccessError(
+        'conflict',
+        'the key is rotating already: a rotation without grace ends both secrets, or wait until the grace is over',
+      );
     }
     const [current] = secrets;
     secretVersion = (current?.version ?? 0) + 1;
     let ended = tx.deleteFrom('api_key_secrets').where('key_id', '=', row.id);
     if (graceMs > 0) ended = ended.where('version', '<', secretVersion - 1);
     await ended.execute();
-    await tx.updateTable('api_key_secrets').set({ valid_until: nowMs + graceMs }).where('key_id', '=', row.id).execute();
-    await tx.insertInto('api_key_secrets').values({ key_id: row.id, version: secretVersion, hash, valid_from: nowMs, valid_until: null }).execute();
+    await tx
+      .updateTable('api_key_secrets')
+      .set({ valid_until: nowMs + graceMs })
+      .where('key_id', '=', row.id)
+      .execute();
+    await tx
+      .insertInto('api_key_secrets')
+      .values({ key_id: row.id, version: secretVersion, hash, valid_from: nowMs, valid_until: null })
+      .execute();
     row.display = displayKey(secret);
   });
   return { key, secret, secretVersion };
@@ -122,7 +201,9 @@ export function finishRotation(db: Db, reference: string, nowMs: number, options
 
 /** For good: a tombstone of id, name and display form is all that stays. */
 export function deleteKey(db: Db, reference: string, nowMs: number, options: ChangeOptions = {}): Promise<ApiKey> {
-  return changeKey(db, reference, 'key.deleted', nowMs, options, (context, row) => bury(context, row, options.actor?.id ?? null));
+  return changeKey(db, reference, 'key.deleted', nowMs, options, (context, row) =>
+    bury(context, row, options.actor?.id ?? null),
+  );
 }
 
 /** Ends a user or an organization and the keys that it owns: a user's personal keys, never those of an organization. */
@@ -133,11 +214,23 @@ export async function deleteOwner(db: Db, owner: OwnerRef, nowMs: number, option
 /** {@link deleteOwner} as part of a greater change. */
 export async function endOwner(context: Change, { type, id }: OwnerRef, deletedBy: string | null): Promise<void> {
   const { tx, rev, nowMs, touch, record } = context;
-  const { numUpdatedRows } = await tx.updateTable(type === 'user' ? 'users' : 'organizations').set({ status: 'deleted', updated_at: nowMs, rev })
-    .where('id', '=', id).where('status', '=', 'active').executeTakeFirst();
+  const { numUpdatedRows } = await tx
+    .updateTable(type === 'user' ? 'users' : 'organizations')
+    .set({ status: 'deleted', updated_at: nowMs, rev })
+    .where('id', '=', id)
+    .where('status', '=', 'active')
+    .executeTakeFirst();
   if (numUpdatedRows === 0n) throw new AccessError('not_found', `owner: there is no ${id}`);
-  await tx.deleteFrom('memberships').where(type === 'user' ? 'user_id' : 'org_id', '=', id).execute();
-  const rows = await tx.selectFrom('api_keys').selectAll().where('owner_id', '=', id).where('status', '!=', 'deleted').execute();
+  await tx
+    .deleteFrom('memberships')
+    .where(type === 'user' ? 'user_id' : 'org_id', '=', id)
+    .execute();
+  const rows = await tx
+    .selectFrom('api_keys')
+    .selectAll()
+    .where('owner_id', '=', id)
+    .where('status', '!=', 'deleted')
+    .execute();
   for (const row of rows) {
     const before = auditView(await describeKey(tx, row, nowMs));
     await bury(context, row, deletedBy);
@@ -150,12 +243,18 @@ export async function endOwner(context: Change, { type, id }: OwnerRef, deletedB
 
 /** The key as it is inside the change's lock; what `run` makes of its row is written and recorded as `action`. */
 function changeKey(
-  db: Db, reference: string, action: string, nowMs: number, options: ChangeOptions, run: (context: Change, row: KeyRow) => Promise<void> | void,
+  db: Db,
+  reference: string,
+  action: string,
+  nowMs: number,
+  options: ChangeOptions,
+  run: (context: Change, row: KeyRow) => Promise<void> | void,
 ): Promise<ApiKey> {
   const { ifRev } = options;
   return change(db, nowMs, options, async (context) => {
     const row = await findKey(context.tx, reference);
-    if (ifRev !== undefined && ifRev !== row.rev) throw new AccessError('stale', `the key was changed by somebody else: its revision is ${row.rev}, not ${ifRev}`);
+    if (ifRev !== undefined && ifRev !== row.rev)
+      throw new AccessError('stale', `the key was changed by somebody else: its revision is ${row.rev}, not ${ifRev}`);
     const before = auditView(await describeKey(context.tx, row, nowMs));
     await run(context, row);
     await write(context, row);
@@ -166,10 +265,29 @@ function changeKey(
 }
 
 /** What a change of a key can change. */
-function auditView({ name, type, display, state, expiresAt, rotatingUntil, limits, allowedCidrs, budget, deployments }: ApiKey): object {
+function auditView({
+  name,
+  type,
+  display,
+  state,
+  expiresAt,
+  rotatingUntil,
+  limits,
+  allowedCidrs,
+  budget,
+  deployments,
+}: ApiKey): object {
   return {
-    name, type, display, state, expires_at: expiresAt, rotating_until: rotatingUntil, limits, allowed_cidrs: allowedCidrs,
-    budget: budget === null ? null : { tokens: budget.tokens, period: budget.period }, deployments: deployments.map(({ id }) => id),
+    name,
+    type,
+    display,
+    state,
+    expires_at: expiresAt,
+    rotating_until: rotatingUntil,
+    limits,
+    allowed_cidrs: allowedCidrs,
+    budget: budget === null ? null : { tokens: budget.tokens, period: budget.period },
+    deployments: deployments.map(({ id }) => id),
   };
 }
 
@@ -191,20 +309,36 @@ async function bury({ tx, nowMs }: Change, row: KeyRow, deletedBy: string | null
 }
 
 function checkDeployments(type: KeyType, deployments: readonly string[]): void {
-  if (type === 'user-level' && deployments.length > 0) throw new AccessError('invalid_argument', 'deployments: a user-level key reaches all deployments of its owner and has none of its own');
-  if (type === 'deployment-level' && deployments.length === 0) throw new AccessError('invalid_argument', 'deployments: a deployment-level key needs one or more');
+  if (type === 'user-level' && deployments.length > 0)
+    throw new AccessError(
+      'invalid_argument',
+      'deployments: a user-level key reaches all deployments of its owner and has none of its own',
+    );
+  if (type === 'deployment-level' && deployments.length === 0)
+    throw new AccessError('invalid_argument', 'deployments: a deployment-level key needs one or more');
 }
 
-async function bind(context: Change, { id, type }: KeyRow, owner: OwnerRef, deployments: readonly string[]): Promise<void> {
+async function bind(
+  context: Change,
+  { id, type }: KeyRow,
+  owner: OwnerRef,
+  deployments: readonly string[],
+): Promise<void> {
   checkDeployments(type, deployments);
   const ids = new Set<string>();
   for (const idOrName of deployments) ids.add((await ensureDeployment(context, owner, idOrName)).id);
   for (const deploymentId of ids) {
-    await context.tx.insertInto('key_bindings').values({ key_id: id, deployment_id: deploymentId, created_at: context.nowMs }).execute();
+    await context.tx
+      .insertInto('key_bindings')
+      .values({ key_id: id, deployment_id: deploymentId, created_at: context.nowMs })
+      .execute();
   }
 }
 
-function limitColumns({ rpm, tpm, parallel }: KeyLimits = NO_LIMITS): Pick<KeyRow, 'limit_rpm' | 'limit_tpm' | 'limit_parallel'> {
+function limitColumns({ rpm, tpm, parallel }: KeyLimits = NO_LIMITS): Pick<
+  KeyRow,
+  'limit_rpm' | 'limit_tpm' | 'limit_parallel'
+> {
   return { limit_rpm: rpm, limit_tpm: tpm, limit_parallel: parallel };
 }
 

@@ -34,7 +34,9 @@ export function displayKey(secret: string): string {
 
 /** The last line of defence of logs: every key in a text (by pattern and checksum) becomes its display form. */
 export function redactKeys(text: string): string {
-  return text.includes(PREFIX) ? text.replace(KEYS_IN_TEXT, (match) => (parseKey(match) === undefined ? match : displayKey(match))) : text;
+  return text.includes(PREFIX)
+    ? text.replace(KEYS_IN_TEXT, (match) => (parseKey(match) === undefined ? match : displayKey(match)))
+    : text;
 }
 
 function withChecksum(body: string): string {

@@ -35,25 +35,36 @@ const NEVER_MS = 8_640_000_000_000_000;
 
 /** Never null: databases do not agree where that belongs. */
 const SORT_COLUMNS: Readonly<Record<KeySort, RawBuilder<string | number>>> = {
-  'created': sql`created_at`,
-  'name': sql`name`,
+  created: sql`created_at`,
+  name: sql`name`,
   'last-used': sql`coalesce(last_used_at, 0)`,
-  'expires': sql`coalesce(expires_at, ${sql.lit(NEVER_MS)})`,
+  expires: sql`coalesce(expires_at, ${sql.lit(NEVER_MS)})`,
 };
 
 /** One page of keys in a stated order. Keys that are made or deleted meanwhile shift no others. */
-export async function pageKeys(db: Db, filter: KeyFilter, { limit = MAX_LIMIT, after, sort = 'created', descending = false }: KeyPaging, nowMs: number): Promise<KeyPage> {
-  if (!(Number.isInteger(limit) && limit >= 1 && limit <= MAX_LIMIT)) throw new AccessError('invalid_argument', `limit: expected an integer from 1 to ${MAX_LIMIT}`);
+export async function pageKeys(
+  db: Db,
+  filter: KeyFilter,
+  { limit = MAX_LIMIT, after, sort = 'created', descending = false }: KeyPaging,
+  nowMs: number,
+): Promise<KeyPage> {
+  if (!(Number.isInteger(limit) && limit >= 1 && limit <= MAX_LIMIT))
+    throw new AccessError('invalid_argument', `limit: expected an integer from 1 to ${MAX_LIMIT}`);
   if (!KEY_SORTS.includes(sort)) throw new AccessError('invalid_argument', `sort: expected ${KEY_SORTS.join(', ')}`);
   const order = orderOf(sort, descending);
   const column = SORT_COLUMNS[sort];
   const direction = descending ? 'desc' : 'asc';
-  let query = selectKeys(db, filter).select(column.as('sort_value')).orderBy(column, direction).orderBy('id', direction).limit(limit + 1);
+  let query = selectKeys(db, filter)
+    .select(column.as('sort_value'))
+    .orderBy(column, direction)
+    .orderBy('id', direction)
+    .limit(limit + 1);
   if (after !== undefined) query = startAfter(query, demandCursor(after, order), column, descending);
   const rows = await query.execute();
   const page = rows.slice(0, limit);
   const last = page.at(-1);
-  const next = rows.length > limit && last !== undefined ? formatCursor({ order, value: last.sort_value, id: last.id }) : null;
+  const next =
+    rows.length > limit && last !== undefined ? formatCursor({ order, value: last.sort_value, id: last.id }) : null;
   return { data: await describeKeys(db, page, nowMs), next };
 }
 
@@ -67,11 +78,16 @@ function orderOf(sort: KeySort, descending: boolean): string {
 }
 
 function startAfter<T>(
-  query: SelectQueryBuilder<AccessTables, 'api_keys', T>, { value, id }: Cursor, column: RawBuilder<string | number>, descending: boolean,
+  query: SelectQueryBuilder<AccessTables, 'api_keys', T>,
+  { value, id }: Cursor,
+  column: RawBuilder<string | number>,
+  descending: boolean,
 ): SelectQueryBuilder<AccessTables, 'api_keys', T> {
   const beyond = sql.raw(descending ? '<' : '>');
   // The first part says nothing new, but an index finds its place by it.
-  return query.where(sql<boolean>`(${column} ${beyond}= ${value} and (${column} ${beyond} ${value} or id ${beyond} ${id}))`);
+  return query.where(
+    sql<boolean>`(${column} ${beyond}= ${value} and (${column} ${beyond} ${value} or id ${beyond} ${id}))`,
+  );
 }
 
 function formatCursor(cursor: Cursor): string {
@@ -80,7 +96,8 @@ function formatCursor(cursor: Cursor): string {
 
 function demandCursor(text: string, order: string): Cursor {
   const cursor = parseCursor(text, order);
-  if (cursor === undefined) throw new AccessError('invalid_argument', 'after: expected the next of a page that was asked with the same order');
+  if (cursor === undefined)
+    throw new AccessError('invalid_argument', 'after: expected the next of a page that was asked with the same order');
   return cursor;
 }
 
@@ -88,7 +105,8 @@ function parseCursor(text: string, wantedOrder: string): Cursor | undefined {
   try {
     const [order, value, id] = JSON.parse(Buffer.from(text, 'base64url').toString()) as unknown[];
     const isValue = wantedOrder.startsWith('name') ? typeof value === 'string' : Number.isSafeInteger(value);
-    if (order === wantedOrder && isValue && typeof id === 'string') return { order, value: value as string | number, id };
+    if (order === wantedOrder && isValue && typeof id === 'string')
+      return { order, value: value as string | number, id };
   } catch {
     // No cursor either.
   }

@@ -24,19 +24,40 @@ export async function listKeys(db: Db | Tx, filter: KeyFilter, nowMs: number): P
   return describeKeys(db, await selectKeys(db, filter).orderBy('id').execute(), nowMs);
 }
 
-export function selectKeys(db: Db | Tx, { ownerId, deploymentId, boundTo, search, includeDeleted = false }: KeyFilter): SelectQueryBuilder<AccessTables, 'api_keys', KeyRow> {
+export function selectKeys(
+  db: Db | Tx,
+  { ownerId, deploymentId, boundTo, search, includeDeleted = false }: KeyFilter,
+): SelectQueryBuilder<AccessTables, 'api_keys', KeyRow> {
   let query = db.selectFrom('api_keys').selectAll();
   if (!includeDeleted) query = query.where('status', '!=', 'deleted');
   if (ownerId !== undefined) query = query.where('owner_id', '=', ownerId);
-  if (search !== undefined) query = query.where(sql<boolean>`lower(name) like ${`%${search.toLowerCase().replace(/[\\%_]/g, '\\$&')}%`} escape '\\'`);
+  if (search !== undefined)
+    query = query.where(
+      sql<boolean>`lower(name) like ${`%${search.toLowerCase().replace(/[\\%_]/g, '\\$&')}%`} escape '\\'`,
+    );
   if (boundTo !== undefined) {
-    query = query.where('id', 'in', (eb) => eb.selectFrom('key_bindings').innerJoin('deployments', 'deployments.id', 'key_bindings.deployment_id').select('key_id')
-      .where((binding) => binding.or([binding('deployments.id', 'in', boundTo), binding('deployments.name', 'in', boundTo)])));
+    query = query.where('id', 'in', (eb) =>
+      eb
+        .selectFrom('key_bindings')
+        .innerJoin('deployments', 'deployments.id', 'key_bindings.deployment_id')
+        .select('key_id')
+        .where((binding) =>
+          binding.or([binding('deployments.id', 'in', boundTo), binding('deployments.name', 'in', boundTo)]),
+        ),
+    );
   }
   if (deploymentId !== undefined) {
     // A key is bound to deployments of its owner alone, and by the owner it is found.
-    query = query.where('owner_id', '=', (eb) => eb.selectFrom('deployments').select('deployments.owner_id').where('deployments.id', '=', deploymentId))
-      .where((eb) => eb.or([eb('type', '=', 'user-level'), eb('id', 'in', eb.selectFrom('key_bindings').select('key_id').where('deployment_id', '=', deploymentId))]));
+    query = query
+      .where('owner_id', '=', (eb) =>
+        eb.selectFrom('deployments').select('deployments.owner_id').where('deployments.id', '=', deploymentId),
+      )
+      .where((eb) =>
+        eb.or([
+          eb('type', '=', 'user-level'),
+          eb('id', 'in', eb.selectFrom('key_bindings').select('key_id').where('deployment_id', '=', deploymentId)),
+        ]),
+      );
   }
   return query;
 }
@@ -44,11 +65,20 @@ export function selectKeys(db: Db | Tx, { ownerId, deploymentId, boundTo, search
 /** By `key_…`, public id, or a name that only one key has. Deleted keys are not found. */
 export async function findKey(db: Db | Tx, reference: string): Promise<KeyRow> {
   const keys = () => db.selectFrom('api_keys').selectAll().where('status', '!=', 'deleted');
-  const byId = await keys().where((eb) => eb.or([eb('id', '=', reference), eb('public_id', '=', reference)])).executeTakeFirst();
+  const byId = await keys()
+    .where((eb) => eb.or([eb('id', '=', reference), eb('public_id', '=', reference)]))
+    .executeTakeFirst();
   if (byId !== undefined) return byId;
   const byName = await keys().where('name', '=', reference).limit(11).execute();
   if (byName.length === 1) return byName[0];
-  if (byName.length > 1) throw new AccessError('conflict', `several keys have this name; say which by its id: ${byName.slice(0, 10).map(({ id }) => id).join(', ')}`);
+  if (byName.length > 1)
+    throw new AccessError(
+      'conflict',
+      `several keys have this name; say which by its id: ${byName
+        .slice(0, 10)
+        .map(({ id }) => id)
+        .join(', ')}`,
+    );
   // NOTE: the reference is echoed only when it is an id: people paste secrets where an id is asked for.
   const isId = /^key_[0-9a-z]{26}$/.test(reference) || PUBLIC_ID_PATTERN.test(reference);
   throw new AccessError('not_found', `there is no key ${isId ? reference : 'of this id or name'}`);
@@ -61,12 +91,33 @@ export async function describeKey(db: Db | Tx, row: KeyRow, nowMs: number): Prom
 export async function describeKeys(db: Db | Tx, rows: readonly KeyRow[], nowMs: number): Promise<ApiKey[]> {
   const owners = new Map<string, string>();
   for (const table of ['users', 'organizations'] as const) {
-    for (const { id, name } of await inChunks(distinct(rows.map((row) => row.owner_id)), (ids) => db.selectFrom(table).select(['id', 'name']).where('id', 'in', ids).execute())) owners.set(id, name);
+    for (const { id, name } of await inChunks(distinct(rows.map((row) => row.owner_id)), (ids) =>
+      db.selectFrom(table).select(['id', 'name']).where('id', 'in', ids).execute(),
+    ))
+      owners.set(id, name);
   }
   const keyIds = rows.map(({ id }) => id);
-  const bindings = groupBy(await inChunks(keyIds, (ids) => db.selectFrom('key_bindings').innerJoin('deployments', 'deployments.id', 'key_bindings.deployment_id')
-    .select(['key_id', 'deployments.id', 'deployments.name']).where('key_id', 'in', ids).orderBy('deployments.name').execute()));
-  const older = groupBy(await inChunks(keyIds, (ids) => db.selectFrom('api_key_secrets').select(['key_id', 'valid_until']).where('key_id', 'in', ids).where('valid_until', '>', nowMs).execute()));
+  const bindings = groupBy(
+    await inChunks(keyIds, (ids) =>
+      db
+        .selectFrom('key_bindings')
+        .innerJoin('deployments', 'deployments.id', 'key_bindings.deployment_id')
+        .select(['key_id', 'deployments.id', 'deployments.name'])
+        .where('key_id', 'in', ids)
+        .orderBy('deployments.name')
+        .execute(),
+    ),
+  );
+  const older = groupBy(
+    await inChunks(keyIds, (ids) =>
+      db
+        .selectFrom('api_key_secrets')
+        .select(['key_id', 'valid_until'])
+        .where('key_id', 'in', ids)
+        .where('valid_until', '>', nowMs)
+        .execute(),
+    ),
+  );
   const budgetUses = await readBudgetUses(db, rows, nowMs);
   return rows.map((row) => {
     const budget = budgetOf(row);

@@ -23,9 +23,13 @@ export function parseCidrs(json: string | null): string[] | null {
 }
 
 /** Databases bound the number of parameters of a statement. */
-export async function inChunks<T>(ids: readonly string[], query: (ids: readonly string[]) => Promise<T[]>): Promise<T[]> {
+export async function inChunks<T>(
+  ids: readonly string[],
+  query: (ids: readonly string[]) => Promise<T[]>,
+): Promise<T[]> {
   const rows: T[] = [];
-  for (let start = 0; start < ids.length; start += ID_CHUNK) rows.push(...await query(ids.slice(start, start + ID_CHUNK)));
+  for (let start = 0; start < ids.length; start += ID_CHUNK)
+    rows.push(...(await query(ids.slice(start, start + ID_CHUNK))));
   return rows;
 }
 

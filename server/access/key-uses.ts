@@ -34,7 +34,9 @@ export class KeyUses {
   /** Tokens from that day on that are not in the database yet. */
   unwrittenTokens(keyId: string, sinceDay: number): number {
     let numTokens = 0;
-    const add = (use: KeyUse | undefined) => { if (use?.keyId === keyId && use.day >= sinceDay) numTokens += use.numTokens; };
+    const add = (use: KeyUse | undefined) => {
+      if (use?.keyId === keyId && use.day >= sinceDay) numTokens += use.numTokens;
+    };
     add(this.#uses.get(keyId));
     add(this.#writing.get(keyId));
     this.#closed.forEach(add);

@@ -37,7 +37,8 @@ const UNPRINTABLE = /[\p{Cc}\p{Zl}\p{Zp}\p{Cs}\u202a-\u202e\u2066-\u2069]/u;
 export function checkText(param: string, value: unknown, maxLength: number): string {
   const text = typeof value === 'string' ? value.trim() : '';
   const length = [...text].length;
-  if (length < 1 || length > maxLength || UNPRINTABLE.test(text)) throw wrong(param, `1 to ${maxLength} printable characters`);
+  if (length < 1 || length > maxLength || UNPRINTABLE.test(text))
+    throw wrong(param, `1 to ${maxLength} printable characters`);
   return text;
 }
 
@@ -63,7 +64,8 @@ export function checkLimits(value: Partial<KeyLimits>, current: KeyLimits = NO_L
   for (const name of ['rpm', 'tpm', 'parallel'] as const) {
     const limit = value[name];
     if (limit === undefined) continue;
-    if (limit !== null && !(Number.isInteger(limit) && limit >= 1 && limit <= MAX_LIMIT)) throw wrong(name, `an integer from 1 to ${MAX_LIMIT}, or none`);
+    if (limit !== null && !(Number.isInteger(limit) && limit >= 1 && limit <= MAX_LIMIT))
+      throw wrong(name, `an integer from 1 to ${MAX_LIMIT}, or none`);
     limits[name] = limit;
   }
   return limits;
@@ -81,13 +83,15 @@ export function checkBudget(value: KeyBudget | null): KeyBudget | null {
 /** Null is everywhere. */
 export function checkCidrs(value: readonly string[] | null): string[] | null {
   if (value === null) return null;
-  if (!Array.isArray(value) || value.length < 1 || value.length > MAX_CIDRS) throw wrong('allowed_cidrs', `1 to ${MAX_CIDRS} networks such as 10.0.0.0/8, or none at all for everywhere`);
+  if (!Array.isArray(value) || value.length < 1 || value.length > MAX_CIDRS)
+    throw wrong('allowed_cidrs', `1 to ${MAX_CIDRS} networks such as 10.0.0.0/8, or none at all for everywhere`);
   return CidrList.parse('allowed_cidrs', value).texts;
 }
 
 /** Null is never. */
 export function checkExpiry(value: number | null, nowMs: number): number | null {
-  if (value !== null && !(Number.isSafeInteger(value) && value > nowMs && value <= 8.64e15)) throw wrong('expires', 'a time to come');
+  if (value !== null && !(Number.isSafeInteger(value) && value > nowMs && value <= 8.64e15))
+    throw wrong('expires', 'a time to come');
   return value;
 }
 

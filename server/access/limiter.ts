@@ -43,7 +43,8 @@ export class KeyLimiter {
     // A request of unknown length is let in while anything is left of the minute's tokens.
     const requestsMs = rpm === null ? 0 : waitFor(usage.requests, rpm - 1, nowMs);
     const tokensMs = tpm === null ? 0 : waitFor(usage.tokens, tpm - 1, nowMs);
-    if (rpm !== null && requestsMs > 0 && requestsMs >= tokensMs) return { limit: 'rpm', allowed: rpm, retryAfterS: seconds(requestsMs) };
+    if (rpm !== null && requestsMs > 0 && requestsMs >= tokensMs)
+      return { limit: 'rpm', allowed: rpm, retryAfterS: seconds(requestsMs) };
     if (tpm !== null && tokensMs > 0) return { limit: 'tpm', allowed: tpm, retryAfterS: seconds(tokensMs) };
     usage.requests.current++;
     usage.numOpen++;
@@ -66,7 +67,11 @@ export class KeyLimiter {
   #usage(keyId: string, nowMs: number): KeyUsage {
     let usage = this.#usages.get(keyId);
     if (usage === undefined) {
-      usage = { requests: { startMs: nowMs, current: 0, previous: 0 }, tokens: { startMs: nowMs, current: 0, previous: 0 }, numOpen: 0 };
+      usage = {
+        requests: { startMs: nowMs, current: 0, previous: 0 },
+        tokens: { startMs: nowMs, current: 0, previous: 0 },
+        numOpen: 0,
+      };
       this.#usages.set(keyId, usage);
     }
     roll(usage.requests, nowMs);

@@ -13,8 +13,16 @@ export interface LocationOptions {
 }
 
 /** `--keys-db`, then `--data-dir`, each also as the variable that `capstan serve` knows, then `DATABASE_URL`, then `capstan/capstan.db` in the user's data directory. */
-export function resolveLocation({ keysDb, dataDir }: LocationOptions, env: NodeJS.ProcessEnv = process.env): DatabaseLocation {
-  const { CAPSTAN_KEYS_DB: keysDbVariable = '', CAPSTAN_DATA_DIR: dataDirVariable = '', DATABASE_URL: url = '', XDG_DATA_HOME: dataHome = '' } = env;
+export function resolveLocation(
+  { keysDb, dataDir }: LocationOptions,
+  env: NodeJS.ProcessEnv = process.env,
+): DatabaseLocation {
+  const {
+    CAPSTAN_KEYS_DB: keysDbVariable = '',
+    CAPSTAN_DATA_DIR: dataDirVariable = '',
+    DATABASE_URL: url = '',
+    XDG_DATA_HOME: dataHome = '',
+  } = env;
   if (keysDb !== undefined) return fromText(keysDb, '--keys-db');
   if (dataDir !== undefined) return { kind: 'file', file: path.resolve(dataDir, 'capstan.db') };
   if (keysDbVariable !== '') return fromText(keysDbVariable, 'CAPSTAN_KEYS_DB');
@@ -30,7 +38,10 @@ export interface ServeAccessOptions extends LocationOptions {
 }
 
 /** The database that a standalone server opens: none unless access control is on, and none for fixed keys alone. */
-export function resolveServeLocation(options: ServeAccessOptions, env: NodeJS.ProcessEnv = process.env): DatabaseLocation | undefined {
+export function resolveServeLocation(
+  options: ServeAccessOptions,
+  env: NodeJS.ProcessEnv = process.env,
+): DatabaseLocation | undefined {
   const isWanted = options.keysDb !== undefined || (options.accessControl && options.apiKeys.length === 0);
   return isWanted ? resolveLocation(options, env) : undefined;
 }
@@ -43,12 +54,15 @@ export function describeLocation(location: DatabaseLocation): string {
 }
 
 function fromText(text: string, source: string): DatabaseLocation {
-  if (text === '') throw new AccessError('invalid_argument', `${source}: expected a file or a postgres:// address, got nothing`);
+  if (text === '')
+    throw new AccessError('invalid_argument', `${source}: expected a file or a postgres:// address, got nothing`);
   if (/^postgres(ql)?:\/\//i.test(text)) {
-    if (!URL.canParse(text)) throw new AccessError('invalid_argument', `${source}: this is no valid postgres:// address`);
+    if (!URL.canParse(text))
+      throw new AccessError('invalid_argument', `${source}: this is no valid postgres:// address`);
     return { kind: 'postgres', url: text };
   }
   const scheme = /^([a-z][a-z0-9+.-]+):\/\//i.exec(text)?.[1];
-  if (scheme !== undefined && scheme !== 'file') throw new AccessError('invalid_argument', `${source}: expected a file or a postgres:// address, got ${scheme}://`);
+  if (scheme !== undefined && scheme !== 'file')
+    throw new AccessError('invalid_argument', `${source}: expected a file or a postgres:// address, got ${scheme}://`);
   return { kind: 'file', file: path.resolve(text.replace(/^file:\/\//i, '')) };
 }

@@ -37,7 +37,12 @@ export class ChangeListener {
 
   /** Until the connection ends. */
   async #listen(connectionString: string, onChange: () => void): Promise<void> {
-    const client = new pg.Client({ connectionString, connectionTimeoutMillis: CONNECT_TIMEOUT_MS, keepAlive: true, application_name: 'capstan feed' });
+    const client = new pg.Client({
+      connectionString,
+      connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
+      keepAlive: true,
+      application_name: 'capstan feed',
+    });
     const ended = new Promise<void>((resolve) => {
       client.on('end', resolve);
       client.on('error', () => resolve());

@@ -48,7 +48,10 @@ export async function ensureOwner({ tx, rev, nowMs, touch, record }: Change, own
   const found = await findOwner(tx, owner);
   if (found !== undefined) return found;
   const id = newId(ID_PREFIXES[owner.type], nowMs);
-  await tx.insertInto(TABLES[owner.type]).values({ id, name: owner.name, status: 'active', created_at: nowMs, updated_at: nowMs, rev }).execute();
+  await tx
+    .insertInto(TABLES[owner.type])
+    .values({ id, name: owner.name, status: 'active', created_at: nowMs, updated_at: nowMs, rev })
+    .execute();
   await touch('owner', id);
   const ref = { type: owner.type, id };
   record({ action: 'owner.created', owner: ref, target: ref, after: { name: owner.name } });
@@ -57,15 +60,29 @@ export async function ensureOwner({ tx, rev, nowMs, touch, record }: Change, own
 
 /** One that is there already: nobody is made, or made again, by an id. */
 export async function demandActiveOwner(tx: Tx, { type, id }: OwnerRef): Promise<OwnerRef> {
-  const row = await tx.selectFrom(TABLES[type]).select('id').where('id', '=', id).where('status', '=', 'active').executeTakeFirst();
+  const row = await tx
+    .selectFrom(TABLES[type])
+    .select('id')
+    .where('id', '=', id)
+    .where('status', '=', 'active')
+    .executeTakeFirst();
   if (row === undefined) throw new AccessError('not_found', `owner: there is no ${id}`);
   return { type, id };
 }
 
 /** By id (`dep_…`) or by name among the owner's. */
-export async function findDeployment(db: Db | Tx, ownerId: string, idOrName: string): Promise<DeploymentRef | undefined> {
-  const row = await db.selectFrom('deployments').selectAll().where('owner_id', '=', ownerId)
-    .where((eb) => eb.or([eb('id', '=', idOrName), eb('name', '=', idOrName)])).orderBy((eb) => eb.case().when('id', '=', idOrName).then(0).else(1).end()).executeTakeFirst();
+export async function findDeployment(
+  db: Db | Tx,
+  ownerId: string,
+  idOrName: string,
+): Promise<DeploymentRef | undefined> {
+  const row = await db
+    .selectFrom('deployments')
+    .selectAll()
+    .where('owner_id', '=', ownerId)
+    .where((eb) => eb.or([eb('id', '=', idOrName), eb('name', '=', idOrName)]))
+    .orderBy((eb) => eb.case().when('id', '=', idOrName).then(0).else(1).end())
+    .executeTakeFirst();
   return row === undefined ? undefined : toDeploymentRef(row);
 }
 
@@ -75,51 +92,104 @@ export async function findDeploymentById(db: Db | Tx, id: string): Promise<Deplo
   return row === undefined ? undefined : toDeploymentRef(row);
 }
 
-export async function ensureDeployment({ tx, rev, nowMs, touch, record }: Change, owner: OwnerRef, idOrName: string): Promise<DeploymentRef> {
+export async function ensureDeployment(
+  { tx, rev, nowMs, touch, record }: Change,
+  owner: OwnerRef,
+  idOrName: string,
+): Promise<DeploymentRef> {
   const found = await findDeployment(tx, owner.id, idOrName);
   if (found !== undefined) return found;
   // An id is never a name: the caller means a deployment of another owner, or none.
-  if (/^dep_/.test(idOrName)) throw new AccessError('not_found', `deployment: this owner has no deployment ${idOrName}`);
+  if (/^dep_/.test(idOrName))
+    throw new AccessError('not_found', `deployment: this owner has no deployment ${idOrName}`);
   const row: DeploymentRow = {
-    id: newId('dep', nowMs), owner_type: owner.type, owner_id: owner.id, name: checkText('deployment', idOrName, 100), access_control: 0,
-    created_at: nowMs, updated_at: nowMs, rev,
+    id: newId('dep', nowMs),
+    owner_type: owner.type,
+    owner_id: owner.id,
+    name: checkText('deployment', idOrName, 100),
+    access_control: 0,
+    created_at: nowMs,
+    updated_at: nowMs,
+    rev,
   };
   await tx.insertInto('deployments').values(row).execute();
   await touch('deployment', row.id);
-  record({ action: 'deployment.created', owner, target: { type: 'deployment', id: row.id }, after: { name: row.name } });
+  record({
+    action: 'deployment.created',
+    owner,
+    target: { type: 'deployment', id: row.id },
+    after: { name: row.name },
+  });
   return toDeploymentRef(row);
 }
 
 /** The deployment of that owner, made where it is missing. Finding it changes nothing. */
-export async function openDeployment(db: Db, owner: OwnerName, name: string, nowMs: number, options: ChangeOptions = {}): Promise<DeploymentRef> {
+export async function openDeployment(
+  db: Db,
+  owner: OwnerName,
+  name: string,
+  nowMs: number,
+  options: ChangeOptions = {},
+): Promise<DeploymentRef> {
   const ownerRef = await findOwner(db, owner);
   const found = ownerRef === undefined ? undefined : await findDeployment(db, ownerRef.id, name);
-  return found ?? change(db, nowMs, options, async (context) => ensureDeployment(context, await ensureOwner(context, owner), name));
+  return (
+    found ??
+    change(db, nowMs, options, async (context) => ensureDeployment(context, await ensureOwner(context, owner), name))
+  );
 }
 
 /** Requests without a key are refused from the moment that followers have applied it; the key check itself does not look at this. */
-export async function setAccessControl(db: Db, deploymentId: string, isOn: boolean, nowMs: number, options: ChangeOptions = {}): Promise<DeploymentRef> {
+export async function setAccessControl(
+  db: Db,
+  deploymentId: string,
+  isOn: boolean,
+  nowMs: number,
+  options: ChangeOptions = {},
+): Promise<DeploymentRef> {
   return change(db, nowMs, options, (context) => setAccessInChange(context, deploymentId, isOn));
 }
 
 /** {@link setAccessControl} as part of a greater change. */
-export async function setAccessInChange({ tx, rev, nowMs, touch, record }: Change, deploymentId: string, isOn: boolean): Promise<DeploymentRef> {
+export async function setAccessInChange(
+  { tx, rev, nowMs, touch, record }: Change,
+  deploymentId: string,
+  isOn: boolean,
+): Promise<DeploymentRef> {
   const row = await lockedDeployment(tx, deploymentId);
-  await tx.updateTable('deployments').set({ access_control: isOn ? 1 : 0, updated_at: nowMs, rev }).where('id', '=', deploymentId).execute();
+  await tx
+    .updateTable('deployments')
+    .set({ access_control: isOn ? 1 : 0, updated_at: nowMs, rev })
+    .where('id', '=', deploymentId)
+    .execute();
   await touch('deployment', row.id);
-  record({ ...recordOf(row), action: 'deployment.access_control', before: { access_control: row.access_control === 1 }, after: { access_control: isOn } });
+  record({
+    ...recordOf(row),
+    action: 'deployment.access_control',
+    before: { access_control: row.access_control === 1 },
+    after: { access_control: isOn },
+  });
   return toDeploymentRef({ ...row, access_control: isOn ? 1 : 0 });
 }
 
 /** Bindings go with it; a deployment-level key that has none left is refused everywhere and stays for its owner to see. */
-export async function deleteDeployment(db: Db, deploymentId: string, nowMs: number, options: ChangeOptions = {}): Promise<void> {
+export async function deleteDeployment(
+  db: Db,
+  deploymentId: string,
+  nowMs: number,
+  options: ChangeOptions = {},
+): Promise<void> {
   await change(db, nowMs, options, (context) => deleteInChange(context, deploymentId));
 }
 
 /** {@link deleteDeployment} as part of a greater change. */
 export async function deleteInChange({ tx, rev, nowMs, touch, record }: Change, deploymentId: string): Promise<void> {
   const row = await lockedDeployment(tx, deploymentId);
-  const bound = await tx.selectFrom('key_bindings').select('key_id').where('deployment_id', '=', deploymentId).execute();
+  const bound = await tx
+    .selectFrom('key_bindings')
+    .select('key_id')
+    .where('deployment_id', '=', deploymentId)
+    .execute();
   for (const { key_id: keyId } of bound) {
     await tx.updateTable('api_keys').set({ rev, updated_at: nowMs }).where('id', '=', keyId).execute();
     await touch('key', keyId);
@@ -127,7 +197,11 @@ export async function deleteInChange({ tx, rev, nowMs, touch, record }: Change, 
   await tx.deleteFrom('key_bindings').where('deployment_id', '=', deploymentId).execute();
   await tx.deleteFrom('deployments').where('id', '=', deploymentId).execute();
   await touch('deployment', deploymentId);
-  record({ ...recordOf(row), action: 'deployment.deleted', before: { name: row.name, keys: bound.map(({ key_id: keyId }) => keyId) } });
+  record({
+    ...recordOf(row),
+    action: 'deployment.deleted',
+    before: { name: row.name, keys: bound.map(({ key_id: keyId }) => keyId) },
+  });
 }
 
 async function lockedDeployment(tx: Tx, deploymentId: string): Promise<DeploymentRow> {
@@ -140,6 +214,12 @@ function recordOf({ id, owner_type: type, owner_id: ownerId }: DeploymentRow): P
   return { owner: { type, id: ownerId }, target: { type: 'deployment', id } };
 }
 
-function toDeploymentRef({ id, owner_type: ownerType, owner_id: ownerId, name, access_control: accessControl }: DeploymentRow): DeploymentRef {
+function toDeploymentRef({
+  id,
+  owner_type: ownerType,
+  owner_id: ownerId,
+  name,
+  access_control: accessControl,
+}: DeploymentRow): DeploymentRef {
   return { id, ownerType, ownerId, name, accessControl: accessControl === 1 };
 }

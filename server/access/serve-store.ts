@@ -24,12 +24,20 @@ export interface CrossedError {
 export type StoreAnswer = { id: number; value: unknown } | { id: number; error: CrossedError };
 
 /** The thread in which a serving process talks to its database. A call waits for the opening; where that failed each call tries again. */
-export function serveStore<S extends object>(port: MessagePort, location: DatabaseLocation, openStore: () => Promise<S>): void {
+export function serveStore<S extends object>(
+  port: MessagePort,
+  location: DatabaseLocation,
+  openStore: () => Promise<S>,
+): void {
   let opened: Promise<S> | undefined;
-  const open = () => opened ??= openStore().catch((error: unknown) => { opened = undefined; throw error; });
+  const open = () =>
+    (opened ??= openStore().catch((error: unknown) => {
+      opened = undefined;
+      throw error;
+    }));
   const answer = async ({ id, method, args }: StoreCall): Promise<StoreAnswer> => {
     try {
-      const store = await open() as Record<string, (...values: unknown[]) => Promise<unknown>>;
+      const store = (await open()) as Record<string, (...values: unknown[]) => Promise<unknown>>;
       return { id, value: await store[method](...args) };
     } catch (error) {
       const { name, message, code } = error as Error & { code?: unknown };
@@ -37,9 +45,13 @@ export function serveStore<S extends object>(port: MessagePort, location: Databa
     }
   };
   const listener = listen(location, () => port.postMessage({ push: true } satisfies StorePush));
-  port.on('message', (call: StoreCall) => void answer(call).then(async (reply) => {
-    if (call.method === 'close') await listener?.close();
-    port.postMessage(reply);
-    if (call.method === 'close') port.close();
-  }));
+  port.on(
+    'message',
+    (call: StoreCall) =>
+      void answer(call).then(async (reply) => {
+        if (call.method === 'close') await listener?.close();
+        port.postMessage(reply);
+        if (call.method === 'close') port.close();
+      }),
+  );
 }

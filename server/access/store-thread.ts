@@ -3,4 +3,5 @@ import type { DatabaseLocation } from './location';
 import { serveStore } from './serve-store';
 import { openStore } from './store';
 
-if (parentPort !== null) serveStore(parentPort, workerData as DatabaseLocation, () => openStore(workerData as DatabaseLocation));
+if (parentPort !== null)
+  serveStore(parentPort, workerData as DatabaseLocation, () => openStore(workerData as DatabaseLocation));

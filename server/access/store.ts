@@ -3,15 +3,42 @@ import { type AuditFilter, readAudit, readEvents, verifyAudit } from './audit';
 import { type BudgetUse, dayOf } from './budget';
 import type { ChangeOptions } from './change';
 import { openDatabase } from './database';
-import { type FeedChanges, type FeedState, type KeyRecord, readChanges, readDigest, readPage, readState, type TableDigest } from './feed';
+import {
+  type FeedChanges,
+  type FeedState,
+  type KeyRecord,
+  readChanges,
+  readDigest,
+  readPage,
+  readState,
+  type TableDigest,
+} from './feed';
 import { beat, type Heartbeat, leave, type Propagation, readPropagation } from './gateways';
-import { createKey, deleteKey, deleteOwner, editKey, finishRotation, type KeyEdit, type KeySpec, rotateKey, setKeyEnabled } from './key-changes';
+import {
+  createKey,
+  deleteKey,
+  deleteOwner,
+  editKey,
+  finishRotation,
+  type KeyEdit,
+  type KeySpec,
+  rotateKey,
+  setKeyEnabled,
+} from './key-changes';
 import { type KeyPolicy, readKeyPolicy, setKeyPolicy } from './key-policy';
 import { type KeyPage, type KeyPaging, pageKeys } from './key-pages';
 import { describeKey, findKey, type KeyFilter, listKeys } from './key-queries';
 import type { KeyUse } from './key-uses';
 import type { DatabaseLocation } from './location';
-import { deleteDeployment, type DeploymentRef, findOwner, openDeployment, type OwnerName, type OwnerRef, setAccessControl } from './owners';
+import {
+  deleteDeployment,
+  type DeploymentRef,
+  findOwner,
+  openDeployment,
+  type OwnerName,
+  type OwnerRef,
+  setAccessControl,
+} from './owners';
 import type { AuditRow, Db, EventRow } from './schema';
 import { readUsage, recordUses } from './usage';
 

@@ -63,7 +63,8 @@ export class KeyTable {
   apply(record: KeyRecord): void {
     const old = this.#entries.get(record.publicId);
     if (old !== undefined && record.rev < old.rev) return;
-    const keep = (secret: KeyRecord['secrets'][number] | undefined) => (secret === undefined ? undefined : this.#keepSecret(old, secret));
+    const keep = (secret: KeyRecord['secrets'][number] | undefined) =>
+      secret === undefined ? undefined : this.#keepSecret(old, secret);
     const entry: KeyEntry = {
       keyId: record.id,
       publicId: record.publicId,
@@ -128,19 +129,25 @@ export class KeyTable {
 
   /** Where there is no fingerprint to compare with, the dummy's is: its answer is never used. */
   #equals(secret: SecretEntry | undefined, fingerprint: Fingerprint): boolean {
-    return this.#slots.equals(secret === undefined || secret.slot === NO_SLOT ? this.#dummySlot : secret.slot, fingerprint);
+    return this.#slots.equals(
+      secret === undefined || secret.slot === NO_SLOT ? this.#dummySlot : secret.slot,
+      fingerprint,
+    );
   }
 
   /** A version of a key never gets another secret, so its fingerprint stays. */
   #keepSecret(old: KeyEntry | undefined, { version, hash, validUntil }: KeyRecord['secrets'][number]): SecretEntry {
-    const known = [old?.secret, old?.olderSecret].find((secret) => secret?.version === version && secret.slot !== NO_SLOT);
+    const known = [old?.secret, old?.olderSecret].find(
+      (secret) => secret?.version === version && secret.slot !== NO_SLOT,
+    );
     return { version, validUntil, hash: known === undefined ? hash : undefined, slot: known?.slot ?? NO_SLOT };
   }
 
   #leave(old: KeyEntry, kept: readonly (SecretEntry | undefined)[]): void {
     this.#count(old, -1);
     for (const secret of [old.secret, old.olderSecret]) {
-      if (secret !== undefined && secret.slot !== NO_SLOT && !kept.some((other) => other?.slot === secret.slot)) this.#slots.release(secret.slot);
+      if (secret !== undefined && secret.slot !== NO_SLOT && !kept.some((other) => other?.slot === secret.slot))
+        this.#slots.release(secret.slot);
     }
   }
 

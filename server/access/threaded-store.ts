@@ -28,9 +28,20 @@ export interface ThreadedStore<S, D> {
 }
 
 /** The store of the standalone server. */
-export async function openServingStore(location: DatabaseLocation, onPush: () => void, createThread?: CreateThread): Promise<AccessStore> {
+export async function openServingStore(
+  location: DatabaseLocation,
+  onPush: () => void,
+  createThread?: CreateThread,
+): Promise<AccessStore> {
   const store = await openThreadedStore<AccessStore, DatabaseLocation>({
-    file: path.join(__dirname, 'store-thread.js'), name: 'capstan-access', data: location, location, openHere: () => openStore(location), revive: reviveAccessError, onPush, createThread,
+    file: path.join(__dirname, 'store-thread.js'),
+    name: 'capstan-access',
+    data: location,
+    location,
+    openHere: () => openStore(location),
+    revive: reviveAccessError,
+    onPush,
+    createThread,
   });
   await store.readState();
   return store;
@@ -40,29 +51,45 @@ export async function openServingStore(location: DatabaseLocation, onPush: () =>
  * A store in a thread of its own: a slow disk or a lock held by another process never holds up requests. It is opened by its first call. Run from sources that are not compiled, where the thread has no file, it
  * stays in this thread.
  */
-export async function openThreadedStore<S extends { close(): Promise<void> }, D>(options: ThreadedStore<S, D>): Promise<S> {
+export async function openThreadedStore<S extends { close(): Promise<void> }, D>(
+  options: ThreadedStore<S, D>,
+): Promise<S> {
   const { file, data, name, createThread = (values: D) => new Worker(file, { workerData: values, name }) } = options;
   if (options.createThread === undefined && !fs.existsSync(file)) return openHere(options);
   const thread = new StoreThread(() => createThread(data), options.revive, options.onPush);
   return new Proxy({} as S, {
     // Awaiting the store itself must not call it.
-    get: (_target, method) => (typeof method === 'string' && method !== 'then' ? (...args: unknown[]) => thread.call(method, args) : undefined),
+    get: (_target, method) =>
+      typeof method === 'string' && method !== 'then' ? (...args: unknown[]) => thread.call(method, args) : undefined,
   });
 }
 
 /** What says that the database cannot be asked now, and may be later: of Node (not its own ERR_…, which are faults), of PostgreSQL and of SQLite. */
 const AWAY_CODES = /^(E(?!RR_)[A-Z_]+|08\w{3}|53300|57014|57P0\d|SQLITE_BUSY\w*)$/;
-const AWAY_MESSAGES = /Connection terminated|timeout exceeded when trying to connect|Query read timeout|database is locked/;
+const AWAY_MESSAGES =
+  /Connection terminated|timeout exceeded when trying to connect|Query read timeout|database is locked/;
 
 export function reviveAccessError({ name, code, message }: CrossedError): Error {
   if (name === 'AccessError') return new AccessError(code as AccessErrorCode, message);
-  return AWAY_CODES.test(code ?? '') || AWAY_MESSAGES.test(message) ? new AccessError('database_error', message) : new Error(message);
+  return AWAY_CODES.test(code ?? '') || AWAY_MESSAGES.test(message)
+    ? new AccessError('database_error', message)
+    : new Error(message);
 }
 
-async function openHere<S extends { close(): Promise<void> }, D>({ openHere: open, location, onPush }: ThreadedStore<S, D>): Promise<S> {
+async function openHere<S extends { close(): Promise<void> }, D>({
+  openHere: open,
+  location,
+  onPush,
+}: ThreadedStore<S, D>): Promise<S> {
   const store = await open();
   const listener = listen(location, onPush);
-  return { ...store, close: async () => { await listener?.close(); await store.close(); } };
+  return {
+    ...store,
+    close: async () => {
+      await listener?.close();
+      await store.close();
+    },
+  };
 }
 
 interface PendingCall {
@@ -92,7 +119,7 @@ class StoreThread {
       throw new AccessError('database_error', 'the database is closed');
     }
     if (method === 'close') this.#isClosed = true;
-    const worker = this.#worker ??= this.#spawn();
+    const worker = (this.#worker ??= this.#spawn());
     const id = ++this.#lastId;
     return new Promise((resolve, reject) => {
       this.#pending.set(id, { resolve, reject });
@@ -114,7 +141,9 @@ class StoreThread {
       if ('push' in message) this.#onPush();
       else this.#settle(worker, message);
     });
-    worker.on('error', (error: Error) => fail(new AccessError('database_error', `the thread of the database failed: ${error.message}`, { cause: error })));
+    worker.on('error', (error: Error) =>
+      fail(new AccessError('database_error', `the thread of the database failed: ${error.message}`, { cause: error })),
+    );
     worker.on('exit', () => fail(new AccessError('database_error', 'the thread of the database ended')));
     worker.unref();
     return worker;

@@ -39,7 +39,8 @@ export class Verifier {
     if (!this.#mayFail(source)) return 'limited';
     let running = this.#flights.get(flight);
     if (running === undefined) {
-      if (this.#numRunning >= this.#options.maxRunning && this.#waiting.length >= this.#options.maxWaiting) return 'busy';
+      if (this.#numRunning >= this.#options.maxRunning && this.#waiting.length >= this.#options.maxWaiting)
+        return 'busy';
       running = this.#run(hash, secret).finally(() => this.#flights.delete(flight));
       this.#flights.set(flight, running);
     }
@@ -53,7 +54,8 @@ export class Verifier {
 
   #remember(flight: string): void {
     this.#mismatches.add(flight);
-    if (this.#mismatches.size > MAX_MISMATCHES) this.#mismatches.delete(this.#mismatches.values().next().value as string);
+    if (this.#mismatches.size > MAX_MISMATCHES)
+      this.#mismatches.delete(this.#mismatches.values().next().value as string);
   }
 
   async #run(hash: string, secret: string): Promise<boolean> {
@@ -101,5 +103,8 @@ export function addressBlock(address: string): string {
     while (groups.length + rest.length < 8) groups.push('0');
     groups.push(...rest);
   }
-  return groups.slice(0, 4).map((group) => Number.parseInt(group, 16).toString(16)).join(':');
+  return groups
+    .slice(0, 4)
+    .map((group) => Number.parseInt(group, 16).toString(16))
+    .join(':');
 }

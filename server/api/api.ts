@@ -70,24 +70,51 @@ export class Api {
       this.#answerError(error, request, answer, requestId);
     } finally {
       this.#onEnd?.({
-        method: request.method, path: request.path, route: route?.path, status: answer.status ?? 499, durationMs: performance.now() - startedMs, requestBytes: undefined, responseBytes: answer.numBytes,
-        hasClientLeft: request.signal.aborted, requestId, keyId: undefined, tokens: 0,
+        method: request.method,
+        path: request.path,
+        route: route?.path,
+        status: answer.status ?? 499,
+        durationMs: performance.now() - startedMs,
+        requestBytes: undefined,
+        responseBytes: answer.numBytes,
+        hasClientLeft: request.signal.aborted,
+        requestId,
+        keyId: undefined,
+        tokens: 0,
       });
     }
   }
 
-  async #walk(route: ApiRoute, params: Record<string, string>, request: HttpRequest, answer: Answer, requestId: string): Promise<void> {
+  async #walk(
+    route: ApiRoute,
+    params: Record<string, string>,
+    request: HttpRequest,
+    answer: Answer,
+    requestId: string,
+  ): Promise<void> {
     const context = this.#context;
     const address = callerAddress(request.remoteAddress, request.headers, this.#trustedProxies);
     // NOTE: before anything else of the request is looked at.
     const { actor, session, isKnown } = await authenticate(route, request, address, context, this.#attempts);
     const query = await parseQuery(route.query, request.query);
     const ifMatch = ifMatchOf(request);
-    if (route.needsIfMatch === true && header(request, 'if-match') === undefined) throw new ApiProblem('precondition_required', 'If-Match: expected the ETag of the object as you know it');
+    if (route.needsIfMatch === true && header(request, 'if-match') === undefined)
+      throw new ApiProblem('precondition_required', 'If-Match: expected the ETag of the object as you know it');
     const { value: body, text } = await readJson(route, request);
     const ending = new AbortController();
     const call: ApiCall = {
-      context, requestId, hasActor: actor !== undefined, session, address, attempts: this.#attempts, params, query, body, ifMatch, request, signal: AbortSignal.any([request.signal, ending.signal]),
+      context,
+      requestId,
+      hasActor: actor !== undefined,
+      session,
+      address,
+      attempts: this.#attempts,
+      params,
+      query,
+      body,
+      ifMatch,
+      request,
+      signal: AbortSignal.any([request.signal, ending.signal]),
       get actor() {
         if (actor === undefined) throw unauthenticated();
         return actor;
@@ -95,15 +122,33 @@ export class Api {
     };
     const made = await once(context.store, route, request, actor?.userId, text, () => route.handle(call));
     if (!('stream' in made)) return send(made, answer);
-    const timer = setInterval(() => void isKnown().then((known) => { if (!known) ending.abort(); }, () => {}), this.#recheckMs).unref();
+    const timer = setInterval(
+      () =>
+        void isKnown().then(
+          (known) => {
+            if (!known) ending.abort();
+          },
+          () => {},
+        ),
+      this.#recheckMs,
+    ).unref();
     await made.stream(answer).finally(() => clearInterval(timer));
   }
 
   #answerError(error: unknown, request: HttpRequest, answer: Answer, requestId: string): void {
     if (request.signal.aborted) return;
     const problem = toProblem(error);
-    if (problem.cause !== undefined) this.#context.log.error({ path: request.path, err: problem.cause, requestId }, 'a request of the management interface failed');
-    if (!answer.hasStarted) answer.send(problem.status, { 'Content-Type': 'application/problem+json', ...problem.headers }, renderProblem(problem, requestId));
+    if (problem.cause !== undefined)
+      this.#context.log.error(
+        { path: request.path, err: problem.cause, requestId },
+        'a request of the management interface failed',
+      );
+    if (!answer.hasStarted)
+      answer.send(
+        problem.status,
+        { 'Content-Type': 'application/problem+json', ...problem.headers },
+        renderProblem(problem, requestId),
+      );
   }
 }
 
@@ -112,7 +157,9 @@ function findRoute(routes: ReadonlyMap<string, ApiRoute> | undefined, method: st
   const route = routes.get(method === 'HEAD' ? 'GET' : method);
   if (route !== undefined) return route;
   const allowed = [...routes.keys()].flatMap((name) => (name === 'GET' ? ['GET', 'HEAD'] : [name]));
-  throw new ApiProblem('method_not_allowed', `expected ${allowed.join(' or ')}`, { headers: { Allow: allowed.join(', ') } });
+  throw new ApiProblem('method_not_allowed', `expected ${allowed.join(' or ')}`, {
+    headers: { Allow: allowed.join(', ') },
+  });
 }
 
 function send(made: Exclude<ApiAnswer, { stream: unknown }>, answer: Answer): void {

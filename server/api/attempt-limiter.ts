@@ -18,7 +18,10 @@ export class AttemptLimiter {
   /** @throws ApiProblem `too_many_attempts` when too many were counted of late. */
   demand(source: string, message = 'too many failed attempts from this address'): void {
     const tokens = this.#tokens(addressBlock(source));
-    if (tokens < 1) throw new ApiProblem('too_many_attempts', message, { headers: { 'Retry-After': String(Math.ceil((1 - tokens) * 60 / this.#perMinute)) } });
+    if (tokens < 1)
+      throw new ApiProblem('too_many_attempts', message, {
+        headers: { 'Retry-After': String(Math.ceil(((1 - tokens) * 60) / this.#perMinute)) },
+      });
   }
 
   count(source: string): void {
@@ -42,6 +45,9 @@ export class AttemptLimiter {
   #tokens(block: string): number {
     const known = this.#sources.get(block);
     if (known === undefined) return this.#perMinute;
-    return Math.min(this.#perMinute, known.tokens + (Math.max(0, this.#now() - known.atMs) * this.#perMinute) / MINUTE_MS);
+    return Math.min(
+      this.#perMinute,
+      known.tokens + (Math.max(0, this.#now() - known.atMs) * this.#perMinute) / MINUTE_MS,
+    );
   }
 }

@@ -12,7 +12,10 @@ export interface Body {
 }
 
 /** The JSON body of a request, checked against its schema. @throws ApiProblem */
-export async function readJson({ body: schema, isBodyOptional = false, maxBodyBytes = MAX_BODY_BYTES }: ApiRoute, request: HttpRequest): Promise<Body> {
+export async function readJson(
+  { body: schema, isBodyOptional = false, maxBodyBytes = MAX_BODY_BYTES }: ApiRoute,
+  request: HttpRequest,
+): Promise<Body> {
   if (schema === undefined) return { value: undefined, text: '' };
   if (Number(header(request, 'content-length') ?? 0) > maxBodyBytes) throw tooLarge(maxBodyBytes);
   const bytes = await request.readBody();
@@ -20,7 +23,8 @@ export async function readJson({ body: schema, isBodyOptional = false, maxBodyBy
   if (bytes.length === 0 && isBodyOptional) return { value: {}, text: '' };
   // Forms of other origins cannot have this type.
   const type = header(request, 'content-type')?.split(';')[0].trim().toLowerCase();
-  if (type !== 'application/json') throw new ApiProblem('unsupported_media_type', 'Content-Type: expected application/json');
+  if (type !== 'application/json')
+    throw new ApiProblem('unsupported_media_type', 'Content-Type: expected application/json');
   const text = bytes.toString('utf8');
   const value = parseJson(text);
   await checkValue(schema, value);

@@ -1,8 +1,25 @@
 import { randomUUID } from 'node:crypto';
 import { packageVersion } from '../version';
 import type {
-  Capacity, Container, ContainerEdit, DataSource, Deployment, DeploymentEdit, DeploymentEvent, DeployPreview, Image, LogLine, LogPage, Metrics, NewContainer, NewDeployment, NewVersion, Problem, Propagation,
-  TestRequest, Version,
+  Capacity,
+  Container,
+  ContainerEdit,
+  DataSource,
+  Deployment,
+  DeploymentEdit,
+  DeploymentEvent,
+  DeployPreview,
+  Image,
+  LogLine,
+  LogPage,
+  Metrics,
+  NewContainer,
+  NewDeployment,
+  NewVersion,
+  Problem,
+  Propagation,
+  TestRequest,
+  Version,
 } from './objects';
 import type { Page } from './json-schema';
 
@@ -65,38 +82,54 @@ export class Client {
     list: (query: RequestOptions['query'] = {}) => this.all<Deployment>('/deployments', query),
     get: (id: string) => this.request<Deployment>('GET', `/deployments/${id}`),
     create: (body: NewDeployment) => this.request<Deployment>('POST', '/deployments', { body }),
-    edit: (id: string, body: DeploymentEdit, ifMatch: number) => this.request<Deployment>('PATCH', `/deployments/${id}`, { body, ifMatch }),
+    edit: (id: string, body: DeploymentEdit, ifMatch: number) =>
+      this.request<Deployment>('PATCH', `/deployments/${id}`, { body, ifMatch }),
     /** @param confirm Its name. */
-    remove: (id: string, confirm: string) => this.request<Deployment>('DELETE', `/deployments/${id}`, { query: { confirm } }),
-    command: (id: string, command: 'start' | 'stop' | 'restart' | 'scale-to-zero') => this.request<Deployment>('POST', `/deployments/${id}/${command}`),
-    setAccess: (id: string, enabled: boolean, ifMatch: number) => this.request<Changed<Deployment>>('PUT', `/deployments/${id}/access-control`, { body: { enabled }, ifMatch }),
+    remove: (id: string, confirm: string) =>
+      this.request<Deployment>('DELETE', `/deployments/${id}`, { query: { confirm } }),
+    command: (id: string, command: 'start' | 'stop' | 'restart' | 'scale-to-zero') =>
+      this.request<Deployment>('POST', `/deployments/${id}/${command}`),
+    setAccess: (id: string, enabled: boolean, ifMatch: number) =>
+      this.request<Changed<Deployment>>('PUT', `/deployments/${id}/access-control`, { body: { enabled }, ifMatch }),
     events: (id: string) => this.all<DeploymentEvent>(`/deployments/${id}/events`, {}),
-    followEvents: (id: string, signal?: AbortSignal) => this.stream('GET', `/deployments/${id}/events/stream`, { signal }),
-    metrics: (id: string, query: RequestOptions['query'] = {}) => this.request<Metrics>('GET', `/deployments/${id}/metrics`, { query }),
-    test: (id: string, body: TestRequest, signal?: AbortSignal) => this.stream('POST', `/deployments/${id}/test`, { body, signal }),
+    followEvents: (id: string, signal?: AbortSignal) =>
+      this.stream('GET', `/deployments/${id}/events/stream`, { signal }),
+    metrics: (id: string, query: RequestOptions['query'] = {}) =>
+      this.request<Metrics>('GET', `/deployments/${id}/metrics`, { query }),
+    test: (id: string, body: TestRequest, signal?: AbortSignal) =>
+      this.stream('POST', `/deployments/${id}/test`, { body, signal }),
   };
 
   readonly versions = {
     list: (deploymentId: string) => this.all<Version>(`/deployments/${deploymentId}/versions`, {}),
-    get: (deploymentId: string, number: number) => this.request<Version>('GET', `/deployments/${deploymentId}/versions/${number}`),
-    create: (deploymentId: string, body: NewVersion) => this.request<Version>('POST', `/deployments/${deploymentId}/versions`, { body }),
-    activate: (deploymentId: string, number: number) => this.request<unknown>('POST', `/deployments/${deploymentId}/versions/${number}/activate`),
-    remove: (deploymentId: string, number: number) => this.request<unknown>('DELETE', `/deployments/${deploymentId}/versions/${number}`),
-    logs: (deploymentId: string, number: number, query: RequestOptions['query'] = {}) => this.request<LogPage>('GET', `/deployments/${deploymentId}/versions/${number}/logs`, { query }),
-    followLogs: (deploymentId: string, number: number, query: RequestOptions['query'], signal?: AbortSignal) => this.stream('GET', `/deployments/${deploymentId}/versions/${number}/logs/follow`, { query, signal }),
+    get: (deploymentId: string, number: number) =>
+      this.request<Version>('GET', `/deployments/${deploymentId}/versions/${number}`),
+    create: (deploymentId: string, body: NewVersion) =>
+      this.request<Version>('POST', `/deployments/${deploymentId}/versions`, { body }),
+    activate: (deploymentId: string, number: number) =>
+      this.request<unknown>('POST', `/deployments/${deploymentId}/versions/${number}/activate`),
+    remove: (deploymentId: string, number: number) =>
+      this.request<unknown>('DELETE', `/deployments/${deploymentId}/versions/${number}`),
+    logs: (deploymentId: string, number: number, query: RequestOptions['query'] = {}) =>
+      this.request<LogPage>('GET', `/deployments/${deploymentId}/versions/${number}/logs`, { query }),
+    followLogs: (deploymentId: string, number: number, query: RequestOptions['query'], signal?: AbortSignal) =>
+      this.stream('GET', `/deployments/${deploymentId}/versions/${number}/logs/follow`, { query, signal }),
   };
 
   readonly containers = {
     list: (query: RequestOptions['query'] = {}) => this.all<Container>('/containers', query),
     get: (id: string) => this.request<Container>('GET', `/containers/${id}`),
     create: (body: NewContainer) => this.request<Container>('POST', '/containers', { body }),
-    edit: (id: string, body: ContainerEdit, ifMatch: number) => this.request<Container>('PATCH', `/containers/${id}`, { body, ifMatch }),
+    edit: (id: string, body: ContainerEdit, ifMatch: number) =>
+      this.request<Container>('PATCH', `/containers/${id}`, { body, ifMatch }),
     command: (id: string, command: 'start' | 'stop') => this.request<Container>('POST', `/containers/${id}/${command}`),
     /** @param confirm Its name. */
-    remove: (id: string, confirm: string) => this.request<unknown>('DELETE', `/containers/${id}`, { query: { confirm } }),
+    remove: (id: string, confirm: string) =>
+      this.request<unknown>('DELETE', `/containers/${id}`, { query: { confirm } }),
     preview: (id: string) => this.request<DeployPreview>('GET', `/containers/${id}/deploy-preview`),
     deploy: (id: string, body: NewDeployment) => this.request<Deployment>('POST', `/containers/${id}/deploy`, { body }),
-    logs: (id: string, query: RequestOptions['query'] = {}) => this.request<LogPage>('GET', `/containers/${id}/logs`, { query }),
+    logs: (id: string, query: RequestOptions['query'] = {}) =>
+      this.request<LogPage>('GET', `/containers/${id}/logs`, { query }),
   };
 
   readonly images = { list: () => this.all<Image>('/images', {}) };
@@ -125,7 +158,8 @@ export class Client {
   /** The events of an answer as they come. Leaving the loop ends the request. */
   async *stream(method: Method, path: string, options: RequestOptions = {}): AsyncGenerator<ServerEvent> {
     const controller = new AbortController();
-    const signal = options.signal === undefined ? controller.signal : AbortSignal.any([options.signal, controller.signal]);
+    const signal =
+      options.signal === undefined ? controller.signal : AbortSignal.any([options.signal, controller.signal]);
     try {
       const response = await this.#send(method, path, { ...options, signal }, 'text/event-stream');
       yield* readEvents(response.body ?? new ReadableStream());
@@ -137,30 +171,48 @@ export class Client {
     }
   }
 
-  async #send(method: Method, path: string, { query = {}, body, ifMatch, signal }: RequestOptions, accept: string): Promise<Response> {
+  async #send(
+    method: Method,
+    path: string,
+    { query = {}, body, ifMatch, signal }: RequestOptions,
+    accept: string,
+  ): Promise<Response> {
     const url = new URL(`${this.url}/api/v1${path}`);
-    for (const [name, value] of Object.entries(query)) if (value !== undefined) url.searchParams.set(name, String(value));
-    const headers: Record<string, string> = { 'Accept': accept, 'User-Agent': `capstan/${packageVersion()}` };
+    for (const [name, value] of Object.entries(query))
+      if (value !== undefined) url.searchParams.set(name, String(value));
+    const headers: Record<string, string> = { Accept: accept, 'User-Agent': `capstan/${packageVersion()}` };
     if (this.#token !== undefined) headers.Authorization = `Bearer ${this.#token}`;
     if (body !== undefined) headers['Content-Type'] = 'application/json';
     if (ifMatch !== undefined) headers['If-Match'] = `"${ifMatch}"`;
     if (method === 'POST') headers['Idempotency-Key'] = randomUUID();
-    const response = await this.#fetch(url, { method, headers, ...(body === undefined ? {} : { body: JSON.stringify(body) }), ...(signal === undefined ? {} : { signal }), redirect: 'error' })
-      .catch((error: unknown) => { throw unreachable(this.url, error); });
+    const response = await this.#fetch(url, {
+      method,
+      headers,
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      ...(signal === undefined ? {} : { signal }),
+      redirect: 'error',
+    }).catch((error: unknown) => {
+      throw unreachable(this.url, error);
+    });
     if (!response.ok) throw await failureOf(response);
     return response;
   }
 }
 
 /** Of a certificate that its own maker, or nobody known here, vouches for. */
-const UNTRUSTED = /^(?:DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_VERIFY_LEAF_SIGNATURE|UNABLE_TO_GET_ISSUER_CERT(?:_LOCALLY)?)$/;
+const UNTRUSTED =
+  /^(?:DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_VERIFY_LEAF_SIGNATURE|UNABLE_TO_GET_ISSUER_CERT(?:_LOCALLY)?)$/;
 
 function unreachable(url: string, error: unknown): Error {
   const { name, message, cause } = error as Error;
   if (name === 'AbortError') return error as Error;
   const { code, message: reason } = (cause ?? {}) as NodeJS.ErrnoException;
-  const hint = UNTRUSTED.test(code ?? '') ? 'its certificate is not trusted here; NODE_EXTRA_CA_CERTS=FILE names one that is' : 'is capstan up running there?';
-  return new ApiFailure(0, 'unreachable', `cannot reach ${url} (${code ?? reason ?? message}): ${hint}`, { cause: error });
+  const hint = UNTRUSTED.test(code ?? '')
+    ? 'its certificate is not trusted here; NODE_EXTRA_CA_CERTS=FILE names one that is'
+    : 'is capstan up running there?';
+  return new ApiFailure(0, 'unreachable', `cannot reach ${url} (${code ?? reason ?? message}): ${hint}`, {
+    cause: error,
+  });
 }
 
 async function failureOf(response: Response): Promise<ApiFailure> {
@@ -168,10 +220,21 @@ async function failureOf(response: Response): Promise<ApiFailure> {
   try {
     const { detail, title, code, errors = [] } = JSON.parse(text) as Partial<Problem>;
     // The first of them is the detail already.
-    const places = errors.slice(errors.length > 0 && detail?.endsWith(errors[0].message) === true ? 1 : 0).map(({ pointer, message }) => `; ${pointer}: ${message}`).join('');
-    return new ApiFailure(response.status, code ?? 'error', `${detail ?? title ?? response.statusText}${places} (${response.status}${code === undefined ? '' : ` ${code}`})`);
+    const places = errors
+      .slice(errors.length > 0 && detail?.endsWith(errors[0].message) === true ? 1 : 0)
+      .map(({ pointer, message }) => `; ${pointer}: ${message}`)
+      .join('');
+    return new ApiFailure(
+      response.status,
+      code ?? 'error',
+      `${detail ?? title ?? response.statusText}${places} (${response.status}${code === undefined ? '' : ` ${code}`})`,
+    );
   } catch {
-    return new ApiFailure(response.status, 'error', `${response.status} ${response.statusText}: this is no answer of Capstan's management interface`);
+    return new ApiFailure(
+      response.status,
+      'error',
+      `${response.status} ${response.statusText}: this is no answer of Capstan's management interface`,
+    );
   }
 }
 
@@ -191,10 +254,15 @@ async function* readEvents(body: ReadableStream<Uint8Array>): AsyncGenerator<Ser
 
 /** Undefined for a comment. */
 function toEvent(block: string): ServerEvent | undefined {
-  const fields = block.split(/\r?\n/).map((line) => /^([a-z]+): ?(.*)$/s.exec(line)).filter((match) => match !== null);
+  const fields = block
+    .split(/\r?\n/)
+    .map((line) => /^([a-z]+): ?(.*)$/s.exec(line))
+    .filter((match) => match !== null);
   const values = (name: string) => fields.filter(([, field]) => field === name).map(([, , value]) => value);
   const data = values('data');
-  return data.length === 0 ? undefined : { id: values('id').at(-1) ?? '', event: values('event').at(-1) ?? 'message', data: data.join('\n') };
+  return data.length === 0
+    ? undefined
+    : { id: values('id').at(-1) ?? '', event: values('event').at(-1) ?? 'message', data: data.join('\n') };
 }
 
 /** What `data` of a followed log holds. */

@@ -2,7 +2,9 @@ import { input } from './json-schema';
 import { ApiProblem } from './problem';
 
 /** What cannot be undone is asked for by name. */
-export const CONFIRMATION = input({ confirm: { type: 'string', maxLength: 200, description: 'The name of what is to be deleted' } });
+export const CONFIRMATION = input({
+  confirm: { type: 'string', maxLength: 200, description: 'The name of what is to be deleted' },
+});
 
 /** @throws ApiProblem `invalid_argument` */
 export function demandConfirmed({ confirm }: { confirm?: string }, what: string, name: string): void {

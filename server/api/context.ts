@@ -12,7 +12,18 @@ import type { WebhookSender } from '../webhooks/webhook-sender';
 export interface ApiContext {
   readonly store: ServiceStore;
   /** Keys: changes that apply here before they are answered. */
-  readonly access: Pick<Access, 'createKey' | 'editKey' | 'setKeyEnabled' | 'rotateKey' | 'finishRotation' | 'deleteKey' | 'setAccessControl' | 'propagation' | 'sync'>;
+  readonly access: Pick<
+    Access,
+    | 'createKey'
+    | 'editKey'
+    | 'setKeyEnabled'
+    | 'rotateKey'
+    | 'finishRotation'
+    | 'deleteKey'
+    | 'setAccessControl'
+    | 'propagation'
+    | 'sync'
+  >;
   /** Makes what runs follow what is wanted; absent where this process runs nothing. */
   readonly controller?: Pick<Controller, 'changed' | 'forget' | 'onChange' | 'roomMade'>;
   /** Of versions and containers; absent where this process runs none. */

@@ -21,7 +21,9 @@ export function endedCookie(settings: ApiSettings): Headers {
 }
 
 function setCookie(settings: ApiSettings, value: string, maxAgeS: number): Headers {
-  return { 'Set-Cookie': `${nameOf(settings)}=${value}; Path=/; HttpOnly; SameSite=Strict; Max-Age=${maxAgeS}${settings.isSecure ? '; Secure' : ''}` };
+  return {
+    'Set-Cookie': `${nameOf(settings)}=${value}; Path=/; HttpOnly; SameSite=Strict; Max-Age=${maxAgeS}${settings.isSecure ? '; Secure' : ''}`,
+  };
 }
 
 function nameOf({ isSecure }: ApiSettings): string {

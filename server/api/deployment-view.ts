@@ -20,11 +20,18 @@ function urlOf(serving: ApiContext['serving'], slug: string): string {
   return serving?.urlOf(slug) ?? `/d/${slug}`;
 }
 
-export function deploymentPage(context: Pick<ApiContext, 'serving'>, { data, next }: Page<DeploymentRecord>): Page<Deployment> {
+export function deploymentPage(
+  context: Pick<ApiContext, 'serving'>,
+  { data, next }: Page<DeploymentRecord>,
+): Page<Deployment> {
   return { data: data.map((record) => deploymentView(context, record)), next };
 }
 
-export const OWNER_QUERY = { type: 'string', pattern: '^(user|org):[0-9a-z_]{1,64}$', description: 'user:ID or org:ID' } as const;
+export const OWNER_QUERY = {
+  type: 'string',
+  pattern: '^(user|org):[0-9a-z_]{1,64}$',
+  description: 'user:ID or org:ID',
+} as const;
 
 export function ownerOf(text: string | undefined): OwnerRef | undefined {
   const [type, id] = text?.split(':') ?? [];

@@ -13,19 +13,43 @@ const LOOK_MS = 2_000;
 
 export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
-    method: 'GET', path: '/api/v1/deployments/{id}/events', summary: 'What happened to a deployment, the newest first', tag: TAG, auth: 'any', query: input(pagingByNumber(15)), answers: { 200: page(DeploymentEvent) },
-    handle: async ({ context: { store }, actor, params: { id }, query: { after, limit } }) => ({ status: 200, body: await store.pageDeploymentEvents(actor, id, { beforeSeq: cursorNumber(after), limit }) }),
+    method: 'GET',
+    path: '/api/v1/deployments/{id}/events',
+    summary: 'What happened to a deployment, the newest first',
+    tag: TAG,
+    auth: 'any',
+    query: input(pagingByNumber(15)),
+    answers: { 200: page(DeploymentEvent) },
+    handle: async ({ context: { store }, actor, params: { id }, query: { after, limit } }) => ({
+      status: 200,
+      body: await store.pageDeploymentEvents(actor, id, { beforeSeq: cursorNumber(after), limit }),
+    }),
   }),
   defineRoute({
-    method: 'GET', path: '/api/v1/deployments/{id}/events/stream', summary: 'What happens to a deployment, as it happens; after Last-Event-ID, else from now on', tag: TAG, auth: 'any', answers: { 200: 'text/event-stream' },
+    method: 'GET',
+    path: '/api/v1/deployments/{id}/events/stream',
+    summary: 'What happens to a deployment, as it happens; after Last-Event-ID, else from now on',
+    tag: TAG,
+    auth: 'any',
+    answers: { 200: 'text/event-stream' },
     handle: async (call) => {
-      const { context: { store }, actor, params: { id }, request } = call;
+      const {
+        context: { store },
+        actor,
+        params: { id },
+        request,
+      } = call;
       const newest = (await store.pageDeploymentEvents(actor, id, { limit: 1 })).data[0]?.seq ?? 0;
       return { stream: (reply) => followDeployment(call, lastEventId(request) ?? newest, reply) };
     },
   }),
   defineRoute({
-    method: 'GET', path: '/api/v1/events/stream', summary: 'Which of your deployments and containers something changed of, as it happens: look again', tag: TAG, auth: 'any', answers: { 200: 'text/event-stream' },
+    method: 'GET',
+    path: '/api/v1/events/stream',
+    summary: 'Which of your deployments and containers something changed of, as it happens: look again',
+    tag: TAG,
+    auth: 'any',
+    answers: { 200: 'text/event-stream' },
     handle: (call) => Promise.resolve({ stream: (reply) => followAll(call, reply) }),
   }),
 ];
@@ -37,17 +61,24 @@ function lastEventId(request: HttpRequest): number | undefined {
 
 type Call = Pick<ApiCall, 'context' | 'actor' | 'params' | 'signal'>;
 
-async function followDeployment({ context: { store, controller }, actor, params: { id }, signal }: Call, from: number, reply: HttpReply): Promise<void> {
+async function followDeployment(
+  { context: { store, controller }, actor, params: { id }, signal }: Call,
+  from: number,
+  reply: HttpReply,
+): Promise<void> {
   const sse = new SseStream(reply, {}, SSE);
   const bell = new Bell(signal);
-  const unfollow = controller?.onChange((changed) => { if (changed === id) bell.ring(); });
+  const unfollow = controller?.onChange((changed) => {
+    if (changed === id) bell.ring();
+  });
   sse.open();
   try {
     for (let after = from; !signal.aborted; await bell.rung(LOOK_MS)) {
       for (let isMore = true; isMore;) {
         // Whoever lost the right to see it hears no more.
         const events = await store.readDeploymentEvents(actor, id, after, GROUP);
-        if (events.length > 0) await sse.sendEvents(events.map((event) => ({ id: event.seq, data: JSON.stringify(event) })));
+        if (events.length > 0)
+          await sse.sendEvents(events.map((event) => ({ id: event.seq, data: JSON.stringify(event) })));
         after = events.at(-1)?.seq ?? after;
         isMore = events.length === GROUP;
       }
@@ -68,13 +99,19 @@ async function followAll({ context: { store, controller }, actor, signal }: Call
     changed.add(id);
     bell.ring();
   });
-  const isSeen = (id: string) => (id.startsWith('con_') ? store.getContainer(actor, id) : store.getDeployment(actor, id)).then(() => true, () => false);
+  const isSeen = (id: string) =>
+    (id.startsWith('con_') ? store.getContainer(actor, id) : store.getDeployment(actor, id)).then(
+      () => true,
+      () => false,
+    );
   sse.open();
   try {
     for (let number = 1; !signal.aborted; await bell.rung(SSE.pingIntervalMs)) {
       const ids = [...changed];
       changed = new Set();
-      for (const id of ids) if (await isSeen(id)) await sse.sendEvents([{ id: number++, data: JSON.stringify({ type: 'changed', target_id: id }) }]);
+      for (const id of ids)
+        if (await isSeen(id))
+          await sse.sendEvents([{ id: number++, data: JSON.stringify({ type: 'changed', target_id: id }) }]);
     }
     sse.end();
   } catch {

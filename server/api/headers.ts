@@ -12,4 +12,7 @@ export function securityHeaders({ isSecure }: { isSecure: boolean }): Record<str
 }
 
 /** Answers of the interface are no pages: whoever opens one in a browser runs nothing, and no cache keeps it. */
-export const API_HEADERS = { 'Content-Security-Policy': "default-src 'none'; frame-ancestors 'none'; sandbox", 'Cache-Control': 'no-store' } as const;
+export const API_HEADERS = {
+  'Content-Security-Policy': "default-src 'none'; frame-ancestors 'none'; sandbox",
+  'Cache-Control': 'no-store',
+} as const;

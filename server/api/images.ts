@@ -7,25 +7,55 @@ const TAG = 'images';
 const PATH = '/api/v1/images';
 const TEXT = { type: 'string', minLength: 1, maxLength: 100 } as const;
 
-const NewImage = input({
-  name: TEXT, version: TEXT, type: oneOf(['host-env', 'builtin-runtime', 'oci']), gpu_required: { type: 'boolean', default: false },
-  default_start: { anyOf: [{ type: 'string', minLength: 1, maxLength: 65_536 }, { type: 'null' }] },
-}, 'name', 'version', 'type');
+const NewImage = input(
+  {
+    name: TEXT,
+    version: TEXT,
+    type: oneOf(['host-env', 'builtin-runtime', 'oci']),
+    gpu_required: { type: 'boolean', default: false },
+    default_start: { anyOf: [{ type: 'string', minLength: 1, maxLength: 65_536 }, { type: 'null' }] },
+  },
+  'name',
+  'version',
+  'type',
+);
 
 export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
-    method: 'GET', path: PATH, summary: 'What deployments run in', tag: TAG, auth: 'any', query: input(pagingById('img')), answers: { 200: page(Image) },
-    handle: async ({ context: { store }, query }) => ({ status: 200, body: pageOf(await store.listImages(), query, ({ id }) => id) }),
+    method: 'GET',
+    path: PATH,
+    summary: 'What deployments run in',
+    tag: TAG,
+    auth: 'any',
+    query: input(pagingById('img')),
+    answers: { 200: page(Image) },
+    handle: async ({ context: { store }, query }) => ({
+      status: 200,
+      body: pageOf(await store.listImages(), query, ({ id }) => id),
+    }),
   }),
   defineRoute({
-    method: 'POST', path: PATH, summary: 'Make an image (administrators)', tag: TAG, auth: 'any', body: NewImage, answers: { 201: Image }, problems: ['conflict'],
+    method: 'POST',
+    path: PATH,
+    summary: 'Make an image (administrators)',
+    tag: TAG,
+    auth: 'any',
+    body: NewImage,
+    answers: { 201: Image },
+    problems: ['conflict'],
     handle: async ({ context: { store }, actor, body }) => {
       const made = await store.createImage(actor, body);
       return { status: 201, body: made, headers: { Location: `${PATH}/${made.id}` } };
     },
   }),
   defineRoute({
-    method: 'DELETE', path: `${PATH}/{id}`, summary: 'Delete an image (administrators): what was made from it runs on', tag: TAG, auth: 'any', answers: { 204: null }, problems: ['conflict'],
+    method: 'DELETE',
+    path: `${PATH}/{id}`,
+    summary: 'Delete an image (administrators): what was made from it runs on',
+    tag: TAG,
+    auth: 'any',
+    answers: { 204: null },
+    problems: ['conflict'],
     handle: async ({ context: { store }, actor, params }) => {
       await store.deleteImage(actor, params.id);
       return { status: 204 };

@@ -8,7 +8,10 @@ export function object<const P extends Record<string, object>>(properties: P) {
 }
 
 /** A request: unknown properties are refused, those that are not named after the properties may be left out. */
-export function input<const P extends Record<string, object>, const R extends keyof P & string = never>(properties: P, ...required: R[]) {
+export function input<const P extends Record<string, object>, const R extends keyof P & string = never>(
+  properties: P,
+  ...required: R[]
+) {
   return { type: 'object' as const, additionalProperties: false as const, properties, required };
 }
 
@@ -25,7 +28,11 @@ export function oneOf<const V extends string>(values: readonly V[]) {
 }
 
 export function record<const S extends object>(values: S, namePattern?: string) {
-  return { type: 'object' as const, additionalProperties: values, ...(namePattern === undefined ? {} : { propertyNames: { pattern: namePattern } }) };
+  return {
+    type: 'object' as const,
+    additionalProperties: values,
+    ...(namePattern === undefined ? {} : { propertyNames: { pattern: namePattern } }),
+  };
 }
 
 /** The same properties in a request, each of which may be left out. */
@@ -39,7 +46,10 @@ export function pair<const A extends object, const B extends object>(first: A, s
 
 /** One page of a list. */
 export function page<const S extends object>(item: S) {
-  return object({ data: list(item), next: orNull({ type: 'string', description: 'What `after` is for the next page' }) });
+  return object({
+    data: list(item),
+    next: orNull({ type: 'string', description: 'What `after` is for the next page' }),
+  });
 }
 
 export interface Page<T> {
@@ -47,18 +57,30 @@ export interface Page<T> {
   next: string | null;
 }
 
-export type Static<S> =
-  S extends { enum: readonly (infer V)[] } ? V
-    : S extends { const: infer V } ? V
-      : S extends { anyOf: readonly (infer A)[] } ? StaticOfEach<A>
-        : S extends { type: 'null' } ? null
-          : S extends { type: 'string' } ? string
-            : S extends { type: 'integer' | 'number' } ? number
-              : S extends { type: 'boolean' } ? boolean
-                : S extends { prefixItems: readonly [infer A, infer B] } ? [Static<A>, Static<B>]
-                  : S extends { type: 'array'; items: infer I } ? Static<I>[]
-                    : S extends { properties: infer P; required: readonly (infer R)[] } ? Object_<P, R>
-                      : S extends { additionalProperties: infer V extends object } ? Record<string, Static<V>>
-                        : unknown;
+export type Static<S> = S extends { enum: readonly (infer V)[] }
+  ? V
+  : S extends { const: infer V }
+    ? V
+    : S extends { anyOf: readonly (infer A)[] }
+      ? StaticOfEach<A>
+      : S extends { type: 'null' }
+        ? null
+        : S extends { type: 'string' }
+          ? string
+          : S extends { type: 'integer' | 'number' }
+            ? number
+            : S extends { type: 'boolean' }
+              ? boolean
+              : S extends { prefixItems: readonly [infer A, infer B] }
+                ? [Static<A>, Static<B>]
+                : S extends { type: 'array'; items: infer I }
+                  ? Static<I>[]
+                  : S extends { properties: infer P; required: readonly (infer R)[] }
+                    ? Object_<P, R>
+                    : S extends { additionalProperties: infer V extends object }
+                      ? Record<string, Static<V>>
+                      : unknown;
 type StaticOfEach<A> = A extends unknown ? Static<A> : never;
-type Object_<P, R> = { [K in keyof P as K extends R ? K : never]: Static<P[K]> } & { [K in keyof P as K extends R ? never : K]?: Static<P[K]> };
+type Object_<P, R> = { [K in keyof P as K extends R ? K : never]: Static<P[K]> } & {
+  [K in keyof P as K extends R ? never : K]?: Static<P[K]>;
+};

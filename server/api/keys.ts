@@ -15,95 +15,231 @@ const DAY_MS = 86_400_000;
 const USAGE_DAYS = 30;
 
 const SCOPE = {
-  scope: { ...oneOf(['user', 'org', 'deployment']), description: 'Left out: as `deployment` or `org` says, else `user`' },
-  org: { type: 'string', maxLength: 100, description: 'Of the scope `org`' }, deployment: { type: 'string', maxLength: 100, description: 'Of the scope `deployment`' },
+  scope: {
+    ...oneOf(['user', 'org', 'deployment']),
+    description: 'Left out: as `deployment` or `org` says, else `user`',
+  },
+  org: { type: 'string', maxLength: 100, description: 'Of the scope `org`' },
+  deployment: { type: 'string', maxLength: 100, description: 'Of the scope `deployment`' },
 } as const;
-const ORDER = { ...paging('^[0-9A-Za-z_-]+$'), q: { type: 'string', maxLength: 100, description: 'Part of the name' }, sort: { ...oneOf(KEY_SORTS), default: 'created' }, order: { ...oneOf(['asc', 'desc']), default: 'asc' } } as const;
+const ORDER = {
+  ...paging('^[0-9A-Za-z_-]+$'),
+  q: { type: 'string', maxLength: 100, description: 'Part of the name' },
+  sort: { ...oneOf(KEY_SORTS), default: 'created' },
+  order: { ...oneOf(['asc', 'desc']), default: 'asc' },
+} as const;
 
 export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
-    method: 'GET', path: PATH, summary: 'Keys of your account, of an organization, or those that reach a deployment', tag: TAG, auth: 'any',
-    query: input({ ...SCOPE, ...ORDER, include_deleted: { type: 'boolean', default: false } }), answers: { 200: page(Key) },
+    method: 'GET',
+    path: PATH,
+    summary: 'Keys of your account, of an organization, or those that reach a deployment',
+    tag: TAG,
+    auth: 'any',
+    query: input({ ...SCOPE, ...ORDER, include_deleted: { type: 'boolean', default: false } }),
+    answers: { 200: page(Key) },
     handle: async (call) => {
       const { limit, after, q: search, sort, order, include_deleted: includeDeleted } = call.query;
       if (after !== undefined && !isKeyCursor(after, sort, order === 'desc')) throw badCursor();
-      const filter = { ...await filterOf(call, call.query), search, includeDeleted };
-      const { data, next } = await call.context.store.pageKeys(filter, { limit, after, sort, descending: order === 'desc' });
+      const filter = { ...(await filterOf(call, call.query)), search, includeDeleted };
+      const { data, next } = await call.context.store.pageKeys(filter, {
+        limit,
+        after,
+        sort,
+        descending: order === 'desc',
+      });
       return { status: 200, body: { data: data.map(keyView), next } };
     },
   }),
   defineRoute({
-    method: 'POST', path: PATH, summary: 'Make a key: its secret is shown once', tag: TAG, auth: 'any', query: input(SCOPE), body: NewKey, secrets: ['secret'], answers: { 201: MadeKey }, problems: ['not_found', 'conflict', 'quota_exceeded'],
+    method: 'POST',
+    path: PATH,
+    summary: 'Make a key: its secret is shown once',
+    tag: TAG,
+    auth: 'any',
+    query: input(SCOPE),
+    body: NewKey,
+    secrets: ['secret'],
+    answers: { 201: MadeKey },
+    problems: ['not_found', 'conflict', 'quota_exceeded'],
     handle: async (call) => {
-      const { context: { access }, actor, body } = call;
+      const {
+        context: { access },
+        actor,
+        body,
+      } = call;
       const place = await placeOf(call, call.query, body);
-      const { key, secret } = await access.createKey({
-        ...place, name: body.name, expiresAt: msOf(body.expires_at), limits: body.limits, allowedCidrs: body.allowed_cidrs, budget: body.budget,
-      }, changeOptions(actor));
-      return { status: 201, body: { ...keyView(key), propagation: await propagationOf(access, key.rev), secret }, headers: { Location: `${PATH}/${key.id}` } };
+      const { key, secret } = await access.createKey(
+        {
+          ...place,
+          name: body.name,
+          expiresAt: msOf(body.expires_at),
+          limits: body.limits,
+          allowedCidrs: body.allowed_cidrs,
+          budget: body.budget,
+        },
+        changeOptions(actor),
+      );
+      return {
+        status: 201,
+        body: { ...keyView(key), propagation: await propagationOf(access, key.rev), secret },
+        headers: { Location: `${PATH}/${key.id}` },
+      };
     },
   }),
   defineRoute({
-    method: 'GET', path: `${PATH}/{id}`, summary: 'A key, without its secret', tag: TAG, auth: 'any', answers: { 200: Key },
+    method: 'GET',
+    path: `${PATH}/{id}`,
+    summary: 'A key, without its secret',
+    tag: TAG,
+    auth: 'any',
+    answers: { 200: Key },
     handle: async (call) => ({ status: 200, body: keyView(await demandKey(call, 'read')) }),
   }),
   defineRoute({
-    method: 'PATCH', path: `${PATH}/{id}`, summary: 'Change a key: what is left out stays', tag: TAG, auth: 'any', body: KeyEdit, needsIfMatch: true, answers: { 200: ChangedKey }, problems: ['conflict'],
+    method: 'PATCH',
+    path: `${PATH}/{id}`,
+    summary: 'Change a key: what is left out stays',
+    tag: TAG,
+    auth: 'any',
+    body: KeyEdit,
+    needsIfMatch: true,
+    answers: { 200: ChangedKey },
+    problems: ['conflict'],
     handle: async (call) => {
-      const { context: { access }, actor, body: { disabled, expires_at: expiresAt, allowed_cidrs: allowedCidrs, ...rest }, ifMatch } = call;
+      const {
+        context: { access },
+        actor,
+        body: { disabled, expires_at: expiresAt, allowed_cidrs: allowedCidrs, ...rest },
+        ifMatch,
+      } = call;
       let key = await demandKey(call, disabled === undefined ? 'edit' : 'end');
       const edit = { ...rest, expiresAt: msOf(expiresAt), allowedCidrs };
       const isEdited = Object.values(edit).some((value) => value !== undefined);
       if (isEdited || disabled === undefined) key = await access.editKey(key.id, edit, changeOptions(actor, ifMatch));
-      if (disabled !== undefined) key = await access.setKeyEnabled(key.id, !disabled, changeOptions(actor, isEdited ? key.rev : ifMatch));
+      if (disabled !== undefined)
+        key = await access.setKeyEnabled(key.id, !disabled, changeOptions(actor, isEdited ? key.rev : ifMatch));
       return changed(access, key);
     },
   }),
   defineRoute({
-    method: 'DELETE', path: `${PATH}/{id}`, summary: 'Delete a key for good', tag: TAG, auth: 'any', query: CONFIRMATION, answers: { 200: ChangedKey }, problems: ['stale', 'invalid_argument'],
+    method: 'DELETE',
+    path: `${PATH}/{id}`,
+    summary: 'Delete a key for good',
+    tag: TAG,
+    auth: 'any',
+    query: CONFIRMATION,
+    answers: { 200: ChangedKey },
+    problems: ['stale', 'invalid_argument'],
     handle: async (call) => {
-      const { context: { access }, actor, query, ifMatch } = call;
+      const {
+        context: { access },
+        actor,
+        query,
+        ifMatch,
+      } = call;
       const { id, name } = await demandKey(call, 'end');
       demandConfirmed(query, 'name', name);
       return changed(access, await access.deleteKey(id, changeOptions(actor, ifMatch)));
     },
   }),
   defineRoute({
-    method: 'POST', path: `${PATH}/{id}/rotate`, summary: 'Give a key a new secret, shown once; the old one passes for grace_s more', tag: TAG, auth: 'any', body: Rotation, isBodyOptional: true, secrets: ['secret'], answers: { 200: MadeKey }, problems: ['conflict', 'stale'],
+    method: 'POST',
+    path: `${PATH}/{id}/rotate`,
+    summary: 'Give a key a new secret, shown once; the old one passes for grace_s more',
+    tag: TAG,
+    auth: 'any',
+    body: Rotation,
+    isBodyOptional: true,
+    secrets: ['secret'],
+    answers: { 200: MadeKey },
+    problems: ['conflict', 'stale'],
     handle: async (call) => {
-      const { context: { access }, actor, body, ifMatch } = call;
+      const {
+        context: { access },
+        actor,
+        body,
+        ifMatch,
+      } = call;
       const { id } = await demandKey(call, 'end');
       const { key, secret } = await access.rotateKey(id, (body.grace_s ?? 0) * 1000, changeOptions(actor, ifMatch));
       return { status: 200, body: { ...keyView(key), propagation: await propagationOf(access, key.rev), secret } };
     },
   }),
   defineRoute({
-    method: 'POST', path: `${PATH}/{id}/rotate/finish`, summary: 'End the grace of a rotation now', tag: TAG, auth: 'any', body: input({}), isBodyOptional: true, answers: { 200: ChangedKey }, problems: ['stale'],
+    method: 'POST',
+    path: `${PATH}/{id}/rotate/finish`,
+    summary: 'End the grace of a rotation now',
+    tag: TAG,
+    auth: 'any',
+    body: input({}),
+    isBodyOptional: true,
+    answers: { 200: ChangedKey },
+    problems: ['stale'],
     handle: async (call) => {
-      const { context: { access }, actor, ifMatch } = call;
+      const {
+        context: { access },
+        actor,
+        ifMatch,
+      } = call;
       const { id } = await demandKey(call, 'end');
       return changed(access, await access.finishRotation(id, changeOptions(actor, ifMatch)));
     },
   }),
-  ...(['enable', 'disable'] as const).map((verb) => defineRoute({
-    method: 'POST', path: `${PATH}/{id}/${verb}`, summary: verb === 'enable' ? 'Let a key pass again' : 'Refuse a key until it is enabled again', tag: TAG, auth: 'any', body: input({}), isBodyOptional: true, answers: { 200: ChangedKey }, problems: ['stale'],
-    handle: async (call) => {
-      const { context: { access }, actor, ifMatch } = call;
-      const { id } = await demandKey(call, 'end');
-      return changed(access, await access.setKeyEnabled(id, verb === 'enable', changeOptions(actor, ifMatch)));
-    },
-  })),
+  ...(['enable', 'disable'] as const).map((verb) =>
+    defineRoute({
+      method: 'POST',
+      path: `${PATH}/{id}/${verb}`,
+      summary: verb === 'enable' ? 'Let a key pass again' : 'Refuse a key until it is enabled again',
+      tag: TAG,
+      auth: 'any',
+      body: input({}),
+      isBodyOptional: true,
+      answers: { 200: ChangedKey },
+      problems: ['stale'],
+      handle: async (call) => {
+        const {
+          context: { access },
+          actor,
+          ifMatch,
+        } = call;
+        const { id } = await demandKey(call, 'end');
+        return changed(access, await access.setKeyEnabled(id, verb === 'enable', changeOptions(actor, ifMatch)));
+      },
+    }),
+  ),
   defineRoute({
-    method: 'GET', path: `${PATH}/{id}/usage`, summary: 'What a key used by day of UTC, oldest first', tag: TAG, auth: 'any', query: input({ from: { type: 'string', format: 'date-time' } }), answers: { 200: KeyUsage },
+    method: 'GET',
+    path: `${PATH}/{id}/usage`,
+    summary: 'What a key used by day of UTC, oldest first',
+    tag: TAG,
+    auth: 'any',
+    query: input({ from: { type: 'string', format: 'date-time' } }),
+    answers: { 200: KeyUsage },
     handle: async (call) => {
-      const { context: { store, now }, query } = call;
+      const {
+        context: { store, now },
+        query,
+      } = call;
       const { id } = await demandKey(call, 'read');
       const usage = await store.readUsage(id, msOf(query.from) ?? now() - USAGE_DAYS * DAY_MS);
-      return { status: 200, body: { data: usage.map(({ day, requests, tokens }) => ({ day: new Date(day * DAY_MS).toISOString().slice(0, 10), requests, tokens })) } };
+      return {
+        status: 200,
+        body: {
+          data: usage.map(({ day, requests, tokens }) => ({
+            day: new Date(day * DAY_MS).toISOString().slice(0, 10),
+            requests,
+            tokens,
+          })),
+        },
+      };
     },
   }),
 ];
 
-async function changed(access: Parameters<typeof propagationOf>[0], key: Parameters<typeof keyView>[0]): Promise<{ status: number; body: ChangedKey }> {
+async function changed(
+  access: Parameters<typeof propagationOf>[0],
+  key: Parameters<typeof keyView>[0],
+): Promise<{ status: number; body: ChangedKey }> {
   return { status: 200, body: { ...keyView(key), propagation: await propagationOf(access, key.rev) } };
 }

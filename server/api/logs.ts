@@ -16,7 +16,12 @@ import { msOf, timeOf } from './times';
 const SEQ = { type: 'integer', minimum: 0, maximum: Number.MAX_SAFE_INTEGER } as const;
 const FILTER = {
   stream: { type: 'string', enum: ['stdout', 'stderr', 'system'] },
-  level: { type: 'string', enum: LOG_LINE_LEVELS, description: 'Lines of this level or a graver one, as far as lines tell their level; `unknown`: those that tell none' },
+  level: {
+    type: 'string',
+    enum: LOG_LINE_LEVELS,
+    description:
+      'Lines of this level or a graver one, as far as lines tell their level; `unknown`: those that tell none',
+  },
   replica: { type: 'integer', minimum: 0, maximum: 1_000_000, description: 'Its ordinal' },
   since: { type: 'string', format: 'date-time' },
   until: { type: 'string', format: 'date-time' },
@@ -25,10 +30,25 @@ const FILTER = {
 const PAGE_QUERY = input({
   ...FILTER,
   limit: { type: 'integer', minimum: 1, maximum: 1_000, default: 200 },
-  after: { ...SEQ, description: 'Lines after this number; `next` is then what to ask after. 0: from the first one on, if it is still there' },
-  before: { ...SEQ, description: 'The last lines before this number; `next` is then what to ask before. Without either: the last lines of all' },
+  after: {
+    ...SEQ,
+    description:
+      'Lines after this number; `next` is then what to ask after. 0: from the first one on, if it is still there',
+  },
+  before: {
+    ...SEQ,
+    description:
+      'The last lines before this number; `next` is then what to ask before. Without either: the last lines of all',
+  },
 });
-const FOLLOW_QUERY = input({ ...FILTER, after: { ...SEQ, description: 'Lines after this number, and then those that come; `Last-Event-ID` goes before it. Without either: those that come' } });
+const FOLLOW_QUERY = input({
+  ...FILTER,
+  after: {
+    ...SEQ,
+    description:
+      'Lines after this number, and then those that come; `Last-Event-ID` goes before it. Without either: those that come',
+  },
+});
 
 const SSE = { pingIntervalMs: 15_000, slowClientTimeoutMs: 60_000 };
 const PAGE_LINES = 1_000;
@@ -38,7 +58,14 @@ const MAX_FOLLOWERS = 100;
 const RECHECK_MS = 5_000;
 const followers = new Map<string, number>();
 
-type Filter = { stream?: LogLine['stream']; level?: LogLineLevel; replica?: number; since?: string; until?: string; q?: string };
+type Filter = {
+  stream?: LogLine['stream'];
+  level?: LogLineLevel;
+  replica?: number;
+  since?: string;
+  until?: string;
+  q?: string;
+};
 
 /** The log that a path names, of whoever may read it. @throws ServiceError `not_found` */
 type FindLog = (call: ApiCall<unknown>) => Promise<{ logId: string; name: string }>;
@@ -47,7 +74,10 @@ const ofVersion: FindLog = async ({ context: { store }, actor, params: { id, n }
   if (!/^[1-9]\d{0,8}$/.test(n)) throw new ApiProblem('not_found', 'there is no such version');
   return { logId: (await store.getVersion(actor, id, Number(n))).id, name: `${id}-${n}` };
 };
-const ofContainer: FindLog = async ({ context: { store }, actor, params: { id } }) => ({ logId: (await store.getContainer(actor, id)).id, name: id });
+const ofContainer: FindLog = async ({ context: { store }, actor, params: { id } }) => ({
+  logId: (await store.getContainer(actor, id)).id,
+  name: id,
+});
 
 export const ROUTES: readonly ApiRoute[] = [
   ...routesOf('/api/v1/deployments/{id}/versions/{n}/logs', 'versions', 'a version', ofVersion),
@@ -57,17 +87,41 @@ export const ROUTES: readonly ApiRoute[] = [
 function routesOf(path: string, tag: string, whose: string, find: FindLog): ApiRoute[] {
   return [
     defineRoute({
-      method: 'GET', path, summary: `The log of ${whose}: lines in order, by number, with what the service itself says of it`, tag, auth: 'any', query: PAGE_QUERY, answers: { 200: LogPage }, problems: ['expired_range'],
+      method: 'GET',
+      path,
+      summary: `The log of ${whose}: lines in order, by number, with what the service itself says of it`,
+      tag,
+      auth: 'any',
+      query: PAGE_QUERY,
+      answers: { 200: LogPage },
+      problems: ['expired_range'],
       handle: async (call) => {
         const { limit, after, before, ...filter } = call.query;
-        if (after !== undefined && before !== undefined) throw new ApiProblem('invalid_request', '?after: expected without before', { errors: [{ pointer: '?after', message: 'expected without before' }] });
+        if (after !== undefined && before !== undefined)
+          throw new ApiProblem('invalid_request', '?after: expected without before', {
+            errors: [{ pointer: '?after', message: 'expected without before' }],
+          });
         const { logId } = await find(call);
-        const page = await logsOf(call).read(logId, { limit, ...(after === undefined ? {} : { after }), ...(before === undefined ? {} : { before }), ...toFilter(filter) }).catch(asProblem);
+        const page = await logsOf(call)
+          .read(logId, {
+            limit,
+            ...(after === undefined ? {} : { after }),
+            ...(before === undefined ? {} : { before }),
+            ...toFilter(filter),
+          })
+          .catch(asProblem);
         return { status: 200, body: pageView(page) };
       },
     }),
     defineRoute({
-      method: 'GET', path: `${path}/follow`, summary: `The log of ${whose} as it comes: one event per line, whose id is its number`, tag, auth: 'any', query: FOLLOW_QUERY, answers: { 200: 'text/event-stream' }, problems: ['expired_range', 'too_many_attempts'],
+      method: 'GET',
+      path: `${path}/follow`,
+      summary: `The log of ${whose} as it comes: one event per line, whose id is its number`,
+      tag,
+      auth: 'any',
+      query: FOLLOW_QUERY,
+      answers: { 200: 'text/event-stream' },
+      problems: ['expired_range', 'too_many_attempts'],
       handle: async (call) => {
         const { request, signal, actor } = call;
         const { after, ...filter } = call.query;
@@ -77,11 +131,20 @@ function routesOf(path: string, tag: string, whose: string, find: FindLog): ApiR
         // Whatever has expired is told before the stream begins.
         await logs.read(logId, { after: from, limit: 1 }).catch(asProblem);
         const leave = enter(actor.userId);
-        return { stream: (reply) => follow(whileAllowed(call, find, logs.follow(logId, from, toFilter(filter), signal)), reply).finally(leave) };
+        return {
+          stream: (reply) =>
+            follow(whileAllowed(call, find, logs.follow(logId, from, toFilter(filter), signal)), reply).finally(leave),
+        };
       },
     }),
     defineRoute({
-      method: 'GET', path: `${path}/download`, summary: `The whole log of ${whose}, as compressed text`, tag, auth: 'any', query: input(FILTER), answers: { 200: 'application/gzip' },
+      method: 'GET',
+      path: `${path}/download`,
+      summary: `The whole log of ${whose}, as compressed text`,
+      tag,
+      auth: 'any',
+      query: input(FILTER),
+      answers: { 200: 'application/gzip' },
       handle: async (call) => {
         const { logId, name } = await find(call);
         const logs = logsOf(call);
@@ -100,8 +163,12 @@ function logsOf({ context: { logs } }: ApiCall<unknown>): Logs {
 
 function toFilter({ stream, level, replica, since, until, q }: Filter): LogFilter {
   return {
-    ...(stream === undefined ? {} : { stream }), ...(level === undefined ? {} : { level }), ...(replica === undefined ? {} : { replica }), ...(q === undefined ? {} : { text: q }),
-    ...(since === undefined ? {} : { since: msOf(since) }), ...(until === undefined ? {} : { until: msOf(until) }),
+    ...(stream === undefined ? {} : { stream }),
+    ...(level === undefined ? {} : { level }),
+    ...(replica === undefined ? {} : { replica }),
+    ...(q === undefined ? {} : { text: q }),
+    ...(since === undefined ? {} : { since: msOf(since) }),
+    ...(until === undefined ? {} : { until: msOf(until) }),
   };
 }
 
@@ -115,7 +182,12 @@ function asProblem(error: unknown): never {
 }
 
 function pageView({ lines, next, firstSeq, lastSeq }: Page): LogPage {
-  return { data: lines.map(lineView), next: next === undefined ? null : String(next), first_seq: firstSeq ?? null, last_seq: lastSeq ?? null };
+  return {
+    data: lines.map(lineView),
+    next: next === undefined ? null : String(next),
+    first_seq: firstSeq ?? null,
+    last_seq: lastSeq ?? null,
+  };
 }
 
 function lineView({ seq, at, stream, replica, text }: LogLine): LogPage['data'][number] {
@@ -125,7 +197,10 @@ function lineView({ seq, at, stream, replica, text }: LogLine): LogPage['data'][
 /** Returns what ends it. @throws ApiProblem */
 function enter(userId: string): () => void {
   const num = followers.get(userId) ?? 0;
-  if (num >= MAX_FOLLOWERS) throw new ApiProblem('too_many_attempts', `expected at most ${MAX_FOLLOWERS} logs followed at once`, { headers: { 'Retry-After': '10' } });
+  if (num >= MAX_FOLLOWERS)
+    throw new ApiProblem('too_many_attempts', `expected at most ${MAX_FOLLOWERS} logs followed at once`, {
+      headers: { 'Retry-After': '10' },
+    });
   followers.set(userId, num + 1);
   return () => {
     const left = (followers.get(userId) ?? 1) - 1;
@@ -135,7 +210,11 @@ function enter(userId: string): () => void {
 }
 
 /** Whoever lost the right to see it hears no more. */
-async function* whileAllowed(call: ApiCall<unknown>, find: FindLog, groups: AsyncIterable<readonly LogLine[]>): AsyncGenerator<readonly LogLine[], void> {
+async function* whileAllowed(
+  call: ApiCall<unknown>,
+  find: FindLog,
+  groups: AsyncIterable<readonly LogLine[]>,
+): AsyncGenerator<readonly LogLine[], void> {
   const { now } = call.context;
   let checkedMs = now();
   for await (const lines of groups) {
@@ -151,7 +230,8 @@ async function follow(groups: AsyncIterable<readonly LogLine[]>, reply: HttpRepl
   const sse = new SseStream(reply, {}, SSE);
   sse.open();
   try {
-    for await (const lines of groups) await sse.sendEvents(lines.map((line) => ({ id: line.seq, data: JSON.stringify(lineView(line)) })));
+    for await (const lines of groups)
+      await sse.sendEvents(lines.map((line) => ({ id: line.seq, data: JSON.stringify(lineView(line)) })));
     sse.end();
   } catch {
     // Too slow, or what it asked for expired meanwhile: it comes back with the number of its last line.
@@ -159,20 +239,38 @@ async function follow(groups: AsyncIterable<readonly LogLine[]>, reply: HttpRepl
   }
 }
 
-async function download(logs: Logs, logId: string, filter: LogFilter, name: string, reply: HttpReply, signal: AbortSignal): Promise<void> {
-  const stream = reply.stream(200, { 'Content-Type': 'application/gzip', 'Content-Disposition': `attachment; filename="${name}.log.gz"` });
+async function download(
+  logs: Logs,
+  logId: string,
+  filter: LogFilter,
+  name: string,
+  reply: HttpReply,
+  signal: AbortSignal,
+): Promise<void> {
+  const stream = reply.stream(200, {
+    'Content-Type': 'application/gzip',
+    'Content-Disposition': `attachment; filename="${name}.log.gz"`,
+  });
   const gzip = createGzip();
   const sending = (async () => {
     for await (const bytes of gzip) if (!stream.write(bytes as Buffer)) await stream.drained();
   })();
   try {
     // What expires meanwhile is left out.
-    for (let after: number | undefined = (await logs.read(logId, { limit: 1 })).firstSeq ?? 1; after !== undefined && !signal.aborted;) {
-      const page: Page = await logs.read(logId, { after: Math.max(after - 1, 0), limit: PAGE_LINES, ...filter }).catch((error: unknown) => {
-        if (error instanceof LogExpiredError) return { lines: [], next: error.firstSeq - 1, firstSeq: undefined, lastSeq: undefined };
-        throw error;
-      });
-      const text = page.lines.map((line) => `${timeOf(line.at)} ${line.replica} ${line.stream} ${line.text}\n`).join('');
+    for (
+      let after: number | undefined = (await logs.read(logId, { limit: 1 })).firstSeq ?? 1;
+      after !== undefined && !signal.aborted;
+    ) {
+      const page: Page = await logs
+        .read(logId, { after: Math.max(after - 1, 0), limit: PAGE_LINES, ...filter })
+        .catch((error: unknown) => {
+          if (error instanceof LogExpiredError)
+            return { lines: [], next: error.firstSeq - 1, firstSeq: undefined, lastSeq: undefined };
+          throw error;
+        });
+      const text = page.lines
+        .map((line) => `${timeOf(line.at)} ${line.replica} ${line.stream} ${line.text}\n`)
+        .join('');
       if (text !== '' && !gzip.write(text)) await once(gzip, 'drain');
       after = page.next === undefined ? undefined : page.next + 1;
     }

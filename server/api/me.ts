@@ -9,18 +9,38 @@ const PATH = '/api/v1/me';
 
 export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
-    method: 'GET', path: PATH, summary: 'Your account, and your organizations with your role in each', tag: TAG, auth: 'any', answers: { 200: Me },
+    method: 'GET',
+    path: PATH,
+    summary: 'Your account, and your organizations with your role in each',
+    tag: TAG,
+    auth: 'any',
+    answers: { 200: Me },
     handle: async (call) => ({ status: 200, body: await view(call) }),
   }),
   defineRoute({
-    method: 'PATCH', path: PATH, summary: 'Change your name, language or theme', tag: TAG, auth: 'any', body: MeEdit, answers: { 200: Me }, problems: ['stale'],
+    method: 'PATCH',
+    path: PATH,
+    summary: 'Change your name, language or theme',
+    tag: TAG,
+    auth: 'any',
+    body: MeEdit,
+    answers: { 200: Me },
+    problems: ['stale'],
     handle: async (call) => {
       await call.context.store.editAccount(call.actor, call.body, call.ifMatch);
       return { status: 200, body: await view(call) };
     },
   }),
   defineRoute({
-    method: 'DELETE', path: PATH, summary: 'Delete your account with its keys and tokens; not while it has deployments or containers, or an organization has no other owner', tag: TAG, auth: 'session', body: PasswordProof, answers: { 204: null }, problems: ['bad_credentials', 'conflict'],
+    method: 'DELETE',
+    path: PATH,
+    summary:
+      'Delete your account with its keys and tokens; not while it has deployments or containers, or an organization has no other owner',
+    tag: TAG,
+    auth: 'session',
+    body: PasswordProof,
+    answers: { 204: null },
+    problems: ['bad_credentials', 'conflict'],
     handle: async ({ context: { store, access, settings }, actor, body }) => {
       await store.deleteOwnAccount(actor, body.password);
       await access.sync();
@@ -28,29 +48,69 @@ export const ROUTES: readonly ApiRoute[] = [
     },
   }),
   defineRoute({
-    method: 'POST', path: `${PATH}/email`, summary: 'Change your address: sessions stay', tag: TAG, auth: 'session', body: EmailChange, answers: { 200: Me }, problems: ['bad_credentials', 'conflict'],
+    method: 'POST',
+    path: `${PATH}/email`,
+    summary: 'Change your address: sessions stay',
+    tag: TAG,
+    auth: 'session',
+    body: EmailChange,
+    answers: { 200: Me },
+    problems: ['bad_credentials', 'conflict'],
     handle: async (call) => {
       await call.context.store.changeEmail(call.actor, call.body.email, call.body.password);
       return { status: 200, body: await view(call) };
     },
   }),
   defineRoute({
-    method: 'POST', path: `${PATH}/password`, summary: 'Change your password: every session ends but a new one', tag: TAG, auth: 'session', body: PasswordChange, answers: { 204: null }, problems: ['bad_credentials'],
-    handle: async (call) => signedIn(call, await call.context.store.changePassword(call.actor, call.body.current, call.body.password)),
+    method: 'POST',
+    path: `${PATH}/password`,
+    summary: 'Change your password: every session ends but a new one',
+    tag: TAG,
+    auth: 'session',
+    body: PasswordChange,
+    answers: { 204: null },
+    problems: ['bad_credentials'],
+    handle: async (call) =>
+      signedIn(call, await call.context.store.changePassword(call.actor, call.body.current, call.body.password)),
   }),
   defineRoute({
-    method: 'POST', path: `${PATH}/totp`, summary: 'Make a second factor, to be confirmed by one of its codes', tag: TAG, auth: 'session', body: PasswordProof, secrets: ['secret', 'url'], answers: { 201: TotpSecret }, problems: ['bad_credentials', 'conflict'],
-    handle: async ({ context: { store }, actor, body }) => ({ status: 201, body: await store.startTotp(actor, body.password) }),
+    method: 'POST',
+    path: `${PATH}/totp`,
+    summary: 'Make a second factor, to be confirmed by one of its codes',
+    tag: TAG,
+    auth: 'session',
+    body: PasswordProof,
+    secrets: ['secret', 'url'],
+    answers: { 201: TotpSecret },
+    problems: ['bad_credentials', 'conflict'],
+    handle: async ({ context: { store }, actor, body }) => ({
+      status: 201,
+      body: await store.startTotp(actor, body.password),
+    }),
   }),
   defineRoute({
-    method: 'PUT', path: `${PATH}/totp`, summary: 'Confirm the second factor: from now on signing in takes a code', tag: TAG, auth: 'session', body: TotpConfirm, answers: { 204: null }, problems: ['wrong_state'],
+    method: 'PUT',
+    path: `${PATH}/totp`,
+    summary: 'Confirm the second factor: from now on signing in takes a code',
+    tag: TAG,
+    auth: 'session',
+    body: TotpConfirm,
+    answers: { 204: null },
+    problems: ['wrong_state'],
     handle: async ({ context: { store }, actor, body }) => {
       await store.confirmTotp(actor, body.otp);
       return { status: 204 };
     },
   }),
   defineRoute({
-    method: 'DELETE', path: `${PATH}/totp`, summary: 'Take the second factor off', tag: TAG, auth: 'session', body: PasswordProof, answers: { 204: null }, problems: ['bad_credentials'],
+    method: 'DELETE',
+    path: `${PATH}/totp`,
+    summary: 'Take the second factor off',
+    tag: TAG,
+    auth: 'session',
+    body: PasswordProof,
+    answers: { 204: null },
+    problems: ['bad_credentials'],
     handle: async ({ context: { store }, actor, body }) => {
       await store.removeTotp(actor, body.password);
       return { status: 204 };
@@ -58,12 +118,27 @@ export const ROUTES: readonly ApiRoute[] = [
   }),
 ];
 
-async function view({ context: { store }, actor, session }: Pick<ApiCall, 'context' | 'actor' | 'session'>): Promise<Me> {
-  const { userId, email, name, locale, theme, isAdmin, hasTotp, quotaGpu, quotaDeployments, rev } = await store.findAccount(actor.userId);
+async function view({
+  context: { store },
+  actor,
+  session,
+}: Pick<ApiCall, 'context' | 'actor' | 'session'>): Promise<Me> {
+  const { userId, email, name, locale, theme, isAdmin, hasTotp, quotaGpu, quotaDeployments, rev } =
+    await store.findAccount(actor.userId);
   const organizations = await store.listOrganizations(actor);
   return {
-    id: userId, email, name, locale, theme, is_admin: isAdmin, has_totp: hasTotp, quota_gpu: quotaGpu, quota_deployments: quotaDeployments,
+    id: userId,
+    email,
+    name,
+    locale,
+    theme,
+    is_admin: isAdmin,
+    has_totp: hasTotp,
+    quota_gpu: quotaGpu,
+    quota_deployments: quotaDeployments,
     organizations: organizations.map((org) => ({ id: org.id, slug: org.slug, name: org.name, role: org.role })),
-    via: actor.via, csrf_token: session === undefined ? null : csrfTokenOf(session.token), rev,
+    via: actor.via,
+    csrf_token: session === undefined ? null : csrfTokenOf(session.token),
+    rev,
   };
 }

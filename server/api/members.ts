@@ -10,18 +10,40 @@ const PATH = '/api/v1/orgs/{org}/members';
 
 export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
-    method: 'GET', path: PATH, summary: 'Members, by address', tag: TAG, auth: 'any', query: input(pagingById('usr')), answers: { 200: page(Member) },
-    handle: async ({ context: { store }, actor, params, query }) => ({ status: 200, body: pageOf((await store.listMembers(actor, params.org)).map(view), query, (member) => member.user_id) }),
+    method: 'GET',
+    path: PATH,
+    summary: 'Members, by address',
+    tag: TAG,
+    auth: 'any',
+    query: input(pagingById('usr')),
+    answers: { 200: page(Member) },
+    handle: async ({ context: { store }, actor, params, query }) => ({
+      status: 200,
+      body: pageOf((await store.listMembers(actor, params.org)).map(view), query, (member) => member.user_id),
+    }),
   }),
   defineRoute({
-    method: 'PATCH', path: `${PATH}/{user}`, summary: 'Give a member another role: they sign in anew', tag: TAG, auth: 'any', body: MemberEdit, answers: { 200: Member }, problems: ['conflict'],
+    method: 'PATCH',
+    path: `${PATH}/{user}`,
+    summary: 'Give a member another role: they sign in anew',
+    tag: TAG,
+    auth: 'any',
+    body: MemberEdit,
+    answers: { 200: Member },
+    problems: ['conflict'],
     handle: async (call) => {
       await call.context.store.setMemberRole(call.actor, call.params.org, call.params.user, call.body.role);
       return { status: 200, body: view(await find(call)) };
     },
   }),
   defineRoute({
-    method: 'DELETE', path: `${PATH}/{user}`, summary: 'Remove a member, or leave', tag: TAG, auth: 'any', answers: { 204: null }, problems: ['conflict'],
+    method: 'DELETE',
+    path: `${PATH}/{user}`,
+    summary: 'Remove a member, or leave',
+    tag: TAG,
+    auth: 'any',
+    answers: { 204: null },
+    problems: ['conflict'],
     handle: async ({ context: { store }, actor, params }) => {
       await store.removeMember(actor, params.org, params.user);
       return { status: 204 };
@@ -29,7 +51,11 @@ export const ROUTES: readonly ApiRoute[] = [
   }),
 ];
 
-async function find({ context: { store }, actor, params }: Pick<ApiCall, 'context' | 'actor' | 'params'>): Promise<StoredMember> {
+async function find({
+  context: { store },
+  actor,
+  params,
+}: Pick<ApiCall, 'context' | 'actor' | 'params'>): Promise<StoredMember> {
   const member = (await store.listMembers(actor, params.org)).find(({ userId }) => userId === params.user);
   if (member === undefined) throw new ApiProblem('not_found', 'there is no such member');
   return member;

@@ -13,7 +13,12 @@ const DEFAULT_POINTS = 60;
 const MetricsQuery = input({
   from: { type: 'string', format: 'date-time', maxLength: 40, description: 'Default: an hour before `to`' },
   to: { type: 'string', format: 'date-time', maxLength: 40, description: 'Default: now' },
-  step: { type: 'integer', minimum: 60, maximum: 86_400, description: 'Seconds of one point, whole minutes; default: what makes some sixty points' },
+  step: {
+    type: 'integer',
+    minimum: 60,
+    maximum: 86_400,
+    description: 'Seconds of one point, whole minutes; default: what makes some sixty points',
+  },
   key: { type: 'string', maxLength: 64, description: 'The id of a key: what came with it alone' },
 });
 
@@ -25,13 +30,30 @@ interface Range {
 
 export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
-    method: 'GET', path: '/api/v1/deployments/{id}/metrics', summary: 'Requests, tokens and times of a deployment, and what it takes of the machine', tag: 'deployments', auth: 'any', query: MetricsQuery,
-    answers: { 200: Metrics }, problems: ['invalid_argument'],
+    method: 'GET',
+    path: '/api/v1/deployments/{id}/metrics',
+    summary: 'Requests, tokens and times of a deployment, and what it takes of the machine',
+    tag: 'deployments',
+    auth: 'any',
+    query: MetricsQuery,
+    answers: { 200: Metrics },
+    problems: ['invalid_argument'],
     handle: async ({ context: { store, serving, now }, actor, params, query }) => {
       const { id: deploymentId } = await store.demandDeployment(actor, params.id, 'read');
       const range = rangeOf(query, now());
-      const report = await store.readUsageReport({ deploymentId, ...range, ...(query.key === undefined ? {} : { keyId: query.key }) });
-      return { status: 200, body: toMetrics(range, report, serving?.targets.findById(deploymentId)?.replicas.some(({ isBuiltin }) => isBuiltin) === true) };
+      const report = await store.readUsageReport({
+        deploymentId,
+        ...range,
+        ...(query.key === undefined ? {} : { keyId: query.key }),
+      });
+      return {
+        status: 200,
+        body: toMetrics(
+          range,
+          report,
+          serving?.targets.findById(deploymentId)?.replicas.some(({ isBuiltin }) => isBuiltin) === true,
+        ),
+      };
     },
   }),
 ];
@@ -40,12 +62,22 @@ function rangeOf({ from, to, step }: { from?: string; to?: string; step?: number
   const toMs = to === undefined ? nowMs : Date.parse(to);
   const fromMs = from === undefined ? toMs - DEFAULT_RANGE_MS : Date.parse(from);
   if (fromMs >= toMs) throw new ApiProblem('invalid_argument', '?from: expected a time before `to`');
-  const stepMinutes = step === undefined ? Math.max(1, Math.ceil((toMs - fromMs) / MINUTE_MS / DEFAULT_POINTS)) : step / 60;
-  if (!Number.isInteger(stepMinutes)) throw new ApiProblem('invalid_argument', `?step: expected a multiple of 60, got ${step}`);
+  const stepMinutes =
+    step === undefined ? Math.max(1, Math.ceil((toMs - fromMs) / MINUTE_MS / DEFAULT_POINTS)) : step / 60;
+  if (!Number.isInteger(stepMinutes))
+    throw new ApiProblem('invalid_argument', `?step: expected a multiple of 60, got ${step}`);
   const stepMs = stepMinutes * MINUTE_MS;
-  const range = { fromMinute: Math.floor(fromMs / stepMs) * stepMinutes, toMinute: Math.ceil(toMs / stepMs) * stepMinutes, stepMinutes };
+  const range = {
+    fromMinute: Math.floor(fromMs / stepMs) * stepMinutes,
+    toMinute: Math.ceil(toMs / stepMs) * stepMinutes,
+    stepMinutes,
+  };
   const numPoints = (range.toMinute - range.fromMinute) / stepMinutes;
-  if (numPoints > MAX_POINTS) throw new ApiProblem('invalid_argument', `?step: expected one that makes at most ${MAX_POINTS} points, got ${numPoints}`);
+  if (numPoints > MAX_POINTS)
+    throw new ApiProblem(
+      'invalid_argument',
+      `?step: expected one that makes at most ${MAX_POINTS} points, got ${numPoints}`,
+    );
   return range;
 }
 
@@ -65,21 +97,31 @@ interface Point {
 const CLIENT_ERROR = 4;
 const PERCENTILES = [50, 75, 90, 95, 99];
 
-function toMetrics({ fromMinute, toMinute, stepMinutes }: Range, { buckets, resources, keys }: UsageReport, isBuiltin: boolean): Metrics {
+function toMetrics(
+  { fromMinute, toMinute, stepMinutes }: Range,
+  { buckets, resources, keys }: UsageReport,
+  isBuiltin: boolean,
+): Metrics {
   const first = fromMinute / stepMinutes;
   const points = Array.from({ length: (toMinute - fromMinute) / stepMinutes }, newPoint);
   for (const totals of buckets) addTotals(points[totals.bucket - first], totals);
   const used = new Map(resources.map((resource) => [resource.bucket - first, resource]));
   const time = (index: number) => new Date((first + index) * stepMinutes * MINUTE_MS).toISOString();
-  const series = (name: string, unit: string, value: (point: Point, index: number) => number | null | undefined) =>
-    ({ name, unit, points: points.map((point, i): [string, number | null] => [time(i), rounded(value(point, i))]) });
+  const series = (name: string, unit: string, value: (point: Point, index: number) => number | null | undefined) => ({
+    name,
+    unit,
+    points: points.map((point, i): [string, number | null] => [time(i), rounded(value(point, i))]),
+  });
   const durations = (name: 'latency' | 'first_byte', histogramOf: (point: Point) => Histogram) => [
     series(`${name}_avg_ms`, 'ms', (point) => average(histogramOf(point))),
     series(`${name}_max_ms`, 'ms', (point) => (countOf(histogramOf(point)) === 0 ? null : histogramOf(point).maxMs)),
     ...PERCENTILES.map((q) => series(`${name}_p${q}_ms`, 'ms', (point) => percentile(histogramOf(point), q / 100))),
   ];
   return {
-    from: time(0), to: time(points.length), step_s: stepMinutes * 60, tokens_counted: isBuiltin || points.some(({ told }) => told > 0),
+    from: time(0),
+    to: time(points.length),
+    step_s: stepMinutes * 60,
+    tokens_counted: isBuiltin || points.some(({ told }) => told > 0),
     series: [
       series('requests', 'requests', ({ requests }) => requests),
       series('errors', 'requests', ({ errors }) => errors),
@@ -92,17 +134,35 @@ function toMetrics({ fromMinute, toMinute, stepMinutes }: Range, { buckets, reso
       series('cpu_percent', 'percent', (_point, i) => used.get(i)?.cpuPercent),
       series('memory_mb', 'MB', (_point, i) => used.get(i)?.memoryMb),
     ],
-    keys: keys.map(({ keyId, name, display, requests, errors, promptTokens, completionTokens }) =>
-      ({ key_id: keyId, name, display, requests, errors, prompt_tokens: promptTokens, completion_tokens: completionTokens })),
+    keys: keys.map(({ keyId, name, display, requests, errors, promptTokens, completionTokens }) => ({
+      key_id: keyId,
+      name,
+      display,
+      requests,
+      errors,
+      prompt_tokens: promptTokens,
+      completion_tokens: completionTokens,
+    })),
   };
 }
 
 function newPoint(): Point {
-  return { requests: 0, clientErrors: 0, errors: 0, told: 0, promptTokens: 0, completionTokens: 0, cachedTokens: 0, latency: newHistogram(), firstByte: newHistogram() };
+  return {
+    requests: 0,
+    clientErrors: 0,
+    errors: 0,
+    told: 0,
+    promptTokens: 0,
+    completionTokens: 0,
+    cachedTokens: 0,
+    latency: newHistogram(),
+    firstByte: newHistogram(),
+  };
 }
 
 function addTotals(point: Point, totals: UsageTotals): void {
-  for (const field of ['requests', 'told', 'promptTokens', 'completionTokens', 'cachedTokens'] as const) point[field] += totals[field];
+  for (const field of ['requests', 'told', 'promptTokens', 'completionTokens', 'cachedTokens'] as const)
+    point[field] += totals[field];
   if (totals.statusClass === CLIENT_ERROR) point.clientErrors += totals.requests;
   if (totals.statusClass > CLIENT_ERROR) point.errors += totals.requests;
   addHistogram(point.latency, totals.latency);

@@ -17,7 +17,11 @@ const Time = { type: 'string', format: 'date-time' } as const;
 const Name = { type: 'string', minLength: 1, maxLength: 100 } as const;
 const Rev = { type: 'integer', description: 'The value of `ETag`, and of `If-Match` on a change' } as const;
 
-export const Owner = object({ type: oneOf(['user', 'org']), id: STRING, name: { type: 'string', description: 'An address, or the slug of an organization' } });
+export const Owner = object({
+  type: oneOf(['user', 'org']),
+  id: STRING,
+  name: { type: 'string', description: 'An address, or the slug of an organization' },
+});
 /** In requests; left out: the caller. */
 export const OwnerReference = input({ type: oneOf(['user', 'org']), id: STRING }, 'type', 'id');
 
@@ -35,8 +39,14 @@ export const Capacity = object({
     level: oneOf(['L2', 'L1', 'L0']),
     /** What a start script may expect here, in words; why no better level could be had. */
     reason: STRING,
-    outgoing_network: { type: 'boolean', description: 'Whether what runs here reaches other machines: not out of a network of its own' },
-    allows_start_scripts: { type: 'boolean', description: 'Whether a start script of one’s own runs here for everybody' },
+    outgoing_network: {
+      type: 'boolean',
+      description: 'Whether what runs here reaches other machines: not out of a network of its own',
+    },
+    allows_start_scripts: {
+      type: 'boolean',
+      description: 'Whether a start script of one’s own runs here for everybody',
+    },
   }),
   total: Compute,
   free: Compute,
@@ -45,27 +55,81 @@ export const Capacity = object({
 
 export const MOUNTS = ['input0', 'input1', 'input2', 'input3', 'input4', 'home'] as const;
 export const Binding = input({ mount: oneOf(MOUNTS), source_id: STRING }, 'mount', 'source_id');
-export const BindingView = object({ mount: oneOf(MOUNTS), source_id: STRING, source_name: STRING, mode: oneOf(['ro', 'rw', 'copy']), source_digest: orNull({ type: 'string', description: 'Of the source when it was bound, where it was known by then' }) });
+export const BindingView = object({
+  mount: oneOf(MOUNTS),
+  source_id: STRING,
+  source_name: STRING,
+  mode: oneOf(['ro', 'rw', 'copy']),
+  source_digest: orNull({ type: 'string', description: 'Of the source when it was bound, where it was known by then' }),
+});
 
 export const Image = object({
-  id: STRING, name: STRING, version: STRING, type: oneOf(['builtin-runtime', 'host-env']), gpu_required: BOOLEAN,
-  default_start: orNull(STRING), owner: orNull(Owner), created_at: Time,
+  id: STRING,
+  name: STRING,
+  version: STRING,
+  type: oneOf(['builtin-runtime', 'host-env']),
+  gpu_required: BOOLEAN,
+  default_start: orNull(STRING),
+  owner: orNull(Owner),
+  created_at: Time,
 });
 const SourceType = oneOf(['dataset', 'model', 'workspace', 'upload']);
 const Visibility = oneOf(['private', 'org', 'public']);
 const Description = orNull({ type: 'string', maxLength: 1_000 });
-const Folder = { type: 'string', minLength: 1, maxLength: 4_096, description: 'A folder of the service’s machine, inside one of its data roots' } as const;
+const Folder = {
+  type: 'string',
+  minLength: 1,
+  maxLength: 4_096,
+  description: 'A folder of the service’s machine, inside one of its data roots',
+} as const;
 /** `size_bytes`, `file_count` and `digest` as they were measured last: null before. */
 export const DataSource = object({
-  id: STRING, name: Name, description: orNull(STRING), type: SourceType, owner: Owner, visibility: Visibility, path: orNull({ type: 'string', description: 'For administrators' }),
-  size_bytes: orNull(INTEGER), file_count: orNull(INTEGER), digest: orNull({ type: 'string', description: '`sha256:…` over the names, sizes and contents of its files' }),
-  measurement: object({ state: oneOf(['pending', 'measured', 'failed', 'cancelled']), message: orNull(STRING), at: orNull(Time) }), created_at: Time, updated_at: Time, rev: Rev,
+  id: STRING,
+  name: Name,
+  description: orNull(STRING),
+  type: SourceType,
+  owner: Owner,
+  visibility: Visibility,
+  path: orNull({ type: 'string', description: 'For administrators' }),
+  size_bytes: orNull(INTEGER),
+  file_count: orNull(INTEGER),
+  digest: orNull({ type: 'string', description: '`sha256:…` over the names, sizes and contents of its files' }),
+  measurement: object({
+    state: oneOf(['pending', 'measured', 'failed', 'cancelled']),
+    message: orNull(STRING),
+    at: orNull(Time),
+  }),
+  created_at: Time,
+  updated_at: Time,
+  rev: Rev,
 });
-export const NewDataSource = input({ name: Name, description: Description, type: SourceType, path: Folder, owner: OwnerReference, visibility: Visibility }, 'name', 'type', 'path');
+export const NewDataSource = input(
+  {
+    name: Name,
+    description: Description,
+    type: SourceType,
+    path: Folder,
+    owner: OwnerReference,
+    visibility: Visibility,
+  },
+  'name',
+  'type',
+  'path',
+);
 export const DataSourceEdit = input({ name: Name, description: Description, path: Folder, visibility: Visibility });
 /** What is bound to it, of whoever asks and their organizations; the others are counted. */
 export const DataSourceDetails = object({
-  ...DataSource.properties, used_by: list(object({ type: oneOf(['deployment', 'container']), id: STRING, name: STRING, version: orNull(INTEGER), mount: oneOf(MOUNTS) })), used_by_others: INTEGER,
+  ...DataSource.properties,
+  used_by: list(
+    object({
+      type: oneOf(['deployment', 'container']),
+      id: STRING,
+      name: STRING,
+      version: orNull(INTEGER),
+      mount: oneOf(MOUNTS),
+    }),
+  ),
+  used_by_others: INTEGER,
 });
 
 const ENV_NAME = '^[A-Za-z_][A-Za-z0-9_]{0,127}$';
@@ -73,7 +137,11 @@ export const Env = record({ type: 'string', maxLength: 32_768 }, ENV_NAME);
 
 /** How the built-in runtime serves; without effect on a start script. */
 export const RuntimeOptions = object({
-  model: orNull({ type: 'string', description: '`demo` is the embedded model; else a folder below /platform, such as /platform/input/input0', maxLength: 1_000 }),
+  model: orNull({
+    type: 'string',
+    description: '`demo` is the embedded model; else a folder below /platform, such as /platform/input/input0',
+    maxLength: 1_000,
+  }),
   served_name: orNull(Name),
   max_model_len: orNull({ type: 'integer', minimum: 1 }),
   gpu_memory_utilization: orNull({ type: 'number', exclusiveMinimum: 0, maximum: 1 }),
@@ -117,36 +185,110 @@ export const ScaleInput = {
 const Strategy = oneOf(['auto', 'surge', 'replace']);
 const CacheScope = oneOf(['key', 'deployment']);
 
-export const NewDeployment = input({
-  name: Name, owner: OwnerReference, access_control: { type: 'boolean', default: false }, strategy: Strategy, prefix_cache_scope: CacheScope,
-  note: { type: 'string', maxLength: 1_000 }, ...ScaleInput, ...SpecInput,
-}, 'name');
+export const NewDeployment = input(
+  {
+    name: Name,
+    owner: OwnerReference,
+    access_control: { type: 'boolean', default: false },
+    strategy: Strategy,
+    prefix_cache_scope: CacheScope,
+    note: { type: 'string', maxLength: 1_000 },
+    ...ScaleInput,
+    ...SpecInput,
+  },
+  'name',
+);
 export const NewVersion = input({ note: { type: 'string', maxLength: 1_000 }, strategy: Strategy, ...SpecInput });
 export const DeploymentEdit = input({ name: Name, strategy: Strategy, prefix_cache_scope: CacheScope, ...ScaleInput });
 
-export const Reason = object({ code: oneOf(ERROR_REASONS), message: STRING, exit_code: orNull(INTEGER), last_lines: list({ type: 'string', description: 'The end of its log, up to 200 lines' }) });
-export const Replica = object({ id: STRING, ordinal: INTEGER, state: STRING, restarts: INTEGER, started_at: orNull(Time), gpu_uuids: list(STRING) });
+export const Reason = object({
+  code: oneOf(ERROR_REASONS),
+  message: STRING,
+  exit_code: orNull(INTEGER),
+  last_lines: list({ type: 'string', description: 'The end of its log, up to 200 lines' }),
+});
+export const Replica = object({
+  id: STRING,
+  ordinal: INTEGER,
+  state: STRING,
+  restarts: INTEGER,
+  started_at: orNull(Time),
+  gpu_uuids: list(STRING),
+});
 
 export const Version = object({
-  id: STRING, deployment_id: STRING, number: INTEGER, state: oneOf(VERSION_STATES), is_active: BOOLEAN, reason: orNull(Reason), spec: VersionSpec,
-  replicas: list(Replica), note: orNull(STRING), created_by: orNull(STRING), created_by_name: orNull({ type: 'string', description: 'Their address; null where the account is gone' }), created_at: Time, started_at: orNull(Time), ready_at: orNull(Time), ended_at: orNull(Time),
+  id: STRING,
+  deployment_id: STRING,
+  number: INTEGER,
+  state: oneOf(VERSION_STATES),
+  is_active: BOOLEAN,
+  reason: orNull(Reason),
+  spec: VersionSpec,
+  replicas: list(Replica),
+  note: orNull(STRING),
+  created_by: orNull(STRING),
+  created_by_name: orNull({ type: 'string', description: 'Their address; null where the account is gone' }),
+  created_at: Time,
+  started_at: orNull(Time),
+  ready_at: orNull(Time),
+  ended_at: orNull(Time),
   retry_at: orNull(Time),
 });
 
 export const Deployment = object({
-  id: STRING, name: Name, slug: STRING, url: { type: 'string', description: 'Absolute, without a trailing slash and without /v1' }, owner: Owner, state: oneOf(DEPLOYMENT_STATES),
-  reason: orNull(Reason), access_control: BOOLEAN, active_version: orNull(INTEGER), target_version: orNull(INTEGER), min_replicas: INTEGER, max_replicas: INTEGER,
-  ready_replicas: INTEGER, idle_timeout_s: orNull(INTEGER), cold_start_wait_s: INTEGER, strategy: Strategy, prefix_cache_scope: CacheScope,
-  source_container_id: orNull(STRING), created_by: orNull(STRING), created_at: Time, updated_at: Time, rev: Rev,
+  id: STRING,
+  name: Name,
+  slug: STRING,
+  url: { type: 'string', description: 'Absolute, without a trailing slash and without /v1' },
+  owner: Owner,
+  state: oneOf(DEPLOYMENT_STATES),
+  reason: orNull(Reason),
+  access_control: BOOLEAN,
+  active_version: orNull(INTEGER),
+  target_version: orNull(INTEGER),
+  min_replicas: INTEGER,
+  max_replicas: INTEGER,
+  ready_replicas: INTEGER,
+  idle_timeout_s: orNull(INTEGER),
+  cold_start_wait_s: INTEGER,
+  strategy: Strategy,
+  prefix_cache_scope: CacheScope,
+  source_container_id: orNull(STRING),
+  created_by: orNull(STRING),
+  created_at: Time,
+  updated_at: Time,
+  rev: Rev,
 });
 
 export const Container = object({
-  id: STRING, name: Name, owner: Owner, state: oneOf(CONTAINER_STATES), image_id: STRING, compute: Compute, bindings: list(BindingView),
-  env: record(orNull(STRING)), start_command: orNull(STRING), runtime: RuntimeOptions, url: orNull({ type: 'string', description: 'What leads to its port 8080 while it runs, for user-level keys of its owner alone: absolute, without a trailing slash' }),
-  reason: orNull(STRING), created_at: Time, updated_at: Time, rev: Rev,
+  id: STRING,
+  name: Name,
+  owner: Owner,
+  state: oneOf(CONTAINER_STATES),
+  image_id: STRING,
+  compute: Compute,
+  bindings: list(BindingView),
+  env: record(orNull(STRING)),
+  start_command: orNull(STRING),
+  runtime: RuntimeOptions,
+  url: orNull({
+    type: 'string',
+    description:
+      'What leads to its port 8080 while it runs, for user-level keys of its owner alone: absolute, without a trailing slash',
+  }),
+  reason: orNull(STRING),
+  created_at: Time,
+  updated_at: Time,
+  rev: Rev,
 });
 const ContainerFields = {
-  image_id: SpecInput.image_id, compute: SpecInput.compute, bindings: SpecInput.bindings, env: SpecInput.env, secret_env: SpecInput.secret_env, start_command: SpecInput.start_command, runtime: SpecInput.runtime,
+  image_id: SpecInput.image_id,
+  compute: SpecInput.compute,
+  bindings: SpecInput.bindings,
+  env: SpecInput.env,
+  secret_env: SpecInput.secret_env,
+  start_command: SpecInput.start_command,
+  runtime: SpecInput.runtime,
 } as const;
 export const NewContainer = input({ name: Name, owner: OwnerReference, ...ContainerFields }, 'name');
 export const ContainerEdit = input({ name: Name, ...ContainerFields });
@@ -155,7 +297,13 @@ export const DeployPreview = object({ name: Name, owner: Owner, spec: VersionSpe
 export const DeployContainer = NewDeployment;
 
 /** How far a change of access has come. */
-export const Propagation = object({ rev: INTEGER, applied: INTEGER, total: INTEGER, max_lag_ms: INTEGER, ceiling_s: INTEGER });
+export const Propagation = object({
+  rev: INTEGER,
+  applied: INTEGER,
+  total: INTEGER,
+  max_lag_ms: INTEGER,
+  ceiling_s: INTEGER,
+});
 
 const Email = { type: 'string', maxLength: 254, description: 'an address such as you@example.com' } as const;
 const Password = { type: 'string', maxLength: 256, description: '10 to 256 characters' } as const;
@@ -166,29 +314,68 @@ const Theme = oneOf(['light', 'dark', 'system']);
 
 export const Login = input({ email: Email, password: Password, otp: Otp }, 'email', 'password');
 /** The link of the first start: the first administrator. Answers as a sign-in does. */
-export const Bootstrap = input({ token: { type: 'string', maxLength: 200 }, email: Email, name: Name, password: Password }, 'token', 'email', 'name', 'password');
+export const Bootstrap = input(
+  { token: { type: 'string', maxLength: 200 }, email: Email, name: Name, password: Password },
+  'token',
+  'email',
+  'name',
+  'password',
+);
 export const PasswordChange = input({ current: Password, password: Password }, 'current', 'password');
 const Quota = orNull({ type: 'integer', minimum: 0, maximum: 1_000_000 });
 export const Me = object({
-  id: STRING, email: STRING, name: Name, locale: Locale, theme: Theme, is_admin: BOOLEAN, has_totp: BOOLEAN, quota_gpu: Quota, quota_deployments: Quota,
+  id: STRING,
+  email: STRING,
+  name: Name,
+  locale: Locale,
+  theme: Theme,
+  is_admin: BOOLEAN,
+  has_totp: BOOLEAN,
+  quota_gpu: Quota,
+  quota_deployments: Quota,
   organizations: list(object({ id: STRING, slug: STRING, name: Name, role: Role })),
   via: oneOf(['session', 'token']),
-  csrf_token: orNull({ type: 'string', description: 'Of a session: what every changing request carries as `X-CSRF-Token`' }), rev: Rev,
+  csrf_token: orNull({
+    type: 'string',
+    description: 'Of a session: what every changing request carries as `X-CSRF-Token`',
+  }),
+  rev: Rev,
 });
 export const MeEdit = input({ name: Name, locale: Locale, theme: Theme });
 export const EmailChange = input({ email: Email, password: Password }, 'email', 'password');
 /** What asks for the password again. */
 export const PasswordProof = input({ password: Password }, 'password');
 /** Not in force before it is confirmed. */
-export const TotpSecret = object({ secret: { type: 'string', description: 'In base32' }, url: { type: 'string', description: '`otpauth://…`, for a QR code' } });
+export const TotpSecret = object({
+  secret: { type: 'string', description: 'In base32' },
+  url: { type: 'string', description: '`otpauth://…`, for a QR code' },
+});
 export const TotpConfirm = input({ otp: Otp }, 'otp');
 
-export const Session = object({ id: STRING, is_current: BOOLEAN, ip: orNull(STRING), user_agent: orNull(STRING), created_at: Time, last_seen_at: Time });
+export const Session = object({
+  id: STRING,
+  is_current: BOOLEAN,
+  ip: orNull(STRING),
+  user_agent: orNull(STRING),
+  created_at: Time,
+  last_seen_at: Time,
+});
 
 export const Token = object({
-  id: STRING, name: Name, rights: oneOf(['read', 'write']), display: STRING, expires_at: orNull(Time), last_used_at: orNull(Time), last_used_ip: orNull(STRING), created_at: Time,
+  id: STRING,
+  name: Name,
+  rights: oneOf(['read', 'write']),
+  display: STRING,
+  expires_at: orNull(Time),
+  last_used_at: orNull(Time),
+  last_used_ip: orNull(STRING),
+  created_at: Time,
 });
-export const NewToken = input({ name: Name, rights: oneOf(['read', 'write']), expires_at: orNull(Time) }, 'name', 'rights');
+export const NewToken = input(
+  { name: Name, rights: oneOf(['read', 'write']), expires_at: orNull(Time) },
+  'name',
+  'rights',
+);
 /** `token` once; null where the answer is repeated. */
 export const MadeToken = object({ ...Token.properties, token: orNull(STRING) });
 
@@ -196,17 +383,43 @@ const KEY_TYPE = oneOf(['user-level', 'deployment-level']);
 const Limit = orNull({ type: 'integer', minimum: 1, maximum: 2_147_483_647 });
 const PERIOD = oneOf(['day', 'week', 'month', 'total']);
 
-export const KeyPolicy = input({
-  max_lifetime_s: orNull({ type: 'integer', minimum: 1, maximum: 3_153_600_000 }), require_expiry: BOOLEAN, allowed_types: list(KEY_TYPE, { minItems: 1, maxItems: 2 }),
-}, 'max_lifetime_s', 'require_expiry', 'allowed_types');
+export const KeyPolicy = input(
+  {
+    max_lifetime_s: orNull({ type: 'integer', minimum: 1, maximum: 3_153_600_000 }),
+    require_expiry: BOOLEAN,
+    allowed_types: list(KEY_TYPE, { minItems: 1, maxItems: 2 }),
+  },
+  'max_lifetime_s',
+  'require_expiry',
+  'allowed_types',
+);
 export const Organization = object({
-  id: STRING, slug: STRING, name: Name, role: { ...Role, description: 'Your own' }, quota_gpu: Quota, quota_deployments: Quota, key_policy: orNull(KeyPolicy), rev: Rev,
+  id: STRING,
+  slug: STRING,
+  name: Name,
+  role: { ...Role, description: 'Your own' },
+  quota_gpu: Quota,
+  quota_deployments: Quota,
+  key_policy: orNull(KeyPolicy),
+  rev: Rev,
 });
-const Slug = { type: 'string', pattern: '^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$', description: '1 to 63 small letters, digits and dashes, with no dash at either end' } as const;
+const Slug = {
+  type: 'string',
+  pattern: '^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$',
+  description: '1 to 63 small letters, digits and dashes, with no dash at either end',
+} as const;
 export const NewOrganization = input({ name: Name, slug: Slug }, 'name', 'slug');
 export const OrganizationEdit = input({ name: Name, key_policy: orNull(KeyPolicy) });
 /** What an owner may have of the machine, and has. Null is no bound. */
-export const OwnerQuota = object({ owner: Owner, quota_gpu: Quota, quota_deployments: Quota, used_gpu: INTEGER, used_deployments: INTEGER, is_admin: { ...BOOLEAN, description: 'Whether it is an administrator of the installation' }, rev: Rev });
+export const OwnerQuota = object({
+  owner: Owner,
+  quota_gpu: Quota,
+  quota_deployments: Quota,
+  used_gpu: INTEGER,
+  used_deployments: INTEGER,
+  is_admin: { ...BOOLEAN, description: 'Whether it is an administrator of the installation' },
+  rev: Rev,
+});
 export const QuotaEdit = input({ quota_gpu: Quota, quota_deployments: Quota });
 export const Member = object({ user_id: STRING, email: STRING, name: Name, role: Role });
 export const MemberEdit = input({ role: Role }, 'role');
@@ -218,20 +431,50 @@ export const MadeInvitation = object({ ...Invitation.properties, token: orNull(S
 export const InvitationView = object({ organization: STRING, email: STRING, role: Role, has_account: BOOLEAN });
 export const InvitationToken = input({ token: { type: 'string', maxLength: 200 } }, 'token');
 /** Signed in: the token alone. Where there is no account of the address yet, a name and a password make one, and sign in. */
-export const AcceptInvitation = input({ token: { type: 'string', maxLength: 200 }, name: Name, password: Password }, 'token');
+export const AcceptInvitation = input(
+  { token: { type: 'string', maxLength: 200 }, name: Name, password: Password },
+  'token',
+);
 
 const Reference = object({ id: STRING, name: STRING });
 export const Key = object({
-  id: STRING, public_id: STRING, name: Name, type: KEY_TYPE, owner: Owner, deployments: list(Reference), display: STRING,
-  state: oneOf(['active', 'rotating', 'disabled', 'expired', 'exhausted', 'deleted']), expires_at: orNull(Time), rotating_until: orNull(Time),
-  limits: object({ rpm: orNull(INTEGER), tpm: orNull(INTEGER), parallel: orNull(INTEGER) }), allowed_cidrs: orNull(list(STRING)),
+  id: STRING,
+  public_id: STRING,
+  name: Name,
+  type: KEY_TYPE,
+  owner: Owner,
+  deployments: list(Reference),
+  display: STRING,
+  state: oneOf(['active', 'rotating', 'disabled', 'expired', 'exhausted', 'deleted']),
+  expires_at: orNull(Time),
+  rotating_until: orNull(Time),
+  limits: object({ rpm: orNull(INTEGER), tpm: orNull(INTEGER), parallel: orNull(INTEGER) }),
+  allowed_cidrs: orNull(list(STRING)),
   budget: orNull(object({ tokens: INTEGER, period: PERIOD, used: INTEGER, resets_at: orNull(Time) })),
-  created_by: orNull(STRING), created_at: Time, updated_at: Time, last_used_at: orNull(Time), last_used_ip: orNull(STRING), rev: Rev,
+  created_by: orNull(STRING),
+  created_at: Time,
+  updated_at: Time,
+  last_used_at: orNull(Time),
+  last_used_ip: orNull(STRING),
+  rev: Rev,
 });
 const KeyFields = {
-  name: Name, type: KEY_TYPE, deployments: list({ type: 'string', pattern: '^dep_[0-9a-z]{26}$', description: 'the id of a deployment, `dep_…`' }, { maxItems: 1_000 }), expires_at: orNull(Time),
-  limits: input({ rpm: Limit, tpm: Limit, parallel: Limit }), allowed_cidrs: orNull(list({ type: 'string', maxLength: 64 }, { minItems: 1, maxItems: 100 })),
-  budget: orNull(input({ tokens: { type: 'integer', minimum: 1, maximum: 9_007_199_254_740_991 }, period: PERIOD }, 'tokens', 'period')),
+  name: Name,
+  type: KEY_TYPE,
+  deployments: list(
+    { type: 'string', pattern: '^dep_[0-9a-z]{26}$', description: 'the id of a deployment, `dep_…`' },
+    { maxItems: 1_000 },
+  ),
+  expires_at: orNull(Time),
+  limits: input({ rpm: Limit, tpm: Limit, parallel: Limit }),
+  allowed_cidrs: orNull(list({ type: 'string', maxLength: 64 }, { minItems: 1, maxItems: 100 })),
+  budget: orNull(
+    input(
+      { tokens: { type: 'integer', minimum: 1, maximum: 9_007_199_254_740_991 }, period: PERIOD },
+      'tokens',
+      'period',
+    ),
+  ),
 } as const;
 /** Left out: user-level, or deployment-level where deployments are given or the request names one. */
 export const NewKey = input({ ...KeyFields, owner: OwnerReference }, 'name');
@@ -241,42 +484,99 @@ export const ChangedKey = object({ ...Key.properties, propagation: Propagation }
 export const MadeKey = object({ ...ChangedKey.properties, secret: orNull(STRING) });
 /** How long the secret before is in force beside the new one. */
 export const Rotation = input({ grace_s: { type: 'integer', minimum: 0, maximum: 2_592_000, default: 0 } });
-export const KeyUsage = object({ data: list(object({ day: { type: 'string', format: 'date' }, requests: INTEGER, tokens: INTEGER })) });
+export const KeyUsage = object({
+  data: list(object({ day: { type: 'string', format: 'date' }, requests: INTEGER, tokens: INTEGER })),
+});
 export const KeyText = input({ key: { type: 'string', maxLength: 256 } }, 'key');
 /** What an administrator learns of a text that may be a key that leaked. */
 export const KeyInspection = object({ well_formed: BOOLEAN, public_id: orNull(STRING), key: orNull(Key) });
 
 /** By whom it was switched off: `reason` is null where somebody did it. */
 export const Webhook = object({
-  id: STRING, url: STRING, events: list(STRING), owner: Owner, state: oneOf(['active', 'disabled']), reason: orNull({ type: 'string', description: 'Why it was switched off, where nobody did that' }),
-  rotating_until: orNull({ ...Time, description: 'Until then messages are signed with the secret before the last one too' }), failing_since: orNull(Time), waiting: { type: 'integer', description: 'Messages that are still to arrive' }, dropped: { type: 'integer', description: 'Events that were left out while too many waited' },
-  created_at: Time, updated_at: Time, rev: Rev,
+  id: STRING,
+  url: STRING,
+  events: list(STRING),
+  owner: Owner,
+  state: oneOf(['active', 'disabled']),
+  reason: orNull({ type: 'string', description: 'Why it was switched off, where nobody did that' }),
+  rotating_until: orNull({
+    ...Time,
+    description: 'Until then messages are signed with the secret before the last one too',
+  }),
+  failing_since: orNull(Time),
+  waiting: { type: 'integer', description: 'Messages that are still to arrive' },
+  dropped: { type: 'integer', description: 'Events that were left out while too many waited' },
+  created_at: Time,
+  updated_at: Time,
+  rev: Rev,
 });
-const WebhookUrl = { type: 'string', minLength: 1, maxLength: 2_000, description: 'an http:// or https:// address of the public internet' } as const;
-const WebhookEvents = list({ type: 'string', pattern: '^(\\*|[a-z]+\\.(\\*|[a-z_]+))$', description: '`deployment.running`, `deployment.*` or `*`' }, { minItems: 1, maxItems: 100 });
+const WebhookUrl = {
+  type: 'string',
+  minLength: 1,
+  maxLength: 2_000,
+  description: 'an http:// or https:// address of the public internet',
+} as const;
+const WebhookEvents = list(
+  {
+    type: 'string',
+    pattern: '^(\\*|[a-z]+\\.(\\*|[a-z_]+))$',
+    description: '`deployment.running`, `deployment.*` or `*`',
+  },
+  { minItems: 1, maxItems: 100 },
+);
 export const NewWebhook = input({ url: WebhookUrl, events: WebhookEvents, owner: OwnerReference }, 'url', 'events');
 export const WebhookEdit = input({ url: WebhookUrl, events: WebhookEvents, enabled: BOOLEAN });
 /** `secret` once; null where the answer is repeated. */
 export const MadeWebhook = object({ ...Webhook.properties, secret: orNull(STRING) });
 export const WebhookDelivery = object({
-  id: { type: 'string', description: 'The `webhook-id` of the message' }, event: STRING, event_seq: orNull({ type: 'integer', description: 'Null for a test' }), state: oneOf(['pending', 'delivered', 'failed']),
-  next_at: orNull(Time), created_at: Time, attempts: list(object({ at: Time, duration_ms: INTEGER, status: orNull(INTEGER), error: orNull(STRING) })),
+  id: { type: 'string', description: 'The `webhook-id` of the message' },
+  event: STRING,
+  event_seq: orNull({ type: 'integer', description: 'Null for a test' }),
+  state: oneOf(['pending', 'delivered', 'failed']),
+  next_at: orNull(Time),
+  created_at: Time,
+  attempts: list(object({ at: Time, duration_ms: INTEGER, status: orNull(INTEGER), error: orNull(STRING) })),
 });
 
 /** Null once it is deleted. */
 const NameNow = orNull({ type: 'string', description: 'What it is called now' });
 export const AuditEvent = object({
-  seq: INTEGER, id: STRING, at: Time, actor: object({ type: oneOf(['user', 'key', 'system']), id: STRING, name: NameNow }), org_id: orNull(STRING), action: STRING,
-  target: object({ type: STRING, id: STRING, name: NameNow }), ip: orNull(STRING), user_agent: orNull(STRING), before: orNull({ type: 'object' }), after: orNull({ type: 'object' }), result: oneOf(['ok', 'denied', 'error']),
+  seq: INTEGER,
+  id: STRING,
+  at: Time,
+  actor: object({ type: oneOf(['user', 'key', 'system']), id: STRING, name: NameNow }),
+  org_id: orNull(STRING),
+  action: STRING,
+  target: object({ type: STRING, id: STRING, name: NameNow }),
+  ip: orNull(STRING),
+  user_agent: orNull(STRING),
+  before: orNull({ type: 'object' }),
+  after: orNull({ type: 'object' }),
+  result: oneOf(['ok', 'denied', 'error']),
 });
 
 export const LogLine = object({
-  seq: { type: 'integer', description: 'Within the version, without gaps but for lines that expired' }, at: Time, stream: oneOf(['stdout', 'stderr', 'system']), level: oneOf(LOG_LINE_LEVELS),
-  replica: { type: 'integer', description: 'Its ordinal' }, text: STRING,
+  seq: { type: 'integer', description: 'Within the version, without gaps but for lines that expired' },
+  at: Time,
+  stream: oneOf(['stdout', 'stderr', 'system']),
+  level: oneOf(LOG_LINE_LEVELS),
+  replica: { type: 'integer', description: 'Its ordinal' },
+  text: STRING,
 });
-export const LogPage = object({ data: list(LogLine), next: orNull(STRING), first_seq: orNull(INTEGER), last_seq: orNull(INTEGER) });
+export const LogPage = object({
+  data: list(LogLine),
+  next: orNull(STRING),
+  first_seq: orNull(INTEGER),
+  last_seq: orNull(INTEGER),
+});
 
-export const DeploymentEvent = object({ seq: INTEGER, at: Time, type: { type: 'string', description: '`deployment.running` and the like' }, target_id: STRING, data: { type: 'object' } });
+export const DeploymentEvent = object({
+  seq: INTEGER,
+  at: Time,
+  type: { type: 'string', description: '`deployment.running` and the like' },
+  target_id: STRING,
+  data: { type: 'object' },
+});
 
 const Point = pair(Time, orNull(NUMBER));
 export const Series = object({ name: STRING, unit: STRING, points: list(Point) });
@@ -285,19 +585,43 @@ export const Series = object({ name: STRING, unit: STRING, points: list(Point) }
  * core) and `memory_mb` of all replicas together; per step. Null where nothing was to be measured.
  */
 export const Metrics = object({
-  from: Time, to: Time, step_s: INTEGER, series: list(Series), tokens_counted: { type: 'boolean', description: 'Whether the deployment tells how many tokens it used' },
-  keys: list(object({
-    key_id: orNull({ type: 'string', description: 'Null: requests without a key' }), name: orNull(STRING), display: orNull(STRING), requests: INTEGER, errors: { type: 'integer', description: '4xx and 5xx' }, prompt_tokens: INTEGER, completion_tokens: INTEGER,
-  }), { description: 'The hundred that asked most' }),
+  from: Time,
+  to: Time,
+  step_s: INTEGER,
+  series: list(Series),
+  tokens_counted: { type: 'boolean', description: 'Whether the deployment tells how many tokens it used' },
+  keys: list(
+    object({
+      key_id: orNull({ type: 'string', description: 'Null: requests without a key' }),
+      name: orNull(STRING),
+      display: orNull(STRING),
+      requests: INTEGER,
+      errors: { type: 'integer', description: '4xx and 5xx' },
+      prompt_tokens: INTEGER,
+      completion_tokens: INTEGER,
+    }),
+    { description: 'The hundred that asked most' },
+  ),
 });
 
 const Header = pair({ type: 'string', minLength: 1, maxLength: 200 }, { type: 'string', maxLength: 16_384 });
-export const TestRequest = input({
-  method: oneOf(['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS']), path: { type: 'string', pattern: '^/[!-~]*$', maxLength: 4_096 },
-  query: list(pair(STRING, STRING), { maxItems: 100 }), headers: list(Header, { maxItems: 100 }),
-  body: orNull({ type: 'string', maxLength: 10_485_760 }),
-  auth: { anyOf: [input({ type: { const: 'none' } }, 'type'), input({ type: { const: 'key' }, key: { type: 'string', maxLength: 256 } }, 'type', 'key')] },
-}, 'method', 'path');
+export const TestRequest = input(
+  {
+    method: oneOf(['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS']),
+    path: { type: 'string', pattern: '^/[!-~]*$', maxLength: 4_096 },
+    query: list(pair(STRING, STRING), { maxItems: 100 }),
+    headers: list(Header, { maxItems: 100 }),
+    body: orNull({ type: 'string', maxLength: 10_485_760 }),
+    auth: {
+      anyOf: [
+        input({ type: { const: 'none' } }, 'type'),
+        input({ type: { const: 'key' }, key: { type: 'string', maxLength: 256 } }, 'type', 'key'),
+      ],
+    },
+  },
+  'method',
+  'path',
+);
 /**
  * What the answer of the test tool streams (`text/event-stream`, one of these per event): `{type:'head', status, headers:[[name,value]…], at_ms}` · `{type:'chunk', text, at_ms}` (`base64` instead of `text` where it is
  * no UTF-8) · `{type:'end', at_ms, connect_ms, first_byte_ms, bytes, truncated}` · `{type:'error', code, message, at_ms}`; `at_ms` counts from the sending of the request.
@@ -305,7 +629,13 @@ export const TestRequest = input({
 export const TestEvent = object({ type: oneOf(['head', 'chunk', 'end', 'error']), at_ms: NUMBER });
 
 export const Problem = object({
-  type: STRING, title: STRING, status: INTEGER, detail: STRING, code: STRING, errors: list(object({ pointer: STRING, message: STRING })), request_id: STRING,
+  type: STRING,
+  title: STRING,
+  status: INTEGER,
+  detail: STRING,
+  code: STRING,
+  errors: list(object({ pointer: STRING, message: STRING })),
+  request_id: STRING,
 });
 
 export type Owner = Static<typeof Owner>;

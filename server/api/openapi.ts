@@ -6,12 +6,29 @@ import { type ApiRoute, defineRoute } from './route';
 type Json = Record<string, unknown>;
 
 /** What every route may answer. */
-const COMMON: readonly ProblemCode[] = ['malformed_request', 'method_not_allowed', 'internal_error', 'unavailable', 'storage_full'];
+const COMMON: readonly ProblemCode[] = [
+  'malformed_request',
+  'method_not_allowed',
+  'internal_error',
+  'unavailable',
+  'storage_full',
+];
 const OF_CALLERS: readonly ProblemCode[] = ['unauthenticated', 'forbidden', 'too_many_attempts'];
-const OF_BODIES: readonly ProblemCode[] = ['invalid_json', 'invalid_request', 'request_timeout', 'request_too_large', 'unsupported_media_type', 'invalid_argument'];
+const OF_BODIES: readonly ProblemCode[] = [
+  'invalid_json',
+  'invalid_request',
+  'request_timeout',
+  'request_too_large',
+  'unsupported_media_type',
+  'invalid_argument',
+];
 
 /** Schemas that have a name; the rest is written out where it is used. */
-const COMPONENTS = new Map<unknown, string>(Object.entries(objects).filter(([, value]) => typeof value === 'object' && 'type' in value).map(([name, value]) => [value, name]));
+const COMPONENTS = new Map<unknown, string>(
+  Object.entries(objects)
+    .filter(([, value]) => typeof value === 'object' && 'type' in value)
+    .map(([name, value]) => [value, name]),
+);
 
 /** The OpenAPI 3.1 description of the management interface, from the routes that answer and the schemas that check. */
 export function managementDocument(routes: readonly ApiRoute[]): Json {
@@ -20,8 +37,11 @@ export function managementDocument(routes: readonly ApiRoute[]): Json {
   return {
     openapi: '3.1.0',
     info: {
-      title: 'Capstan management interface', version: packageVersion(), license: { name: 'MIT', identifier: 'MIT' },
-      description: 'Deployments, containers, keys and organizations. Errors are application/problem+json (RFC 9457); what belongs to strangers is answered as 404.',
+      title: 'Capstan management interface',
+      version: packageVersion(),
+      license: { name: 'MIT', identifier: 'MIT' },
+      description:
+        'Deployments, containers, keys and organizations. Errors are application/problem+json (RFC 9457); what belongs to strangers is answered as 404.',
     },
     servers: [{ url: '/' }],
     tags: [...new Set(routes.map(({ tag }) => tag))].map((name) => ({ name })),
@@ -31,7 +51,12 @@ export function managementDocument(routes: readonly ApiRoute[]): Json {
       schemas: Object.fromEntries([...COMPONENTS].map(([schema, name]) => [name, schema])),
       securitySchemes: {
         managementToken: { type: 'http', scheme: 'bearer', description: 'A management token, mt-…' },
-        session: { type: 'apiKey', in: 'cookie', name: '__Host-capstan', description: 'The console’s session (capstan_session on plain HTTP); changes also carry X-CSRF-Token' },
+        session: {
+          type: 'apiKey',
+          in: 'cookie',
+          name: '__Host-capstan',
+          description: 'The console’s session (capstan_session on plain HTTP); changes also carry X-CSRF-Token',
+        },
       },
     },
   };
@@ -41,32 +66,88 @@ export function managementDocument(routes: readonly ApiRoute[]): Json {
 export function openApiRoute(routes: () => readonly ApiRoute[]): ApiRoute {
   let document: Json | undefined;
   return defineRoute({
-    method: 'GET', path: '/api/v1/openapi.json', summary: 'This description', tag: 'service', auth: 'none', answers: { 200: { type: 'object' } },
-    handle: () => Promise.resolve({ status: 200, body: document ??= managementDocument(routes()) }),
+    method: 'GET',
+    path: '/api/v1/openapi.json',
+    summary: 'This description',
+    tag: 'service',
+    auth: 'none',
+    answers: { 200: { type: 'object' } },
+    handle: () => Promise.resolve({ status: 200, body: (document ??= managementDocument(routes())) }),
   });
 }
 
 function operation(route: ApiRoute): Json {
   const { method, path, summary, tag, auth, body, isBodyOptional = false, answers, problems = [] } = route;
-  const codes = [...COMMON, ...(auth === 'none' ? [] : OF_CALLERS), ...(auth === 'session' ? ['session_required' as const] : []), ...(method === 'GET' ? [] : ['cross_site' as const]), ...(body === undefined ? [] : OF_BODIES),
-    ...(route.query === undefined ? [] : ['invalid_request' as const]), ...(path.includes('{') ? ['not_found' as const] : []), ...(route.needsIfMatch === true ? ['stale' as const, 'precondition_required' as const] : []), ...problems];
+  const codes = [
+    ...COMMON,
+    ...(auth === 'none' ? [] : OF_CALLERS),
+    ...(auth === 'session' ? ['session_required' as const] : []),
+    ...(method === 'GET' ? [] : ['cross_site' as const]),
+    ...(body === undefined ? [] : OF_BODIES),
+    ...(route.query === undefined ? [] : ['invalid_request' as const]),
+    ...(path.includes('{') ? ['not_found' as const] : []),
+    ...(route.needsIfMatch === true ? ['stale' as const, 'precondition_required' as const] : []),
+    ...problems,
+  ];
   const parameters = parametersOf(route);
   return {
-    operationId: [method.toLowerCase(), ...path.replace('/api/v1', '').split(/[^\w]+/).filter((part) => part !== '')].join('_'),
-    summary, tags: [tag],
+    operationId: [
+      method.toLowerCase(),
+      ...path
+        .replace('/api/v1', '')
+        .split(/[^\w]+/)
+        .filter((part) => part !== ''),
+    ].join('_'),
+    summary,
+    tags: [tag],
     ...(auth === 'none' ? { security: [] } : auth === 'session' ? { security: [{ session: [] }] } : {}),
     ...(parameters.length > 0 ? { parameters } : {}),
-    ...(body === undefined ? {} : { requestBody: { required: !isBodyOptional, content: { 'application/json': { schema: named(body) } } } }),
-    responses: { ...Object.fromEntries(Object.entries(answers).map(([status, schema]) => [status, answerOf(schema)])), ...problemAnswers(codes) },
+    ...(body === undefined
+      ? {}
+      : { requestBody: { required: !isBodyOptional, content: { 'application/json': { schema: named(body) } } } }),
+    responses: {
+      ...Object.fromEntries(Object.entries(answers).map(([status, schema]) => [status, answerOf(schema)])),
+      ...problemAnswers(codes),
+    },
   };
 }
 
 function parametersOf({ method, path, query, auth, needsIfMatch = false }: ApiRoute): Json[] {
-  const inPath = [...path.matchAll(/\{(\w+)\}/g)].map(([, name]) => ({ name, in: 'path', required: true, schema: { type: 'string', minLength: 1 } }));
-  const inQuery = Object.entries(query?.properties ?? {}).map(([name, schema]) => ({ name, in: 'query', required: query?.required?.includes(name) ?? false, schema }));
+  const inPath = [...path.matchAll(/\{(\w+)\}/g)].map(([, name]) => ({
+    name,
+    in: 'path',
+    required: true,
+    schema: { type: 'string', minLength: 1 },
+  }));
+  const inQuery = Object.entries(query?.properties ?? {}).map(([name, schema]) => ({
+    name,
+    in: 'query',
+    required: query?.required?.includes(name) ?? false,
+    schema,
+  }));
   const headers = [
-    ...(needsIfMatch ? [{ name: 'If-Match', in: 'header', required: true, description: 'The ETag of the object as you know it', schema: { type: 'string' } }] : []),
-    ...(method === 'POST' && auth !== 'none' ? [{ name: 'Idempotency-Key', in: 'header', required: false, description: 'For 24 h the same request is answered as before, with secrets null and replayed true', schema: { type: 'string', maxLength: 200 } }] : []),
+    ...(needsIfMatch
+      ? [
+          {
+            name: 'If-Match',
+            in: 'header',
+            required: true,
+            description: 'The ETag of the object as you know it',
+            schema: { type: 'string' },
+          },
+        ]
+      : []),
+    ...(method === 'POST' && auth !== 'none'
+      ? [
+          {
+            name: 'Idempotency-Key',
+            in: 'header',
+            required: false,
+            description: 'For 24 h the same request is answered as before, with secrets null and replayed true',
+            schema: { type: 'string', maxLength: 200 },
+          },
+        ]
+      : []),
   ];
   return [...inPath, ...inQuery, ...headers];
 }
@@ -74,16 +155,22 @@ function parametersOf({ method, path, query, auth, needsIfMatch = false }: ApiRo
 function answerOf(schema: ApiRoute['answers'][number]): Json {
   const headers = { 'X-Request-Id': { schema: { type: 'string' } } };
   if (schema === null) return { description: 'Done', headers };
-  if (typeof schema === 'string') return { description: 'The answer', headers, content: { [schema]: { schema: { type: 'string' } } } };
+  if (typeof schema === 'string')
+    return { description: 'The answer', headers, content: { [schema]: { schema: { type: 'string' } } } };
   return { description: 'The answer', headers, content: { 'application/json': { schema: named(schema) } } };
 }
 
 function problemAnswers(codes: readonly ProblemCode[]): Json {
   const statuses = [...new Set(codes.map((code) => PROBLEMS[code].status))].sort((a, b) => a - b);
-  return Object.fromEntries(statuses.map((status) => [status, {
-    description: [...new Set(codes)].filter((code) => PROBLEMS[code].status === status).join(', '),
-    content: { 'application/problem+json': { schema: named(objects.Problem) } },
-  }]));
+  return Object.fromEntries(
+    statuses.map((status) => [
+      status,
+      {
+        description: [...new Set(codes)].filter((code) => PROBLEMS[code].status === status).join(', '),
+        content: { 'application/problem+json': { schema: named(objects.Problem) } },
+      },
+    ]),
+  );
 }
 
 /** By its name where it has one; a page by the name of what it holds. */
@@ -92,5 +179,7 @@ function named(schema: unknown): unknown {
   if (name !== undefined) return { $ref: `#/components/schemas/${name}` };
   const { properties } = schema as { properties?: { data?: { items?: unknown } } };
   const items = properties?.data?.items;
-  return COMPONENTS.has(items) ? { ...schema as object, properties: { ...properties, data: { ...properties?.data, items: named(items) } } } : schema;
+  return COMPONENTS.has(items)
+    ? { ...(schema as object), properties: { ...properties, data: { ...properties?.data, items: named(items) } } }
+    : schema;
 }

@@ -11,29 +11,67 @@ const PATH = '/api/v1/orgs';
 
 export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
-    method: 'GET', path: PATH, summary: 'Organizations that you are a member of', tag: TAG, auth: 'any', query: input(pagingById('org')), answers: { 200: page(Organization) },
-    handle: async ({ context: { store }, actor, query }) => ({ status: 200, body: pageOf((await store.listOrganizations(actor)).map(view), query, ({ id }) => id) }),
+    method: 'GET',
+    path: PATH,
+    summary: 'Organizations that you are a member of',
+    tag: TAG,
+    auth: 'any',
+    query: input(pagingById('org')),
+    answers: { 200: page(Organization) },
+    handle: async ({ context: { store }, actor, query }) => ({
+      status: 200,
+      body: pageOf((await store.listOrganizations(actor)).map(view), query, ({ id }) => id),
+    }),
   }),
   defineRoute({
-    method: 'POST', path: PATH, summary: 'Make an organization, and own it', tag: TAG, auth: 'any', body: NewOrganization, answers: { 201: Organization }, problems: ['conflict'],
+    method: 'POST',
+    path: PATH,
+    summary: 'Make an organization, and own it',
+    tag: TAG,
+    auth: 'any',
+    body: NewOrganization,
+    answers: { 201: Organization },
+    problems: ['conflict'],
     handle: async ({ context: { store }, actor, body }) => {
       const org = await store.createOrganization(actor, body);
       return { status: 201, body: view(org), headers: { Location: `${PATH}/${org.id}` } };
     },
   }),
   defineRoute({
-    method: 'GET', path: `${PATH}/{org}`, summary: 'An organization', tag: TAG, auth: 'any', answers: { 200: Organization },
-    handle: async ({ context: { store }, actor, params }) => ({ status: 200, body: view(await store.findOrganization(actor, params.org)) }),
+    method: 'GET',
+    path: `${PATH}/{org}`,
+    summary: 'An organization',
+    tag: TAG,
+    auth: 'any',
+    answers: { 200: Organization },
+    handle: async ({ context: { store }, actor, params }) => ({
+      status: 200,
+      body: view(await store.findOrganization(actor, params.org)),
+    }),
   }),
   defineRoute({
-    method: 'PATCH', path: `${PATH}/{org}`, summary: 'Change the name, or what is demanded of keys', tag: TAG, auth: 'any', body: OrganizationEdit, answers: { 200: Organization }, problems: ['stale'],
+    method: 'PATCH',
+    path: `${PATH}/{org}`,
+    summary: 'Change the name, or what is demanded of keys',
+    tag: TAG,
+    auth: 'any',
+    body: OrganizationEdit,
+    answers: { 200: Organization },
+    problems: ['stale'],
     handle: async ({ context: { store }, actor, params, body: { name, key_policy: keyPolicy }, ifMatch }) => {
       const edit = { name, keyPolicy: keyPolicy && toPolicy(keyPolicy) };
       return { status: 200, body: view(await store.editOrganization(actor, params.org, edit, ifMatch)) };
     },
   }),
   defineRoute({
-    method: 'DELETE', path: `${PATH}/{org}`, summary: 'Delete an organization with its keys; not while it has deployments', tag: TAG, auth: 'any', query: CONFIRMATION, answers: { 204: null }, problems: ['conflict', 'invalid_argument'],
+    method: 'DELETE',
+    path: `${PATH}/{org}`,
+    summary: 'Delete an organization with its keys; not while it has deployments',
+    tag: TAG,
+    auth: 'any',
+    query: CONFIRMATION,
+    answers: { 204: null },
+    problems: ['conflict', 'invalid_argument'],
     handle: async ({ context: { store, access }, actor, params, query }) => {
       demandConfirmed(query, 'slug', (await store.findOrganization(actor, params.org)).slug);
       await store.deleteOrganization(actor, params.org);
@@ -44,13 +82,30 @@ export const ROUTES: readonly ApiRoute[] = [
 ];
 
 function view({ id, slug, name, role, quotaGpu, quotaDeployments, keyPolicy, rev }: OrganizationView): Organization {
-  return { id, slug, name, role, quota_gpu: quotaGpu, quota_deployments: quotaDeployments, key_policy: keyPolicy === null ? null : policyView(keyPolicy), rev };
+  return {
+    id,
+    slug,
+    name,
+    role,
+    quota_gpu: quotaGpu,
+    quota_deployments: quotaDeployments,
+    key_policy: keyPolicy === null ? null : policyView(keyPolicy),
+    rev,
+  };
 }
 
 function policyView({ maxLifetimeMs, requireExpiry, allowedTypes }: StoredPolicy): KeyPolicy {
-  return { max_lifetime_s: maxLifetimeMs === null ? null : Math.floor(maxLifetimeMs / 1000), require_expiry: requireExpiry, allowed_types: [...allowedTypes] };
+  return {
+    max_lifetime_s: maxLifetimeMs === null ? null : Math.floor(maxLifetimeMs / 1000),
+    require_expiry: requireExpiry,
+    allowed_types: [...allowedTypes],
+  };
 }
 
-function toPolicy({ max_lifetime_s: maxLifetimeS, require_expiry: requireExpiry, allowed_types: allowedTypes }: KeyPolicy): StoredPolicy {
+function toPolicy({
+  max_lifetime_s: maxLifetimeS,
+  require_expiry: requireExpiry,
+  allowed_types: allowedTypes,
+}: KeyPolicy): StoredPolicy {
   return { maxLifetimeMs: maxLifetimeS === null ? null : maxLifetimeS * 1000, requireExpiry, allowedTypes };
 }

@@ -23,7 +23,9 @@ export function cursorNumber(after: string | undefined): number | undefined {
 
 /** Of what looks like a cursor, and is none. */
 export function badCursor(): ApiProblem {
-  return new ApiProblem('invalid_request', `?after: expected ${CURSOR}`, { errors: [{ pointer: '?after', message: `expected ${CURSOR}` }] });
+  return new ApiProblem('invalid_request', `?after: expected ${CURSOR}`, {
+    errors: [{ pointer: '?after', message: `expected ${CURSOR}` }],
+  });
 }
 
 export interface Paging {
@@ -40,7 +42,12 @@ export function pageOf<T>(items: readonly T[], { limit, after }: Paging, idOf: (
 }
 
 /** A page out of one row more than was asked for. */
-export function pageOfRows<R, T>(rows: readonly R[], limit: number, cursorOf: (row: R) => string, toItem: (row: R) => T): Page<T> {
+export function pageOfRows<R, T>(
+  rows: readonly R[],
+  limit: number,
+  cursorOf: (row: R) => string,
+  toItem: (row: R) => T,
+): Page<T> {
   const shown = rows.slice(0, limit);
   return { data: shown.map(toItem), next: rows.length > limit ? cursorOf(shown[shown.length - 1]) : null };
 }

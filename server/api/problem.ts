@@ -56,7 +56,11 @@ export class ApiProblem extends Error {
   readonly errors: readonly FieldError[];
   readonly headers: Readonly<Record<string, string>>;
 
-  constructor(code: ProblemCode, message: string, options: { errors?: readonly FieldError[]; headers?: Record<string, string>; cause?: unknown } = {}) {
+  constructor(
+    code: ProblemCode,
+    message: string,
+    options: { errors?: readonly FieldError[]; headers?: Record<string, string>; cause?: unknown } = {},
+  ) {
     super(message, { cause: options.cause });
     this.code = code;
     this.errors = options.errors ?? [];
@@ -69,27 +73,49 @@ export class ApiProblem extends Error {
 }
 
 const ACCESS_ERRORS: Readonly<Record<AccessErrorCode, ProblemCode>> = {
-  invalid_argument: 'invalid_argument', not_found: 'not_found', conflict: 'conflict', stale: 'stale', forbidden: 'forbidden', database_error: 'unavailable',
+  invalid_argument: 'invalid_argument',
+  not_found: 'not_found',
+  conflict: 'conflict',
+  stale: 'stale',
+  forbidden: 'forbidden',
+  database_error: 'unavailable',
 };
 
 const SERVICE_ERRORS: Readonly<Record<ServiceErrorCode, ProblemCode>> = {
-  invalid_argument: 'invalid_argument', not_found: 'not_found', conflict: 'conflict', stale: 'stale', forbidden: 'forbidden', wrong_state: 'wrong_state', gone: 'gone',
-  bad_credentials: 'bad_credentials', otp_required: 'otp_required', too_many_attempts: 'too_many_attempts', quota_exceeded: 'quota_exceeded', busy: 'busy',
+  invalid_argument: 'invalid_argument',
+  not_found: 'not_found',
+  conflict: 'conflict',
+  stale: 'stale',
+  forbidden: 'forbidden',
+  wrong_state: 'wrong_state',
+  gone: 'gone',
+  bad_credentials: 'bad_credentials',
+  otp_required: 'otp_required',
+  too_many_attempts: 'too_many_attempts',
+  quota_exceeded: 'quota_exceeded',
+  busy: 'busy',
 };
 
 /** What the transport throws while a body is read. */
 const TRANSPORT_ERRORS: Partial<Record<ApiErrorCode, ProblemCode>> = {
-  malformed_request: 'malformed_request', request_timeout: 'request_timeout', request_too_large: 'request_too_large', shutting_down: 'unavailable',
+  malformed_request: 'malformed_request',
+  request_timeout: 'request_timeout',
+  request_too_large: 'request_too_large',
+  shutting_down: 'unavailable',
 };
 
 /** Whatever was thrown, as the wire says it; `cause` keeps what is ours for the log. */
 export function toProblem(error: unknown): ApiProblem {
   if (error instanceof ApiProblem) return error;
-  if (error instanceof ServiceError) return new ApiProblem(SERVICE_ERRORS[error.code], error.message, { headers: retryAfter(error) });
-  if (error instanceof Error && DISK_FULL.test(error.message)) return new ApiProblem('storage_full', 'The disk of the service is full: nothing was changed', { cause: error });
+  if (error instanceof ServiceError)
+    return new ApiProblem(SERVICE_ERRORS[error.code], error.message, { headers: retryAfter(error) });
+  if (error instanceof Error && DISK_FULL.test(error.message))
+    return new ApiProblem('storage_full', 'The disk of the service is full: nothing was changed', { cause: error });
   if (error instanceof AccessError) {
     const code = ACCESS_ERRORS[error.code];
-    return code === 'unavailable' ? new ApiProblem(code, 'The database does not answer', { headers: { 'Retry-After': '1' }, cause: error }) : new ApiProblem(code, error.message);
+    return code === 'unavailable'
+      ? new ApiProblem(code, 'The database does not answer', { headers: { 'Retry-After': '1' }, cause: error })
+      : new ApiProblem(code, error.message);
   }
   if (error instanceof ApiError) {
     const code = TRANSPORT_ERRORS[error.code];
@@ -105,5 +131,13 @@ function retryAfter({ message }: ServiceError): Record<string, string> {
 
 /** RFC 9457, `application/problem+json`. */
 export function renderProblem({ code, message, errors, status }: ApiProblem, requestId: string): string {
-  return JSON.stringify({ type: `urn:capstan:problem:${code}`, title: PROBLEMS[code].title, status, detail: message, code, errors: [...errors], request_id: requestId } satisfies Problem);
+  return JSON.stringify({
+    type: `urn:capstan:problem:${code}`,
+    title: PROBLEMS[code].title,
+    status,
+    detail: message,
+    code,
+    errors: [...errors],
+    request_id: requestId,
+  } satisfies Problem);
 }

@@ -6,7 +6,12 @@ import { type ApiRoute, defineRoute } from './route';
 
 export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
-    method: 'GET', path: '/api/v1/propagation/{rev}', summary: 'Which gateways have applied a change of keys or of access', tag: 'keys', auth: 'any', answers: { 200: Propagation },
+    method: 'GET',
+    path: '/api/v1/propagation/{rev}',
+    summary: 'Which gateways have applied a change of keys or of access',
+    tag: 'keys',
+    auth: 'any',
+    answers: { 200: Propagation },
     handle: async ({ context: { access }, params }) => {
       if (!/^\d{1,15}$/.test(params.rev)) throw new ApiProblem('not_found', 'there is no such revision');
       return { status: 200, body: await propagationOf(access, Number(params.rev)) };

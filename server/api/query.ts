@@ -12,12 +12,18 @@ export async function parseQuery(schema: Schema | undefined, text: string): Prom
   const errors: FieldError[] = [];
   for (const name of new Set(given.keys())) {
     const values = given.getAll(name);
-    if (!Object.hasOwn(properties, name)) errors.push({ pointer: pointerOf(`/${name}`), message: 'there is no such parameter' });
-    else if (values.length > 1) errors.push({ pointer: pointerOf(`/${name}`), message: `expected it once, got it ${values.length} times` });
+    if (!Object.hasOwn(properties, name))
+      errors.push({ pointer: pointerOf(`/${name}`), message: 'there is no such parameter' });
+    else if (values.length > 1)
+      errors.push({ pointer: pointerOf(`/${name}`), message: `expected it once, got it ${values.length} times` });
     else query[name] = toValue(properties[name], values[0]);
   }
-  if (errors.length > 0) throw new ApiProblem('invalid_request', `${errors[0].pointer}: ${errors[0].message}`, { errors: errors.slice(0, 20) });
-  for (const [name, property] of Object.entries(properties)) if (query[name] === undefined && property.default !== undefined) query[name] = property.default;
+  if (errors.length > 0)
+    throw new ApiProblem('invalid_request', `${errors[0].pointer}: ${errors[0].message}`, {
+      errors: errors.slice(0, 20),
+    });
+  for (const [name, property] of Object.entries(properties))
+    if (query[name] === undefined && property.default !== undefined) query[name] = property.default;
   if (schema !== undefined) await checkValue(schema, query, pointerOf);
   return query;
 }

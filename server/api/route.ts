@@ -68,12 +68,21 @@ export interface ApiRoute {
 
 /** As a handler gets it: what has a default is there. */
 type QueryOf<Q> = Q extends { properties: infer P; required: readonly (infer R)[] }
-  ? { [K in keyof P as P[K] extends { default: unknown } ? K : K extends R ? K : never]: Static<P[K]> } & { [K in keyof P as P[K] extends { default: unknown } ? never : K extends R ? never : K]?: Static<P[K]> }
+  ? { [K in keyof P as P[K] extends { default: unknown } ? K : K extends R ? K : never]: Static<P[K]> } & {
+      [K in keyof P as P[K] extends { default: unknown } ? never : K extends R ? never : K]?: Static<P[K]>;
+    }
   : Record<never, never>;
 
 /** A route whose handler knows the types of its query and body from their schemas. */
-export function defineRoute<const Q extends Schema = Record<never, never>, const B extends Schema = Record<never, never>>(
-  route: Omit<ApiRoute, 'query' | 'body' | 'handle'> & { readonly query?: Q; readonly body?: B; handle(call: ApiCall<QueryOf<Q>, Static<B>>): Promise<ApiAnswer> },
+export function defineRoute<
+  const Q extends Schema = Record<never, never>,
+  const B extends Schema = Record<never, never>,
+>(
+  route: Omit<ApiRoute, 'query' | 'body' | 'handle'> & {
+    readonly query?: Q;
+    readonly body?: B;
+    handle(call: ApiCall<QueryOf<Q>, Static<B>>): Promise<ApiAnswer>;
+  },
 ): ApiRoute {
   return route;
 }

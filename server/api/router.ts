@@ -31,7 +31,10 @@ export class Router {
     const values: string[] = [];
     const node = walk(this.#root, segments as string[], 0, values);
     if (node === undefined) return undefined;
-    return { routes: node.routes, paramsOf: (route) => Object.fromEntries((node.names.get(route) ?? []).map((name, i) => [name, values[i]])) };
+    return {
+      routes: node.routes,
+      paramsOf: (route) => Object.fromEntries((node.names.get(route) ?? []).map((name, i) => [name, values[i]])),
+    };
   }
 
   #add(route: ApiRoute): void {

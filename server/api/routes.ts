@@ -25,7 +25,32 @@ import * as users from './users';
 import * as versions from './versions';
 import * as webhooks from './webhooks';
 
-const RESOURCES: readonly { readonly ROUTES: readonly ApiRoute[] }[] = [auth, me, sessions, tokens, orgs, members, invitations, users, quotas, keys, keyInspection, propagation, audit, images, dataSources, containers, deployments, versions, events, logs, metrics, testTool, snippets, webhooks];
+const RESOURCES: readonly { readonly ROUTES: readonly ApiRoute[] }[] = [
+  auth,
+  me,
+  sessions,
+  tokens,
+  orgs,
+  members,
+  invitations,
+  users,
+  quotas,
+  keys,
+  keyInspection,
+  propagation,
+  audit,
+  images,
+  dataSources,
+  containers,
+  deployments,
+  versions,
+  events,
+  logs,
+  metrics,
+  testTool,
+  snippets,
+  webhooks,
+];
 
 /** Every route of the management interface, by its modules. */
 export function apiRoutes(): readonly ApiRoute[] {

@@ -27,13 +27,15 @@ export interface Schema {
 /** What a schema asks for, in words. */
 export function describeSchema(schema: Schema): string {
   if (schema.anyOf !== undefined) return schema.anyOf.map(describeSchema).join(', or ');
-  if (schema.enum !== undefined) return schema.enum.length === 1 ? String(schema.enum[0]) : `one of ${schema.enum.join(', ')}`;
+  if (schema.enum !== undefined)
+    return schema.enum.length === 1 ? String(schema.enum[0]) : `one of ${schema.enum.join(', ')}`;
   if ('const' in schema) return JSON.stringify(schema.const);
   if (schema.type === 'null') return 'null';
   const tag = Object.entries(schema.properties ?? {}).find(([, property]) => 'const' in property);
   if (tag !== undefined) return describeVariant(schema, tag);
   if (schema.format === 'date-time') return 'a time such as 2030-01-31T00:00:00Z';
-  if (schema.description !== undefined && (schema.pattern !== undefined || schema.format !== undefined)) return schema.description;
+  if (schema.description !== undefined && (schema.pattern !== undefined || schema.format !== undefined))
+    return schema.description;
   return `${withArticle(schema.type ?? 'value')}${bounds(schema)}`;
 }
 
@@ -42,8 +44,18 @@ function describeVariant({ required = [] }: Schema, [name, { const: value }]: re
   return `an object with ${[`${name} ${JSON.stringify(value)}`, ...required.filter((other) => other !== name)].join(' and ')}`;
 }
 
-function bounds({ minimum, maximum, exclusiveMinimum, minItems, maxItems, minLength, maxLength, pattern }: Schema): string {
-  if (exclusiveMinimum !== undefined) return ` above ${exclusiveMinimum}${maximum === undefined ? '' : ` and up to ${maximum}`}`;
+function bounds({
+  minimum,
+  maximum,
+  exclusiveMinimum,
+  minItems,
+  maxItems,
+  minLength,
+  maxLength,
+  pattern,
+}: Schema): string {
+  if (exclusiveMinimum !== undefined)
+    return ` above ${exclusiveMinimum}${maximum === undefined ? '' : ` and up to ${maximum}`}`;
   if (minimum !== undefined) return maximum === undefined ? ` of ${minimum} or more` : ` from ${minimum} to ${maximum}`;
   if (maxItems !== undefined) return ` of ${minItems ?? 0} to ${maxItems} items`;
   if (minItems !== undefined) return ` of at least ${minItems} items`;

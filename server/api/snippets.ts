@@ -9,22 +9,50 @@ type Language = (typeof LANGUAGES)[number];
 const KEY_PLACEHOLDER = 'YOUR_API_KEY';
 const DEFAULT_MODEL = 'YOUR_MODEL';
 
-const SnippetsQuery = input({ lang: oneOf(LANGUAGES), model: { type: 'string', minLength: 1, maxLength: 200, pattern: '^[!-~]+$', description: 'The name that the deployment serves its model by' } });
+const SnippetsQuery = input({
+  lang: oneOf(LANGUAGES),
+  model: {
+    type: 'string',
+    minLength: 1,
+    maxLength: 200,
+    pattern: '^[!-~]+$',
+    description: 'The name that the deployment serves its model by',
+  },
+});
 const Snippets = object({
-  url: { type: 'string' }, needs_key: { type: 'boolean' },
-  snippets: { type: 'array', items: object({ lang: oneOf(LANGUAGES), title: { type: 'string' }, code: { type: 'string' } }) },
+  url: { type: 'string' },
+  needs_key: { type: 'boolean' },
+  snippets: {
+    type: 'array',
+    items: object({ lang: oneOf(LANGUAGES), title: { type: 'string' }, code: { type: 'string' } }),
+  },
 });
 
 export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
-    method: 'GET', path: '/api/v1/deployments/{id}/snippets', summary: 'Code that calls the deployment: curl, Python, JavaScript', tag: 'deployments', auth: 'any', query: SnippetsQuery, answers: { 200: Snippets }, problems: ['wrong_state'],
+    method: 'GET',
+    path: '/api/v1/deployments/{id}/snippets',
+    summary: 'Code that calls the deployment: curl, Python, JavaScript',
+    tag: 'deployments',
+    auth: 'any',
+    query: SnippetsQuery,
+    answers: { 200: Snippets },
+    problems: ['wrong_state'],
     handle: async ({ context: { store, serving }, actor, params, query: { lang, model = DEFAULT_MODEL } }) => {
       const { id, accessControl } = await store.demandDeployment(actor, params.id, 'read');
       const target = serving?.targets.findById(id);
-      if (serving === undefined || target === undefined) throw new ApiProblem('wrong_state', 'the deployment has no address here yet, or none any more');
+      if (serving === undefined || target === undefined)
+        throw new ApiProblem('wrong_state', 'the deployment has no address here yet, or none any more');
       const url = serving.urlOf(target.slug);
       const wanted = lang === undefined ? LANGUAGES : [lang];
-      return { status: 200, body: { url, needs_key: accessControl, snippets: wanted.map((language) => snippet(language, { url, model, needsKey: accessControl })) } };
+      return {
+        status: 200,
+        body: {
+          url,
+          needs_key: accessControl,
+          snippets: wanted.map((language) => snippet(language, { url, model, needsKey: accessControl })),
+        },
+      };
     },
   }),
 ];
@@ -37,9 +65,12 @@ interface Facts {
 
 function snippet(lang: Language, facts: Facts): { lang: Language; title: string; code: string } {
   switch (lang) {
-    case 'curl': return { lang, title: 'curl', code: curl(facts) };
-    case 'python': return { lang, title: 'Python', code: python(facts) };
-    case 'javascript': return { lang, title: 'JavaScript', code: javascript(facts) };
+    case 'curl':
+      return { lang, title: 'curl', code: curl(facts) };
+    case 'python':
+      return { lang, title: 'Python', code: python(facts) };
+    case 'javascript':
+      return { lang, title: 'JavaScript', code: javascript(facts) };
   }
 }
 

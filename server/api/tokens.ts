@@ -10,18 +10,40 @@ const PATH = '/api/v1/tokens';
 
 export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
-    method: 'GET', path: PATH, summary: 'Your management tokens, the newest first', tag: TAG, auth: 'any', query: input(pagingById('tok')), answers: { 200: page(Token) },
-    handle: async ({ context: { store }, actor, query }) => ({ status: 200, body: pageOf((await store.listTokens(actor)).map(view), query, ({ id }) => id) }),
+    method: 'GET',
+    path: PATH,
+    summary: 'Your management tokens, the newest first',
+    tag: TAG,
+    auth: 'any',
+    query: input(pagingById('tok')),
+    answers: { 200: page(Token) },
+    handle: async ({ context: { store }, actor, query }) => ({
+      status: 200,
+      body: pageOf((await store.listTokens(actor)).map(view), query, ({ id }) => id),
+    }),
   }),
   defineRoute({
-    method: 'POST', path: PATH, summary: 'Make a management token: for this interface alone, and shown once', tag: TAG, auth: 'session', body: NewToken, secrets: ['token'], answers: { 201: MadeToken }, problems: ['quota_exceeded'],
+    method: 'POST',
+    path: PATH,
+    summary: 'Make a management token: for this interface alone, and shown once',
+    tag: TAG,
+    auth: 'session',
+    body: NewToken,
+    secrets: ['token'],
+    answers: { 201: MadeToken },
+    problems: ['quota_exceeded'],
     handle: async ({ context: { store }, actor, body: { name, rights, expires_at: expiresAt } }) => {
       const { made, token } = await store.createToken(actor, { name, rights, expiresAt: msOf(expiresAt) });
       return { status: 201, body: { ...view(made), token }, headers: { Location: `${PATH}/${made.id}` } };
     },
   }),
   defineRoute({
-    method: 'DELETE', path: `${PATH}/{id}`, summary: 'Revoke a management token', tag: TAG, auth: 'any', answers: { 204: null },
+    method: 'DELETE',
+    path: `${PATH}/{id}`,
+    summary: 'Revoke a management token',
+    tag: TAG,
+    auth: 'any',
+    answers: { 204: null },
     handle: async ({ context: { store }, actor, params }) => {
       await store.revokeToken(actor, params.id);
       return { status: 204 };
@@ -30,5 +52,14 @@ export const ROUTES: readonly ApiRoute[] = [
 ];
 
 function view({ id, name, rights, display, expiresAt, lastUsedAt, lastUsedIp, createdAt }: ManagementToken): Token {
-  return { id, name, rights, display, expires_at: timeOf(expiresAt), last_used_at: timeOf(lastUsedAt), last_used_ip: lastUsedIp, created_at: timeOf(createdAt) };
+  return {
+    id,
+    name,
+    rights,
+    display,
+    expires_at: timeOf(expiresAt),
+    last_used_at: timeOf(lastUsedAt),
+    last_used_ip: lastUsedIp,
+    created_at: timeOf(createdAt),
+  };
 }

@@ -16,13 +16,19 @@ const MAX_NAME_LENGTH = 40;
 const OF_THE_WHOLE = new Set(['additionalProperties', 'propertyNames', 'anyOf']);
 
 /** @throws ApiProblem `invalid_request` that says of each wrong value where it is, what was expected and what came. */
-export async function checkValue(schema: Schema, value: unknown, pointerOf: (path: string) => string = (path) => path): Promise<void> {
+export async function checkValue(
+  schema: Schema,
+  value: unknown,
+  pointerOf: (path: string) => string = (path) => path,
+): Promise<void> {
   const { Check, Errors } = await import('typebox/schema');
   if (Check(schema as object, value)) return demandNoNul(value, pointerOf);
   const [, violations] = Errors(schema as object, value) as unknown as [boolean, Violation[]];
   const found = toErrors(violations, schema, value);
   // The checker stops after a few, and these may all be about parts of a choice.
-  const errors = (found.length > 0 ? found : [{ pointer: '', message: expected(schema, value, '') }]).map(({ pointer, message }) => ({ pointer: pointerOf(pointer), message }));
+  const errors = (found.length > 0 ? found : [{ pointer: '', message: expected(schema, value, '') }]).map(
+    ({ pointer, message }) => ({ pointer: pointerOf(pointer), message }),
+  );
   throw new ApiProblem('invalid_request', `${errors[0].pointer || 'the body'}: ${errors[0].message}`, { errors });
 }
 
@@ -47,24 +53,40 @@ function findNul(value: unknown, path: string): string | undefined {
 }
 
 function toErrors(violations: readonly Violation[], schema: Schema, value: unknown): FieldError[] {
-  const choices = new Set(violations.filter(({ keyword }) => keyword === 'anyOf').map(({ instancePath }) => instancePath));
+  const choices = new Set(
+    violations.filter(({ keyword }) => keyword === 'anyOf').map(({ instancePath }) => instancePath),
+  );
   const errors = new Map<string, string>();
   for (const { keyword, instancePath, schemaPath, params } of violations) {
-    if (keyword === 'required') for (const name of params.requiredProperties ?? []) errors.set(`${instancePath}/${escaped(name)}`, `expected ${describeSchema(at(schema, [...segments(instancePath), name]) ?? {})}, but it is missing`);
-    else if (schemaPath.includes('/propertyNames')) errors.set(instancePath, `expected a name that matches ${at(schema, segments(instancePath).slice(0, -1))?.propertyNames?.pattern}`);
+    if (keyword === 'required')
+      for (const name of params.requiredProperties ?? [])
+        errors.set(
+          `${instancePath}/${escaped(name)}`,
+          `expected ${describeSchema(at(schema, [...segments(instancePath), name]) ?? {})}, but it is missing`,
+        );
+    else if (schemaPath.includes('/propertyNames'))
+      errors.set(
+        instancePath,
+        `expected a name that matches ${at(schema, segments(instancePath).slice(0, -1))?.propertyNames?.pattern}`,
+      );
     else if (keyword === 'boolean') errors.set(instancePath, 'there is no such field');
     // What does not fit one branch of a choice says nothing yet.
     else if (!OF_THE_WHOLE.has(keyword) && !(choices.has(instancePath) && schemaPath.includes('/anyOf/'))) {
       errors.set(instancePath, expected(schema, value, instancePath));
     }
   }
-  for (const path of choices) if (![...errors.keys()].some((pointer) => pointer.startsWith(`${path}/`))) errors.set(path, expected(schema, value, path));
+  for (const path of choices)
+    if (![...errors.keys()].some((pointer) => pointer.startsWith(`${path}/`)))
+      errors.set(path, expected(schema, value, path));
   return [...errors].map(([pointer, message]) => ({ pointer: shortened(pointer), message }));
 }
 
 function expected(schema: Schema, value: unknown, path: string): string {
   const wanted = at(schema, segments(path));
-  const received = segments(path).reduce<unknown>((within, name) => (within as Record<string, unknown> | undefined)?.[name], value);
+  const received = segments(path).reduce<unknown>(
+    (within, name) => (within as Record<string, unknown> | undefined)?.[name],
+    value,
+  );
   return wanted === undefined ? 'there is no such field' : `expected ${describeSchema(wanted)}, got ${show(received)}`;
 }
 
@@ -77,17 +99,25 @@ function at(schema: Schema, path: readonly string[]): Schema | undefined {
     if (found !== undefined) return found;
   }
   const { properties = {}, prefixItems = [], items, additionalProperties } = schema;
-  const inner: Schema | false | undefined = Object.hasOwn(properties, name) ? properties[name] : prefixItems.at(Number(name)) ?? items ?? additionalProperties;
+  const inner: Schema | false | undefined = Object.hasOwn(properties, name)
+    ? properties[name]
+    : (prefixItems.at(Number(name)) ?? items ?? additionalProperties);
   return inner === undefined || inner === false ? undefined : at(inner, rest);
 }
 
 /** Names that nobody knows may be anything, secrets too. */
 export function shortened(pointer: string): string {
-  return pointer.split('/').map((segment) => (segment.length > MAX_NAME_LENGTH ? `${segment.slice(0, MAX_NAME_LENGTH / 2)}…` : segment)).join('/');
+  return pointer
+    .split('/')
+    .map((segment) => (segment.length > MAX_NAME_LENGTH ? `${segment.slice(0, MAX_NAME_LENGTH / 2)}…` : segment))
+    .join('/');
 }
 
 function segments(pointer: string): string[] {
-  return pointer.split('/').slice(1).map((segment) => segment.replaceAll('~1', '/').replaceAll('~0', '~'));
+  return pointer
+    .split('/')
+    .slice(1)
+    .map((segment) => segment.replaceAll('~1', '/').replaceAll('~0', '~'));
 }
 
 function escaped(name: string): string {

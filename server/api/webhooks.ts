@@ -9,13 +9,34 @@ const PATH = '/api/v1/webhooks';
 
 export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
-    method: 'GET', path: PATH, summary: 'Webhooks: yours, and those of the organizations that you are an admin of', tag: TAG, auth: 'any', query: input(pagingById('whk')), answers: { 200: page(Webhook) },
-    handle: async ({ context: { store }, actor, query }) => ({ status: 200, body: pageOf(await store.listWebhooks(actor), query, ({ id }) => id) }),
+    method: 'GET',
+    path: PATH,
+    summary: 'Webhooks: yours, and those of the organizations that you are an admin of',
+    tag: TAG,
+    auth: 'any',
+    query: input(pagingById('whk')),
+    answers: { 200: page(Webhook) },
+    handle: async ({ context: { store }, actor, query }) => ({
+      status: 200,
+      body: pageOf(await store.listWebhooks(actor), query, ({ id }) => id),
+    }),
   }),
   defineRoute({
-    method: 'POST', path: PATH, summary: 'Have events sent to an address of the public internet; the secret that signs them is shown once', tag: TAG, auth: 'any', body: NewWebhook, secrets: ['secret'], answers: { 201: MadeWebhook }, problems: ['quota_exceeded'],
+    method: 'POST',
+    path: PATH,
+    summary: 'Have events sent to an address of the public internet; the secret that signs them is shown once',
+    tag: TAG,
+    auth: 'any',
+    body: NewWebhook,
+    secrets: ['secret'],
+    answers: { 201: MadeWebhook },
+    problems: ['quota_exceeded'],
     handle: async (call) => {
-      const { context: { store }, actor, body } = call;
+      const {
+        context: { store },
+        actor,
+        body,
+      } = call;
       // Whoever may not make one is not told where an address leads.
       await store.demandOwner(actor, body.owner ?? { type: 'user', id: actor.userId }, 'webhook.change');
       await senderOf(call).check(body.url);
@@ -24,48 +45,125 @@ export const ROUTES: readonly ApiRoute[] = [
     },
   }),
   defineRoute({
-    method: 'GET', path: `${PATH}/{id}`, summary: 'A webhook', tag: TAG, auth: 'any', answers: { 200: Webhook },
-    handle: async ({ context: { store }, actor, params: { id } }) => ({ status: 200, body: await store.getWebhook(actor, id) }),
+    method: 'GET',
+    path: `${PATH}/{id}`,
+    summary: 'A webhook',
+    tag: TAG,
+    auth: 'any',
+    answers: { 200: Webhook },
+    handle: async ({ context: { store }, actor, params: { id } }) => ({
+      status: 200,
+      body: await store.getWebhook(actor, id),
+    }),
   }),
   defineRoute({
-    method: 'PATCH', path: `${PATH}/{id}`, summary: 'Change a webhook, or switch it off and on: what happened while it was off is not sent', tag: TAG, auth: 'any', body: WebhookEdit, answers: { 200: Webhook }, problems: ['stale'],
+    method: 'PATCH',
+    path: `${PATH}/{id}`,
+    summary: 'Change a webhook, or switch it off and on: what happened while it was off is not sent',
+    tag: TAG,
+    auth: 'any',
+    body: WebhookEdit,
+    answers: { 200: Webhook },
+    problems: ['stale'],
     handle: async (call) => {
-      const { context: { store }, actor, params: { id }, body, ifMatch } = call;
+      const {
+        context: { store },
+        actor,
+        params: { id },
+        body,
+        ifMatch,
+      } = call;
       await store.getWebhook(actor, id);
       if (body.url !== undefined) await senderOf(call).check(body.url);
       return { status: 200, body: await store.editWebhook(actor, id, body, ifMatch) };
     },
   }),
   defineRoute({
-    method: 'DELETE', path: `${PATH}/{id}`, summary: 'Delete a webhook, and what waits to be sent to it', tag: TAG, auth: 'any', answers: { 204: null },
+    method: 'DELETE',
+    path: `${PATH}/{id}`,
+    summary: 'Delete a webhook, and what waits to be sent to it',
+    tag: TAG,
+    auth: 'any',
+    answers: { 204: null },
     handle: async ({ context: { store }, actor, params: { id } }) => {
       await store.deleteWebhook(actor, id);
       return { status: 204 };
     },
   }),
   defineRoute({
-    method: 'POST', path: `${PATH}/{id}/rotate`, summary: 'Give a webhook a new secret, shown once; for grace_s more messages are signed with the old one too', tag: TAG, auth: 'any', body: Rotation, isBodyOptional: true, secrets: ['secret'], answers: { 200: MadeWebhook }, problems: ['conflict', 'stale'],
+    method: 'POST',
+    path: `${PATH}/{id}/rotate`,
+    summary: 'Give a webhook a new secret, shown once; for grace_s more messages are signed with the old one too',
+    tag: TAG,
+    auth: 'any',
+    body: Rotation,
+    isBodyOptional: true,
+    secrets: ['secret'],
+    answers: { 200: MadeWebhook },
+    problems: ['conflict', 'stale'],
     handle: async ({ context: { store }, actor, params: { id }, body, ifMatch }) => {
       const { webhook, secret } = await store.rotateWebhook(actor, id, (body.grace_s ?? 0) * 1000, ifMatch);
       return { status: 200, body: { ...webhook, secret } };
     },
   }),
   defineRoute({
-    method: 'POST', path: `${PATH}/{id}/rotate/finish`, summary: 'End the grace of a rotation now', tag: TAG, auth: 'any', body: input({}), isBodyOptional: true, answers: { 200: Webhook }, problems: ['stale'],
-    handle: async ({ context: { store }, actor, params: { id }, ifMatch }) => ({ status: 200, body: await store.finishWebhookRotation(actor, id, ifMatch) }),
+    method: 'POST',
+    path: `${PATH}/{id}/rotate/finish`,
+    summary: 'End the grace of a rotation now',
+    tag: TAG,
+    auth: 'any',
+    body: input({}),
+    isBodyOptional: true,
+    answers: { 200: Webhook },
+    problems: ['stale'],
+    handle: async ({ context: { store }, actor, params: { id }, ifMatch }) => ({
+      status: 200,
+      body: await store.finishWebhookRotation(actor, id, ifMatch),
+    }),
   }),
   defineRoute({
-    method: 'POST', path: `${PATH}/{id}/deliveries/{delivery}/redeliver`, summary: 'Send a message once more that arrived or was given up, under the same id', tag: TAG, auth: 'any', body: input({}), isBodyOptional: true, answers: { 202: WebhookDelivery }, problems: ['conflict'],
-    handle: async ({ context: { store }, actor, params: { id, delivery } }) => ({ status: 202, body: await store.redeliverWebhook(actor, id, delivery) }),
+    method: 'POST',
+    path: `${PATH}/{id}/deliveries/{delivery}/redeliver`,
+    summary: 'Send a message once more that arrived or was given up, under the same id',
+    tag: TAG,
+    auth: 'any',
+    body: input({}),
+    isBodyOptional: true,
+    answers: { 202: WebhookDelivery },
+    problems: ['conflict'],
+    handle: async ({ context: { store }, actor, params: { id, delivery } }) => ({
+      status: 202,
+      body: await store.redeliverWebhook(actor, id, delivery),
+    }),
   }),
   defineRoute({
-    method: 'GET', path: `${PATH}/{id}/deliveries`, summary: 'What was sent to a webhook, and what became of it, the newest first', tag: TAG, auth: 'any', query: input(pagingById('whd')), answers: { 200: page(WebhookDelivery) },
-    handle: async ({ context: { store }, actor, params: { id }, query }) => ({ status: 200, body: await store.pageWebhookDeliveries(actor, id, query) }),
+    method: 'GET',
+    path: `${PATH}/{id}/deliveries`,
+    summary: 'What was sent to a webhook, and what became of it, the newest first',
+    tag: TAG,
+    auth: 'any',
+    query: input(pagingById('whd')),
+    answers: { 200: page(WebhookDelivery) },
+    handle: async ({ context: { store }, actor, params: { id }, query }) => ({
+      status: 200,
+      body: await store.pageWebhookDeliveries(actor, id, query),
+    }),
   }),
   defineRoute({
-    method: 'POST', path: `${PATH}/{id}/test`, summary: 'Send a webhook.test event now, once, and say what became of it', tag: TAG, auth: 'any', answers: { 200: WebhookDelivery }, problems: ['too_many_attempts'],
+    method: 'POST',
+    path: `${PATH}/{id}/test`,
+    summary: 'Send a webhook.test event now, once, and say what became of it',
+    tag: TAG,
+    auth: 'any',
+    answers: { 200: WebhookDelivery },
+    problems: ['too_many_attempts'],
     handle: async (call) => {
-      const { context: { store }, actor, params: { id }, attempts } = call;
+      const {
+        context: { store },
+        actor,
+        params: { id },
+        attempts,
+      } = call;
       await store.getWebhook(actor, id);
       const sender = senderOf(call);
       // Each of them is a request to an address of somebody's choice.

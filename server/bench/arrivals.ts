@@ -1,7 +1,11 @@
 import type { Random } from './random';
 
 /** When each request is to be sent, in milliseconds from the start: an open loop, which does not wait for answers. */
-export function arrivalTimesMs(count: number, { requestRate, burstiness }: { requestRate: number; burstiness: number }, random: Random): number[] {
+export function arrivalTimesMs(
+  count: number,
+  { requestRate, burstiness }: { requestRate: number; burstiness: number },
+  random: Random,
+): number[] {
   if (requestRate === Infinity) return new Array<number>(count).fill(0);
   let at = 0;
   return Array.from({ length: count }, (_, i) => (at += i === 0 ? 0 : (1000 / requestRate) * random.gamma(burstiness)));

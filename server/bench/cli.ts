@@ -5,15 +5,26 @@ import { addServeBenchFlags, readServeBenchFlags, type ServeBenchFlags } from '.
 /** Mounts `capstan bench …`; `onExit` hears the exit code. */
 export function addBenchCommand(program: Command, onExit: (exitCode: number) => void): void {
   const bench = program.command('bench').description('measure a server, or the engine alone');
-  const add = (name: string, description: string) => bench.command(name).description(description).helpOption('-h, --help', 'print this help').showHelpAfterError(`(capstan bench ${name} --help says more)`);
-  addServeBenchFlags(add('serve', 'send a workload to any OpenAI-compatible server and report latencies and throughput')).addHelpText('after', SERVE_HELP).action(async (flags: ServeBenchFlags) => {
-    const { serveBench } = await import('./serve-bench.js');
-    onExit(await serveBench(readServeBenchFlags(flags, process.env)));
-  });
-  addOfflineBenchFlags(add('offline', 'run a fixed set of requests through the library, without HTTP')).action(async (model: string | undefined, flags: OfflineBenchFlags) => {
-    const { offlineBench } = await import('./offline-bench.js');
-    onExit(await offlineBench(readOfflineBenchFlags(model, flags)));
-  });
+  const add = (name: string, description: string) =>
+    bench
+      .command(name)
+      .description(description)
+      .helpOption('-h, --help', 'print this help')
+      .showHelpAfterError(`(capstan bench ${name} --help says more)`);
+  addServeBenchFlags(
+    add('serve', 'send a workload to any OpenAI-compatible server and report latencies and throughput'),
+  )
+    .addHelpText('after', SERVE_HELP)
+    .action(async (flags: ServeBenchFlags) => {
+      const { serveBench } = await import('./serve-bench.js');
+      onExit(await serveBench(readServeBenchFlags(flags, process.env)));
+    });
+  addOfflineBenchFlags(add('offline', 'run a fixed set of requests through the library, without HTTP')).action(
+    async (model: string | undefined, flags: OfflineBenchFlags) => {
+      const { offlineBench } = await import('./offline-bench.js');
+      onExit(await offlineBench(readOfflineBenchFlags(model, flags)));
+    },
+  );
 }
 
 const SERVE_HELP = `

@@ -10,7 +10,10 @@ export function parseWhole(flag: string, value: string, min: number): number {
 
 export function parseNumber(flag: string, value: string, min: number, max = Infinity): number {
   const number = /^\d+(\.\d+)?$/.test(value) ? Number(value) : NaN;
-  if (!(number >= min && number <= max)) throw new UsageError(`${flag}: expected a number ${max === Infinity ? `of ${min} or more` : `from ${min} to ${max}`}, got '${value}'`);
+  if (!(number >= min && number <= max))
+    throw new UsageError(
+      `${flag}: expected a number ${max === Infinity ? `of ${min} or more` : `from ${min} to ${max}`}, got '${value}'`,
+    );
   return number;
 }
 
@@ -34,22 +37,32 @@ export function parsePercentiles(flag: string, value: string): number[] {
 }
 
 /** `name:milliseconds`, several. */
-export function parseBounds<const T extends string>(flag: string, values: readonly string[], names: readonly T[]): Partial<Record<T, number>> {
+export function parseBounds<const T extends string>(
+  flag: string,
+  values: readonly string[],
+  names: readonly T[],
+): Partial<Record<T, number>> {
   const bounds: Partial<Record<T, number>> = {};
   for (const value of values) {
     const at = value.indexOf(':');
-    bounds[parseOneOf(flag, at < 0 ? value : value.slice(0, at), names)] = parseNumber(flag, at < 0 ? '' : value.slice(at + 1), 0);
+    bounds[parseOneOf(flag, at < 0 ? value : value.slice(0, at), names)] = parseNumber(
+      flag,
+      at < 0 ? '' : value.slice(at + 1),
+      0,
+    );
   }
   return bounds;
 }
 
 /** `KEY=VALUE`, several. */
 export function parsePairs(flag: string, values: readonly string[]): Record<string, string> {
-  return Object.fromEntries(values.map((value) => {
-    const at = value.indexOf('=');
-    if (at < 1) throw new UsageError(`${flag}: expected KEY=VALUE, got '${value}'`);
-    return [value.slice(0, at), value.slice(at + 1)];
-  }));
+  return Object.fromEntries(
+    values.map((value) => {
+      const at = value.indexOf('=');
+      if (at < 1) throw new UsageError(`${flag}: expected KEY=VALUE, got '${value}'`);
+      return [value.slice(0, at), value.slice(at + 1)];
+    }),
+  );
 }
 
 export function parseJsonObject(flag: string, value: string): Record<string, unknown> {
@@ -59,14 +72,16 @@ export function parseJsonObject(flag: string, value: string): Record<string, unk
   } catch {
     // Told below.
   }
-  if (typeof parsed !== 'object' || parsed === null || Array.isArray(parsed)) throw new UsageError(`${flag}: expected an object of JSON, got '${value.slice(0, 100)}'`);
+  if (typeof parsed !== 'object' || parsed === null || Array.isArray(parsed))
+    throw new UsageError(`${flag}: expected an object of JSON, got '${value.slice(0, 100)}'`);
   return parsed as Record<string, unknown>;
 }
 
 /** An http(s) URL without a slash at its end. */
 export function parseBaseUrl(flag: string, value: string): string {
   const url = URL.canParse(value) ? new URL(value) : undefined;
-  if (url === undefined || !['http:', 'https:'].includes(url.protocol)) throw new UsageError(`${flag}: expected a URL such as http://127.0.0.1:8080, got '${value}'`);
+  if (url === undefined || !['http:', 'https:'].includes(url.protocol))
+    throw new UsageError(`${flag}: expected a URL such as http://127.0.0.1:8080, got '${value}'`);
   // Of the addresses that people have at hand, many end in /v1, which is part of the routes here.
   return value.replace(/\/+$/, '').replace(/\/v1$/, '');
 }

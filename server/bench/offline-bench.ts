@@ -17,21 +17,35 @@ export async function offlineBench(options: OfflineBenchOptions): Promise<number
     const sampling = { maxTokens: outputLen, temperature: 0, ignoreEos: true };
     await engine.generate(ids(8), { ...sampling, maxTokens: 2 }).result();
     const begin = performance.now();
-    const usages = await Promise.all(prompts.map(async (prompt) => (await engine.generate(prompt, sampling).result()).usage));
+    const usages = await Promise.all(
+      prompts.map(async (prompt) => (await engine.generate(prompt, sampling).result()).usage),
+    );
     const durationS = (performance.now() - begin) / 1000;
-    const sum = (count: (usage: (typeof usages)[number]) => number) => usages.reduce((total, usage) => total + count(usage), 0);
+    const sum = (count: (usage: (typeof usages)[number]) => number) =>
+      usages.reduce((total, usage) => total + count(usage), 0);
     const outputTokens = sum((usage) => usage.completionTokens);
     const totalTokens = outputTokens + sum((usage) => usage.promptTokens);
     const cachedTokens = sum((usage) => usage.cachedTokens);
     const { isa, threads, weightDtype, modelName } = engine.info;
-    process.stdout.write([
-      `${modelName} (${weightDtype}) on ${isa}, ${threads} threads: ${numPrompts} requests of ${prefixLen + inputLen} tokens in and ${outputLen} out in ${durationS.toFixed(2)} s`,
-      `${(numPrompts / durationS).toFixed(2)} requests/s, ${(outputTokens / durationS).toFixed(1)} output tokens/s, ${(totalTokens / durationS).toFixed(1)} tokens/s in all, ${cachedTokens} tokens from the prefix cache`,
-      '',
-    ].join('\n'));
+    process.stdout.write(
+      [
+        `${modelName} (${weightDtype}) on ${isa}, ${threads} threads: ${numPrompts} requests of ${prefixLen + inputLen} tokens in and ${outputLen} out in ${durationS.toFixed(2)} s`,
+        `${(numPrompts / durationS).toFixed(2)} requests/s, ${(outputTokens / durationS).toFixed(1)} output tokens/s, ${(totalTokens / durationS).toFixed(1)} tokens/s in all, ${cachedTokens} tokens from the prefix cache`,
+        '',
+      ].join('\n'),
+    );
     if (options.resultPath !== undefined) {
       const { resultPath, engine: engineOptions, ...workload } = options;
-      const result = { duration: durationS, requests_per_second: numPrompts / durationS, output_tokens_per_second: outputTokens / durationS, tokens_per_second: totalTokens / durationS, cached_tokens: cachedTokens, workload, engine: engineOptions, machine: describeMachine() };
+      const result = {
+        duration: durationS,
+        requests_per_second: numPrompts / durationS,
+        output_tokens_per_second: outputTokens / durationS,
+        tokens_per_second: totalTokens / durationS,
+        cached_tokens: cachedTokens,
+        workload,
+        engine: engineOptions,
+        machine: describeMachine(),
+      };
       writeFileSync(resultPath, `${JSON.stringify(result, null, 1)}\n`);
     }
     return 0;

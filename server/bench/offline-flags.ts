@@ -47,7 +47,8 @@ export function addOfflineBenchFlags(command: Command): Command {
 
 /** @throws UsageError for the first value that is wrong. */
 export function readOfflineBenchFlags(model: string | undefined, flags: OfflineBenchFlags): OfflineBenchOptions {
-  const given = (name: string, value: string | undefined) => (value === undefined ? undefined : parseWhole(name, value, 1));
+  const given = (name: string, value: string | undefined) =>
+    value === undefined ? undefined : parseWhole(name, value, 1);
   const engine: EngineOptions = {
     threads: given('--threads', flags.threads),
     pinThreads: flags.pinThreads,

@@ -26,7 +26,9 @@ export function e2elOf({ sentAt, endedAt }: Outcome): number {
 
 /** Milliseconds per token after the first; undefined when there was only one. */
 export function tpotOf(outcome: Outcome): number | undefined {
-  return outcome.completionTokens < 2 ? undefined : (e2elOf(outcome) - ttftOf(outcome)) / (outcome.completionTokens - 1);
+  return outcome.completionTokens < 2
+    ? undefined
+    : (e2elOf(outcome) - ttftOf(outcome)) / (outcome.completionTokens - 1);
 }
 
 /** Milliseconds between pieces of text that follow one another. */

@@ -4,7 +4,12 @@ import { itlsOf, ttftOf } from './outcome';
 import type { BenchRun } from './run';
 import type { Summary } from './summary';
 
-const TITLES: Readonly<Record<Latency, string>> = { ttft: 'Time to first token', tpot: 'Time per output token after the first', itl: 'Inter-token latency', e2el: 'End-to-end latency' };
+const TITLES: Readonly<Record<Latency, string>> = {
+  ttft: 'Time to first token',
+  tpot: 'Time per output token after the first',
+  itl: 'Inter-token latency',
+  e2el: 'End-to-end latency',
+};
 const WIDTH = 58;
 
 /** The table that a person reads. */
@@ -23,26 +28,44 @@ export function renderReport(run: BenchRun, summary: Summary, options: ServeBenc
   if (summary.cachedTokens > 0) text += figure('Of them from the prefix cache', summary.cachedTokens, 0);
   text += figure('Output tokens', summary.outputTokens, 0);
   text += figure('Requests per second', summary.requestsPerS);
-  if (summary.goodputPerS !== undefined) text += figure('Requests per second that kept the bounds', summary.goodputPerS);
-  text += figure('Output tokens per second', summary.outputTokensPerS) + figure('Input and output tokens per second', summary.totalTokensPerS);
+  if (summary.goodputPerS !== undefined)
+    text += figure('Requests per second that kept the bounds', summary.goodputPerS);
+  text +=
+    figure('Output tokens per second', summary.outputTokensPerS) +
+    figure('Input and output tokens per second', summary.totalTokensPerS);
   for (const name of LATENCIES.filter((latency) => options.percentileMetrics.includes(latency))) {
     const { mean, median, percentiles } = summary.latencies[name];
     text += rule(TITLES[name]);
     text += figure(`Mean ${name.toUpperCase()} (ms)`, mean) + figure(`Median ${name.toUpperCase()} (ms)`, median);
-    options.percentiles.forEach((percentile, i) => { text += figure(`P${percentile} ${name.toUpperCase()} (ms)`, percentiles[i]); });
+    options.percentiles.forEach((percentile, i) => {
+      text += figure(`P${percentile} ${name.toUpperCase()} (ms)`, percentiles[i]);
+    });
   }
-  if (options.maxConcurrency === Infinity) text += rule('This client') + figure('Mean lateness in sending (ms)', summary.sendLag.mean);
+  if (options.maxConcurrency === Infinity)
+    text += rule('This client') + figure('Mean lateness in sending (ms)', summary.sendLag.mean);
   if (summary.errors.length > 0) text += rule('Errors');
   for (const { kind, count, message } of summary.errors) text += `${row(kind, String(count))}  ${message}\n`;
   return `${text}${'='.repeat(WIDTH)}\n`;
 }
 
 /** The file that scripts read; the names are those of `vllm bench serve`, with ours after them. */
-export function resultJson(run: BenchRun, summary: Summary, options: ServeBenchOptions, now: Date): Record<string, unknown> {
-  const latencies = Object.fromEntries(LATENCIES.flatMap((name) => {
-    const { mean, median, std, percentiles } = summary.latencies[name];
-    return [[`mean_${name}_ms`, mean], [`median_${name}_ms`, median], [`std_${name}_ms`, std], ...options.percentiles.map((percentile, i) => [`p${percentile}_${name}_ms`, percentiles[i]])] as [string, number][];
-  }));
+export function resultJson(
+  run: BenchRun,
+  summary: Summary,
+  options: ServeBenchOptions,
+  now: Date,
+): Record<string, unknown> {
+  const latencies = Object.fromEntries(
+    LATENCIES.flatMap((name) => {
+      const { mean, median, std, percentiles } = summary.latencies[name];
+      return [
+        [`mean_${name}_ms`, mean],
+        [`median_${name}_ms`, median],
+        [`std_${name}_ms`, std],
+        ...options.percentiles.map((percentile, i) => [`p${percentile}_${name}_ms`, percentiles[i]]),
+      ] as [string, number][];
+    }),
+  );
   return {
     date: now.toISOString(),
     backend: options.backend,
@@ -68,7 +91,13 @@ export function resultJson(run: BenchRun, summary: Summary, options: ServeBenchO
     mean_send_lag_ms: summary.sendLag.mean,
     errors: summary.errors,
     workload: {
-      dataset: options.dataset, input_len: options.inputLen, output_len: options.outputLen, range_ratio: options.rangeRatio, prefix_len: options.prefixLen, seed: options.seed, ignore_eos: options.ignoreEos,
+      dataset: options.dataset,
+      input_len: options.inputLen,
+      output_len: options.outputLen,
+      range_ratio: options.rangeRatio,
+      prefix_len: options.prefixLen,
+      seed: options.seed,
+      ignore_eos: options.ignoreEos,
       ...(options.dataset === 'prefix_repetition' ? { prefixes: options.prefixes } : {}),
     },
     machine: describeMachine(),

@@ -46,11 +46,14 @@ export async function runServeBench(options: ServeBenchOptions, hooks: RunHooks)
 }
 
 /** What /v1/models says, asked until the server is ready or time is up; a server without that route needs --model. */
-async function findModel(target: Target, { model, readyTimeoutMs }: ServeBenchOptions): Promise<{ model: string; vocabSize: number | undefined }> {
+async function findModel(
+  target: Target,
+  { model, readyTimeoutMs }: ServeBenchOptions,
+): Promise<{ model: string; vocabSize: number | undefined }> {
   const deadline = performance.now() + readyTimeoutMs;
   for (;;) {
     try {
-      const { data } = await target.getJson('/v1/models') as { data: { id: string; meta?: { n_vocab?: number } }[] };
+      const { data } = (await target.getJson('/v1/models')) as { data: { id: string; meta?: { n_vocab?: number } }[] };
       const found = model === undefined ? data[0] : data.find(({ id }) => id === model);
       return { model: model ?? found!.id, vocabSize: found?.meta?.n_vocab };
     } catch (error) {
@@ -59,17 +62,25 @@ async function findModel(target: Target, { model, readyTimeoutMs }: ServeBenchOp
         continue;
       }
       if (model !== undefined) return { model, vocabSize: undefined };
-      throw new TargetError(`${target.url} is not ready (${(error as Error).message}); without /v1/models, --model names the model`);
+      throw new TargetError(
+        `${target.url} is not ready (${(error as Error).message}); without /v1/models, --model names the model`,
+      );
     }
   }
 }
 
 async function tryOnce(target: Target, prompt: Prompt, model: string): Promise<void> {
   const { errorKind, errorMessage } = await target.send(prompt, model, performance.now());
-  if (errorKind !== undefined) throw new TargetError(`the first request to ${target.url} failed (${errorKind}): ${errorMessage}`);
+  if (errorKind !== undefined)
+    throw new TargetError(`the first request to ${target.url} failed (${errorKind}): ${errorMessage}`);
 }
 
-async function warmUp(target: Target, prompts: readonly Prompt[], model: string, { numWarmups, maxConcurrency }: ServeBenchOptions): Promise<void> {
+async function warmUp(
+  target: Target,
+  prompts: readonly Prompt[],
+  model: string,
+  { numWarmups, maxConcurrency }: ServeBenchOptions,
+): Promise<void> {
   let numSent = 0;
   const worker = async () => {
     while (numSent < numWarmups) await target.send(prompts[numSent++ % prompts.length], model, performance.now());
@@ -77,7 +88,14 @@ async function warmUp(target: Target, prompts: readonly Prompt[], model: string,
   await Promise.all(Array.from({ length: Math.min(numWarmups, maxConcurrency, 64) }, worker));
 }
 
-function measure(target: Target, prompts: readonly Prompt[], dueTimes: readonly number[], model: string, { maxConcurrency }: ServeBenchOptions, { signal, onProgress }: RunHooks): Promise<BenchRun> {
+function measure(
+  target: Target,
+  prompts: readonly Prompt[],
+  dueTimes: readonly number[],
+  model: string,
+  { maxConcurrency }: ServeBenchOptions,
+  { signal, onProgress }: RunHooks,
+): Promise<BenchRun> {
   const outcomes: Outcome[] = [];
   const begin = performance.now();
   let numSent = 0;
@@ -91,7 +109,12 @@ function measure(target: Target, prompts: readonly Prompt[], dueTimes: readonly 
     const pump = (): void => {
       clearTimeout(timer);
       const now = performance.now() - begin;
-      while (!signal.aborted && numSent < prompts.length && numSent - outcomes.length < maxConcurrency && dueTimes[numSent] <= now) {
+      while (
+        !signal.aborted &&
+        numSent < prompts.length &&
+        numSent - outcomes.length < maxConcurrency &&
+        dueTimes[numSent] <= now
+      ) {
         const index = numSent++;
         void target.send(prompts[index], model, begin + dueTimes[index]).then((outcome) => {
           outcomes.push(outcome);

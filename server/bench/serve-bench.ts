@@ -13,11 +13,15 @@ export async function serveBench(options: ServeBenchOptions): Promise<number> {
   process.once('SIGINT', onSignal);
   const progress = new Progress(options.numPrompts, options.isQuiet);
   try {
-    const run = await runServeBench(options, { signal: stop.signal, onProgress: (numEnded, numFailed) => progress.show(numEnded, numFailed) });
+    const run = await runServeBench(options, {
+      signal: stop.signal,
+      onProgress: (numEnded, numFailed) => progress.show(numEnded, numFailed),
+    });
     progress.clear();
     const summary = summarize(run, options);
     process.stdout.write(renderReport(run, summary, options));
-    if (options.resultPath !== undefined) process.stdout.write(`Written: ${writeResult(options, resultJson(run, summary, options, new Date()))}\n`);
+    if (options.resultPath !== undefined)
+      process.stdout.write(`Written: ${writeResult(options, resultJson(run, summary, options, new Date()))}\n`);
     return stop.signal.aborted ? 130 : summary.completed > 0 ? 0 : 1;
   } catch (error) {
     progress.clear();
@@ -29,7 +33,10 @@ export async function serveBench(options: ServeBenchOptions): Promise<number> {
   }
 }
 
-function writeResult({ resultPath, backend, label, requestRate, maxConcurrency }: ServeBenchOptions, result: Record<string, unknown>): string {
+function writeResult(
+  { resultPath, backend, label, requestRate, maxConcurrency }: ServeBenchOptions,
+  result: Record<string, unknown>,
+): string {
   const concurrency = maxConcurrency === Infinity ? '' : `-concurrency${maxConcurrency}`;
   const model = String(result.model_id).replaceAll(/[^\w.-]+/g, '-');
   const generated = `${label ?? backend}-${requestRate === Infinity ? 'inf' : requestRate}qps${concurrency}-${model}-${String(result.date).replaceAll(/[:.]/g, '')}.json`;

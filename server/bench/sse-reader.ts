@@ -11,7 +11,8 @@ export class SseReader {
     const all = this.#rest === '' ? text : this.#rest + text;
     let from = 0;
     for (let end = all.indexOf('\n'); end >= 0; end = all.indexOf('\n', from)) {
-      if (all.startsWith('data:', from)) this.#onData(all.slice(from + (all[from + 5] === ' ' ? 6 : 5), all[end - 1] === '\r' ? end - 1 : end));
+      if (all.startsWith('data:', from))
+        this.#onData(all.slice(from + (all[from + 5] === ' ' ? 6 : 5), all[end - 1] === '\r' ? end - 1 : end));
       from = end + 1;
     }
     this.#rest = all.slice(from);

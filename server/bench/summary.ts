@@ -30,7 +30,10 @@ export interface Summary {
   errors: { kind: string; count: number; message: string }[];
 }
 
-export function summarize({ outcomes, durationMs }: BenchRun, options: Pick<ServeBenchOptions, 'percentiles' | 'goodput' | 'maxConcurrency'>): Summary {
+export function summarize(
+  { outcomes, durationMs }: BenchRun,
+  options: Pick<ServeBenchOptions, 'percentiles' | 'goodput' | 'maxConcurrency'>,
+): Summary {
   const good = outcomes.filter(({ errorKind }) => errorKind === undefined);
   const durationS = durationMs / 1000;
   const sum = (count: (outcome: Outcome) => number) => good.reduce((total, outcome) => total + count(outcome), 0);
@@ -46,7 +49,8 @@ export function summarize({ outcomes, durationMs }: BenchRun, options: Pick<Serv
     cachedTokens: sum(({ cachedTokens }) => cachedTokens),
     outputTokens,
     requestsPerS: good.length / durationS,
-    goodputPerS: bounds === 0 ? undefined : good.filter((outcome) => keepsBounds(outcome, options.goodput)).length / durationS,
+    goodputPerS:
+      bounds === 0 ? undefined : good.filter((outcome) => keepsBounds(outcome, options.goodput)).length / durationS,
     outputTokensPerS: outputTokens / durationS,
     totalTokensPerS: (inputTokens + outputTokens) / durationS,
     maxConcurrent: maxConcurrentOf(outcomes),
@@ -66,7 +70,12 @@ export function spreadOf(values: readonly number[], percentiles: readonly number
   const sorted = Float64Array.from(values).sort();
   const mean = sorted.reduce((total, value) => total + value, 0) / sorted.length;
   const variance = sorted.reduce((total, value) => total + (value - mean) ** 2, 0) / sorted.length;
-  return { mean, median: percentileOf(sorted, 50), std: Math.sqrt(variance), percentiles: percentiles.map((percentile) => percentileOf(sorted, percentile)) };
+  return {
+    mean,
+    median: percentileOf(sorted, 50),
+    std: Math.sqrt(variance),
+    percentiles: percentiles.map((percentile) => percentileOf(sorted, percentile)),
+  };
 }
 
 /** Between the two nearest ranks, as numpy's default does. */
@@ -76,15 +85,23 @@ function percentileOf(sorted: Float64Array, percentile: number): number {
   return sorted[below] + (rank - below) * ((sorted[below + 1] ?? sorted[below]) - sorted[below]);
 }
 
-function keepsBounds(outcome: Outcome, { ttft = Infinity, tpot = Infinity, e2el = Infinity }: ServeBenchOptions['goodput']): boolean {
+function keepsBounds(
+  outcome: Outcome,
+  { ttft = Infinity, tpot = Infinity, e2el = Infinity }: ServeBenchOptions['goodput'],
+): boolean {
   return ttftOf(outcome) <= ttft && (tpotOf(outcome) ?? 0) <= tpot && e2elOf(outcome) <= e2el;
 }
 
 function maxConcurrentOf(outcomes: readonly Outcome[]): number {
-  const changes = outcomes.flatMap(({ sentAt, endedAt }) => [{ at: sentAt, by: 1 }, { at: endedAt, by: -1 }]).sort((a, b) => a.at - b.at || a.by - b.by);
+  const changes = outcomes
+    .flatMap(({ sentAt, endedAt }) => [
+      { at: sentAt, by: 1 },
+      { at: endedAt, by: -1 },
+    ])
+    .sort((a, b) => a.at - b.at || a.by - b.by);
   let open = 0;
   let most = 0;
-  for (const { by } of changes) most = Math.max(most, open += by);
+  for (const { by } of changes) most = Math.max(most, (open += by));
   return most;
 }
 

@@ -9,8 +9,20 @@ const DEFAULT_ENDPOINTS = { openai: '/v1/completions', 'openai-chat': '/v1/chat/
 
 /** As much as a stream's events hold that is of use here. */
 interface StreamEvent {
-  choices?: { text?: string; delta?: { content?: string | null; reasoning?: string | null; reasoning_content?: string | null; tool_calls?: unknown[] } }[];
-  usage?: { prompt_tokens?: number; completion_tokens?: number; prompt_tokens_details?: { cached_tokens?: number } | null } | null;
+  choices?: {
+    text?: string;
+    delta?: {
+      content?: string | null;
+      reasoning?: string | null;
+      reasoning_content?: string | null;
+      tool_calls?: unknown[];
+    };
+  }[];
+  usage?: {
+    prompt_tokens?: number;
+    completion_tokens?: number;
+    prompt_tokens_details?: { cached_tokens?: number } | null;
+  } | null;
   error?: { code?: unknown; type?: unknown; message?: unknown } | string;
 }
 
@@ -27,9 +39,17 @@ export class Target {
   constructor(options: ServeBenchOptions) {
     const isTls = options.baseUrl.startsWith('https:');
     this.#options = options;
-    this.#agent = new (isTls ? https : http).Agent({ keepAlive: true, noDelay: true, maxSockets: Infinity, maxFreeSockets: Infinity });
+    this.#agent = new (isTls ? https : http).Agent({
+      keepAlive: true,
+      noDelay: true,
+      maxSockets: Infinity,
+      maxFreeSockets: Infinity,
+    });
     this.#request = isTls ? https.request : http.request;
-    this.#headers = { ...(options.apiKey === undefined ? {} : { Authorization: `Bearer ${options.apiKey}` }), ...options.headers };
+    this.#headers = {
+      ...(options.apiKey === undefined ? {} : { Authorization: `Bearer ${options.apiKey}` }),
+      ...options.headers,
+    };
     this.url = options.baseUrl + (options.endpoint ?? DEFAULT_ENDPOINTS[options.backend]);
   }
 
@@ -50,7 +70,15 @@ export class Target {
   /** Sends one request and reads its stream to the end. Never rejects. */
   send(prompt: Prompt, model: string, dueAt: number): Promise<Outcome> {
     const body = Buffer.from(JSON.stringify(this.#body(prompt, model)));
-    const outcome: Outcome = { dueAt, sentAt: performance.now(), chunkTimes: [], endedAt: 0, promptTokens: prompt.numTokens, cachedTokens: 0, completionTokens: 0 };
+    const outcome: Outcome = {
+      dueAt,
+      sentAt: performance.now(),
+      chunkTimes: [],
+      endedAt: 0,
+      promptTokens: prompt.numTokens,
+      cachedTokens: 0,
+      completionTokens: 0,
+    };
     return new Promise((resolve) => {
       const end = (errorKind?: string, errorMessage?: string) => {
         if (outcome.endedAt !== 0) return;
@@ -64,15 +92,25 @@ export class Target {
         end(errorKind, errorMessage);
         request.destroy();
       };
-      const request = this.#open(this.url, { method: 'POST', headers: { 'Content-Type': 'application/json', 'Content-Length': body.length } }, (response) => {
-        response.on('error', (error) => end('connection cut', error.message));
-        if (response.statusCode === 200) return readStream(response, outcome, end);
-        readAll(response).then((text) => {
-          const { code, message } = describeBody(text);
-          end(`http ${response.statusCode}${code === '' ? '' : ` ${code}`}`, message);
-        }, () => {});
-      });
-      const timer = setTimeout(() => giveUp('timeout', `no end within ${this.#options.timeoutMs / 1000} s`), this.#options.timeoutMs);
+      const request = this.#open(
+        this.url,
+        { method: 'POST', headers: { 'Content-Type': 'application/json', 'Content-Length': body.length } },
+        (response) => {
+          response.on('error', (error) => end('connection cut', error.message));
+          if (response.statusCode === 200) return readStream(response, outcome, end);
+          readAll(response).then(
+            (text) => {
+              const { code, message } = describeBody(text);
+              end(`http ${response.statusCode}${code === '' ? '' : ` ${code}`}`, message);
+            },
+            () => {},
+          );
+        },
+      );
+      const timer = setTimeout(
+        () => giveUp('timeout', `no end within ${this.#options.timeoutMs / 1000} s`),
+        this.#options.timeoutMs,
+      );
       this.#openRequests.add(giveUp);
       request.on('error', (error: NodeJS.ErrnoException) => end(`connection ${error.code ?? 'failed'}`, error.message));
       request.end(body);
@@ -88,9 +126,22 @@ export class Target {
     this.#agent.destroy();
   }
 
-  #open(url: string, init: http.RequestOptions, onResponse: (response: http.IncomingMessage) => void): http.ClientRequest {
+  #open(
+    url: string,
+    init: http.RequestOptions,
+    onResponse: (response: http.IncomingMessage) => void,
+  ): http.ClientRequest {
     const { socketPath } = this.#options;
-    return this.#request(url, { ...init, agent: this.#agent, headers: { ...this.#headers, ...(init.headers as object) }, ...(socketPath === undefined ? {} : { socketPath }) }, onResponse);
+    return this.#request(
+      url,
+      {
+        ...init,
+        agent: this.#agent,
+        headers: { ...this.#headers, ...(init.headers as object) },
+        ...(socketPath === undefined ? {} : { socketPath }),
+      },
+      onResponse,
+    );
   }
 
   #body({ prompt, maxTokens }: Prompt, model: string): object {
@@ -108,7 +159,11 @@ export class Target {
   }
 }
 
-function readStream(response: http.IncomingMessage, outcome: Outcome, end: (errorKind?: string, errorMessage?: string) => void): void {
+function readStream(
+  response: http.IncomingMessage,
+  outcome: Outcome,
+  end: (errorKind?: string, errorMessage?: string) => void,
+): void {
   let numTexts = 0;
   let hasUsage = false;
   let isDone = false;
@@ -152,7 +207,12 @@ function readStream(response: http.IncomingMessage, outcome: Outcome, end: (erro
 
 function hasText({ text, delta }: NonNullable<StreamEvent['choices']>[number]): boolean {
   if (text !== undefined) return text !== '';
-  return (delta?.content ?? '') !== '' || (delta?.reasoning ?? '') !== '' || (delta?.reasoning_content ?? '') !== '' || (delta?.tool_calls?.length ?? 0) > 0;
+  return (
+    (delta?.content ?? '') !== '' ||
+    (delta?.reasoning ?? '') !== '' ||
+    (delta?.reasoning_content ?? '') !== '' ||
+    (delta?.tool_calls?.length ?? 0) > 0
+  );
 }
 
 async function readAll(response: http.IncomingMessage): Promise<string> {

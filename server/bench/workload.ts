@@ -16,22 +16,35 @@ export interface Prompt {
 const FIRST_ID = 10;
 
 /** About one token each in the vocabularies of today's models. */
-const WORDS = ('the of and to in is you that it he was for on are as with his they at be this have from or one had by word but not what all were we when your can said there use an each which she do how their if '
-  + 'will up other about out many then them these so some her would make like him into time has look two more write go see number no way could people my than first water been call who its now find long down day did get come made may part').split(' ');
+const WORDS = (
+  'the of and to in is you that it he was for on are as with his they at be this have from or one had by word but not what all were we when your can said there use an each which she do how their if ' +
+  'will up other about out many then them these so some her would make like him into time has look two more write go see number no way could people my than first water been call who its now find long down day did get come made may part'
+).split(' ');
 
 /** The whole workload, decided by the seed. */
 export function makeWorkload(options: ServeBenchOptions, vocabSize: number, random: Random): Prompt[] {
   if (options.dataset === 'custom') return readPrompts(options);
   const isText = options.backend === 'openai-chat';
-  const piece = (length: number) => (isText ? Array.from({ length }, () => WORDS[random.integer(0, WORDS.length - 1)]) : Array.from({ length }, () => random.integer(FIRST_ID, vocabSize - 1)));
+  const piece = (length: number) =>
+    isText
+      ? Array.from({ length }, () => WORDS[random.integer(0, WORDS.length - 1)])
+      : Array.from({ length }, () => random.integer(FIRST_ID, vocabSize - 1));
   const join = (...pieces: (string | number)[][]) => (isText ? pieces.flat().join(' ') : (pieces.flat() as number[]));
-  const vary = (length: number) => random.integer(Math.max(1, Math.floor(length * (1 - options.rangeRatio))), Math.ceil(length * (1 + options.rangeRatio)));
+  const vary = (length: number) =>
+    random.integer(
+      Math.max(1, Math.floor(length * (1 - options.rangeRatio))),
+      Math.ceil(length * (1 + options.rangeRatio)),
+    );
   if (options.dataset === 'prefix_repetition') {
     const { length, suffixLen, count } = options.prefixes;
     const prefixes = Array.from({ length: count }, () => piece(length));
     return Array.from({ length: options.numPrompts }, (_, i) => {
       const suffix = piece(vary(suffixLen));
-      return { prompt: join(prefixes[i % count], suffix), numTokens: length + suffix.length, maxTokens: vary(options.outputLen) };
+      return {
+        prompt: join(prefixes[i % count], suffix),
+        numTokens: length + suffix.length,
+        maxTokens: vary(options.outputLen),
+      };
     });
   }
   const prefix = piece(options.prefixLen);
@@ -46,8 +59,10 @@ function readPrompts({ datasetPath, numPrompts, outputLen }: ServeBenchOptions):
   const lines = readLines(datasetPath!);
   const prompts = lines.map((line, i): Prompt => {
     const { prompt, output_tokens: maxTokens = outputLen } = parseLine(line, `${datasetPath}:${i + 1}`);
-    if (typeof prompt !== 'string' || prompt === '') throw new UsageError(`${datasetPath}:${i + 1}: expected a string "prompt", got ${typeof prompt}`);
-    if (!Number.isSafeInteger(maxTokens) || (maxTokens as number) < 1) throw new UsageError(`${datasetPath}:${i + 1}: expected "output_tokens" of 1 or more`);
+    if (typeof prompt !== 'string' || prompt === '')
+      throw new UsageError(`${datasetPath}:${i + 1}: expected a string "prompt", got ${typeof prompt}`);
+    if (!Number.isSafeInteger(maxTokens) || (maxTokens as number) < 1)
+      throw new UsageError(`${datasetPath}:${i + 1}: expected "output_tokens" of 1 or more`);
     return { prompt, numTokens: 0, maxTokens: maxTokens as number };
   });
   if (prompts.length === 0) throw new UsageError(`${datasetPath}: expected lines of JSON, got an empty file`);
@@ -56,7 +71,9 @@ function readPrompts({ datasetPath, numPrompts, outputLen }: ServeBenchOptions):
 
 function readLines(path: string): string[] {
   try {
-    return readFileSync(path, 'utf8').split('\n').filter((line) => line.trim() !== '');
+    return readFileSync(path, 'utf8')
+      .split('\n')
+      .filter((line) => line.trim() !== '');
   } catch (error) {
     throw new UsageError(`--dataset-path: ${(error as Error).message}`);
   }

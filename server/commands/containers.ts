@@ -17,14 +17,30 @@ interface CreateFlags extends SpecFlags, WaitFlags {
 
 /** Mounts `capstan containers …`. */
 export function addContainersCommand(program: Command, io?: CommandIo): void {
-  const containers = program.command('containers').description('training containers: where a model is worked on, and what a deployment is made of').addHelpText('after', HELP_TAIL);
+  const containers = program
+    .command('containers')
+    .description('training containers: where a model is worked on, and what a deployment is made of')
+    .addHelpText('after', HELP_TAIL);
   remote(containers, 'list', 'show containers', list, io);
   remote(containers, 'get <name>', 'show one', get, io);
-  addSpecFlags(remote<CreateFlags>(containers, 'create <name>', 'make a container; it is stopped until it is started', create, io)).option('--owner <owner>', 'org:SLUG (default: yourself)');
-  addSpecFlags(remote<CreateFlags & { name?: string }>(containers, 'edit <name>', 'change what it runs; flags that are not given change nothing', edit, io)).option('--name <text>', 'a new name');
+  addSpecFlags(
+    remote<CreateFlags>(containers, 'create <name>', 'make a container; it is stopped until it is started', create, io),
+  ).option('--owner <owner>', 'org:SLUG (default: yourself)');
+  addSpecFlags(
+    remote<CreateFlags & { name?: string }>(
+      containers,
+      'edit <name>',
+      'change what it runs; flags that are not given change nothing',
+      edit,
+      io,
+    ),
+  ).option('--name <text>', 'a new name');
   addWaitFlags(remote<WaitFlags>(containers, 'start <name>', 'start it: it serves on port 8080', start, io));
   remote(containers, 'stop <name>', 'end what it runs', stop, io);
-  remote<{ yes?: boolean }>(containers, 'delete <name>', 'delete a container for good', remove, io).option('--yes', 'yes, for good');
+  remote<{ yes?: boolean }>(containers, 'delete <name>', 'delete a container for good', remove, io).option(
+    '--yes',
+    'yes, for good',
+  );
   remote(containers, 'preview <name>', 'show what capstan deploy --container would make of it', preview, io);
 }
 
@@ -32,7 +48,18 @@ async function list({ client, flags, io }: Call<object>): Promise<void> {
   const found = await client.containers.list();
   if (flags.json) return printJson(io, { data: found, next: null });
   if (found.length === 0) return io.err('No containers yet: capstan containers create NAME makes one.\n');
-  io.out(renderTable(['NAME', 'STATE', 'OWNER', 'URL', 'ID'], found.map((container) => [plain(container.name), container.state, `${container.owner.type}:${plain(container.owner.name)}`, container.url ?? '', container.id])));
+  io.out(
+    renderTable(
+      ['NAME', 'STATE', 'OWNER', 'URL', 'ID'],
+      found.map((container) => [
+        plain(container.name),
+        container.state,
+        `${container.owner.type}:${plain(container.owner.name)}`,
+        container.url ?? '',
+        container.id,
+      ]),
+    ),
+  );
 }
 
 async function get({ client, flags, args: [name], io }: Call<object>): Promise<void> {
@@ -40,21 +67,38 @@ async function get({ client, flags, args: [name], io }: Call<object>): Promise<v
 }
 
 async function create({ client, flags, args: [name], io }: Call<CreateFlags>): Promise<void> {
-  const body: NewContainer = { name, ...await toContainerSpec(client, flags, io.env), ...defined('owner', await findOwner(client, flags.owner)) };
+  const body: NewContainer = {
+    name,
+    ...(await toContainerSpec(client, flags, io.env)),
+    ...defined('owner', await findOwner(client, flags.owner)),
+  };
   tell(io, flags, await client.containers.create(body));
 }
 
 async function edit({ client, flags, args: [name], io }: Call<CreateFlags & { name?: string }>): Promise<void> {
-  const body = { ...await toContainerSpec(client, flags, io.env), ...defined('name', flags.name) };
-  if (Object.keys(body).length === 0) throw new UsageError('nothing to change: give --name or what it runs, see --help');
+  const body = { ...(await toContainerSpec(client, flags, io.env)), ...defined('name', flags.name) };
+  if (Object.keys(body).length === 0)
+    throw new UsageError('nothing to change: give --name or what it runs, see --help');
   const { id, rev } = await findContainer(client, name);
   tell(io, flags, await client.containers.edit(id, body, rev));
 }
 
 /** @throws UsageError for what only a deployment has. */
-async function toContainerSpec(client: Call<object>['client'], flags: SpecFlags, env: NodeJS.ProcessEnv): Promise<Omit<NewContainer, 'name' | 'owner'>> {
-  const { health_path: health, start_deadline_s: deadline, grace_s: grace, note: _note, strategy: _strategy, ...spec } = await toSpec(client, flags, env);
-  if ((health ?? deadline ?? grace) !== undefined) throw new UsageError('--health-path, --start-deadline and --grace are of deployments alone');
+async function toContainerSpec(
+  client: Call<object>['client'],
+  flags: SpecFlags,
+  env: NodeJS.ProcessEnv,
+): Promise<Omit<NewContainer, 'name' | 'owner'>> {
+  const {
+    health_path: health,
+    start_deadline_s: deadline,
+    grace_s: grace,
+    note: _note,
+    strategy: _strategy,
+    ...spec
+  } = await toSpec(client, flags, env);
+  if ((health ?? deadline ?? grace) !== undefined)
+    throw new UsageError('--health-path, --start-deadline and --grace are of deployments alone');
   return spec;
 }
 
@@ -70,7 +114,10 @@ async function stop({ client, flags, args: [name], io }: Call<object>): Promise<
 
 async function remove({ client, flags, args: [name], io }: Call<{ yes?: boolean }>): Promise<void> {
   const container = await findContainer(client, name);
-  if (flags.yes !== true) throw new UsageError(`this cannot be undone: --yes deletes ${plain(container.name)} (${container.id}, ${container.state}); its data sources stay`);
+  if (flags.yes !== true)
+    throw new UsageError(
+      `this cannot be undone: --yes deletes ${plain(container.name)} (${container.id}, ${container.state}); its data sources stay`,
+    );
   await client.containers.remove(container.id, container.name);
   if (flags.json) return printJson(io, container);
   io.out(`deleted ${plain(container.name)} (${container.id})\n`);
@@ -79,25 +126,46 @@ async function remove({ client, flags, args: [name], io }: Call<{ yes?: boolean 
 async function preview({ client, flags, args: [name], io }: Call<object>): Promise<void> {
   const found = await client.containers.preview((await findContainer(client, name)).id);
   if (flags.json) return printJson(io, found);
-  io.out(renderFields([['name', plain(found.name)], ['owner', `${found.owner.type}:${plain(found.owner.name)}`], ...describeSpec(found.spec, await client.images.list())]));
+  io.out(
+    renderFields([
+      ['name', plain(found.name)],
+      ['owner', `${found.owner.type}:${plain(found.owner.name)}`],
+      ...describeSpec(found.spec, await client.images.list()),
+    ]),
+  );
   for (const warning of found.warnings) io.err(`warning: ${plain(warning)}\n`);
 }
 
 function tell(io: CommandIo, flags: { json?: boolean }, container: Container): void {
   if (flags.json) return printJson(io, container);
   const { compute, runtime } = container;
-  io.out(renderFields([
-    ['name', plain(container.name)],
-    ['id', container.id],
-    ['state', container.state],
-    ['reason', container.reason === null ? undefined : plain(container.reason)],
-    ['url', container.url ?? undefined],
-    ['owner', `${container.owner.type}:${plain(container.owner.name)}`],
-    ['compute', `${compute.cpu_millis / 1000} cores, ${megabytes(compute.memory_mb)}${compute.gpu_count === 0 ? '' : `, ${compute.gpu_count} GPU`}`],
-    ['runs', container.start_command === null ? `capstan serve ${runtime.model ?? 'demo'}` : plain(container.start_command)],
-    ['data', container.bindings.length === 0 ? undefined : container.bindings.map(({ mount, source_name: source, mode }) => `${mount}=${plain(source)} (${mode})`).join(', ')],
-    ['created', minute(container.created_at)],
-  ]));
+  io.out(
+    renderFields([
+      ['name', plain(container.name)],
+      ['id', container.id],
+      ['state', container.state],
+      ['reason', container.reason === null ? undefined : plain(container.reason)],
+      ['url', container.url ?? undefined],
+      ['owner', `${container.owner.type}:${plain(container.owner.name)}`],
+      [
+        'compute',
+        `${compute.cpu_millis / 1000} cores, ${megabytes(compute.memory_mb)}${compute.gpu_count === 0 ? '' : `, ${compute.gpu_count} GPU`}`,
+      ],
+      [
+        'runs',
+        container.start_command === null ? `capstan serve ${runtime.model ?? 'demo'}` : plain(container.start_command),
+      ],
+      [
+        'data',
+        container.bindings.length === 0
+          ? undefined
+          : container.bindings
+              .map(({ mount, source_name: source, mode }) => `${mount}=${plain(source)} (${mode})`)
+              .join(', '),
+      ],
+      ['created', minute(container.created_at)],
+    ]),
+  );
 }
 
 const HELP_TAIL = `

@@ -26,11 +26,21 @@ export function addScaleFlags(command: Command): Command {
     .option('--min-replicas <number>', 'at least so many; 0 lets it scale to zero')
     .option('--max-replicas <number>', 'at most so many')
     .option('--idle-timeout <duration>', 'scale to zero after so long without a request, as 15m, or never')
-    .option('--cold-start-wait <duration>', 'how long a request waits for a deployment that was scaled to zero, as 60s');
+    .option(
+      '--cold-start-wait <duration>',
+      'how long a request waits for a deployment that was scaled to zero, as 60s',
+    );
 }
 
-export function toScale({ replicas, minReplicas, maxReplicas, idleTimeout, coldStartWait }: ScaleFlags): Pick<NewDeployment, 'min_replicas' | 'max_replicas' | 'idle_timeout_s' | 'cold_start_wait_s'> {
-  if (replicas !== undefined && (minReplicas ?? maxReplicas) !== undefined) throw new UsageError('--replicas: expected without --min-replicas and --max-replicas');
+export function toScale({
+  replicas,
+  minReplicas,
+  maxReplicas,
+  idleTimeout,
+  coldStartWait,
+}: ScaleFlags): Pick<NewDeployment, 'min_replicas' | 'max_replicas' | 'idle_timeout_s' | 'cold_start_wait_s'> {
+  if (replicas !== undefined && (minReplicas ?? maxReplicas) !== undefined)
+    throw new UsageError('--replicas: expected without --min-replicas and --max-replicas');
   return {
     ...defined('min_replicas', count('--min-replicas', minReplicas) ?? count('--replicas', replicas)),
     ...defined('max_replicas', count('--max-replicas', maxReplicas) ?? count('--replicas', replicas)),
@@ -54,6 +64,7 @@ export function timeoutOf({ timeout }: WaitFlags): number {
 }
 
 function count(flag: string, text: string | undefined): number | undefined {
-  if (text !== undefined && !(/^\d{1,2}$/.test(text) && Number(text) <= MAX_REPLICAS)) throw new UsageError(`${flag}: expected a whole number up to ${MAX_REPLICAS}, got '${text}'`);
+  if (text !== undefined && !(/^\d{1,2}$/.test(text) && Number(text) <= MAX_REPLICAS))
+    throw new UsageError(`${flag}: expected a whole number up to ${MAX_REPLICAS}, got '${text}'`);
   return text === undefined ? undefined : Number(text);
 }

@@ -1,6 +1,14 @@
 import type { Command } from 'commander';
 import type { NewDeployment } from '../api/objects';
-import { addScaleFlags, addWaitFlags, type ScaleFlags, timeoutOf, toScale, toStrategy, type WaitFlags } from './deploy-flags';
+import {
+  addScaleFlags,
+  addWaitFlags,
+  type ScaleFlags,
+  timeoutOf,
+  toScale,
+  toStrategy,
+  type WaitFlags,
+} from './deploy-flags';
 import { describeDeployment } from './deployments';
 import { findContainer, findOwner } from './find';
 import type { CommandIo } from './io';
@@ -18,7 +26,13 @@ interface Flags extends SpecFlags, ScaleFlags, WaitFlags {
 
 /** Mounts `capstan deploy`. */
 export function addDeployCommand(program: Command, io?: CommandIo): void {
-  const command = remote<Flags>(program, 'deploy <name>', 'make a deployment: the embedded model in the built-in runtime, unless flags say otherwise', deploy, io);
+  const command = remote<Flags>(
+    program,
+    'deploy <name>',
+    'make a deployment: the embedded model in the built-in runtime, unless flags say otherwise',
+    deploy,
+    io,
+  );
   addWaitFlags(addScaleFlags(addSpecFlags(command)))
     .option('--container <name>', 'deploy a training container: what flags do not say is taken from it')
     .option('--owner <owner>', 'org:SLUG (default: yourself)')
@@ -31,9 +45,18 @@ export function addDeployCommand(program: Command, io?: CommandIo): void {
 async function deploy({ client, flags, args: [name], io }: Call<Flags>): Promise<void> {
   const owner = await findOwner(client, flags.owner);
   const body: NewDeployment = {
-    name, ...await toSpec(client, flags, io.env), ...toScale(flags), ...defined('owner', owner), ...defined('note', flags.note), ...defined('access_control', flags.accessControl), ...defined('strategy', toStrategy(flags.strategy)),
+    name,
+    ...(await toSpec(client, flags, io.env)),
+    ...toScale(flags),
+    ...defined('owner', owner),
+    ...defined('note', flags.note),
+    ...defined('access_control', flags.accessControl),
+    ...defined('strategy', toStrategy(flags.strategy)),
   };
-  const made = flags.container === undefined ? await client.deployments.create(body) : await client.containers.deploy((await findContainer(client, flags.container)).id, body);
+  const made =
+    flags.container === undefined
+      ? await client.deployments.create(body)
+      : await client.containers.deploy((await findContainer(client, flags.container)).id, body);
   const deployment = flags.wait === true ? await waitUntilRunning(client, made.id, timeoutOf(flags), io) : made;
   if (flags.json) return printJson(io, deployment);
   io.out(describeDeployment(deployment));

@@ -26,8 +26,15 @@ export async function findDataSource(client: Client, reference: string): Promise
 /** By id, by `name:version`, or by a name that one image has. */
 export async function findImage(client: Client, reference: string): Promise<Image> {
   const [name, version] = reference.split(':', 2);
-  const found = (await client.images.list()).filter((image) => image.id === reference || version === undefined || image.version === version);
-  return only('image', found.some(({ id }) => id === reference) ? reference : name, found, (image) => `${image.name}:${image.version}`);
+  const found = (await client.images.list()).filter(
+    (image) => image.id === reference || version === undefined || image.version === version,
+  );
+  return only(
+    'image',
+    found.some(({ id }) => id === reference) ? reference : name,
+    found,
+    (image) => `${image.name}:${image.version}`,
+  );
 }
 
 /** `org:SLUG`, or `user` for oneself (undefined: the service takes the caller). @throws UsageError */
@@ -37,16 +44,32 @@ export async function findOwner(client: Client, text: string | undefined): Promi
   if (slug === undefined) throw new UsageError(`--owner: expected org:SLUG, or user for yourself, got '${text}'`);
   const organizations = await client.all<{ id: string; slug: string }>('/orgs', {});
   const found = organizations.find(({ id, slug: candidate }) => candidate === slug || id === slug);
-  if (found === undefined) throw new UsageError(`--owner: you are in no organization ${slug}${organizations.length === 0 ? '' : `: expected ${organizations.map((org) => org.slug).join(', ')}`}`);
+  if (found === undefined)
+    throw new UsageError(
+      `--owner: you are in no organization ${slug}${organizations.length === 0 ? '' : `: expected ${organizations.map((org) => org.slug).join(', ')}`}`,
+    );
   return { type: 'org', id: found.id };
 }
 
-function only<T extends Named>(kind: string, reference: string, candidates: readonly T[], describe: (item: T) => string): T {
+function only<T extends Named>(
+  kind: string,
+  reference: string,
+  candidates: readonly T[],
+  describe: (item: T) => string,
+): T {
   const found = candidates.filter(({ id, name }) => id === reference || name === reference);
   if (found.length === 1) return found[0];
-  if (found.length > 1) throw new UsageError(`several ${kind}s are called ${reference}: give the id of one: ${found.map((item) => `${item.id} (${describe(item)})`).join(', ')}`);
+  if (found.length > 1)
+    throw new UsageError(
+      `several ${kind}s are called ${reference}: give the id of one: ${found.map((item) => `${item.id} (${describe(item)})`).join(', ')}`,
+    );
   const names = candidates.slice(0, 10).map(({ name }) => name);
-  throw Object.assign(new Error(`there is no ${kind} ${reference}${names.length === 0 ? '' : `: there are ${names.join(', ')}${candidates.length > names.length ? ' and others' : ''}`}`), { code: 'not_found' });
+  throw Object.assign(
+    new Error(
+      `there is no ${kind} ${reference}${names.length === 0 ? '' : `: there are ${names.join(', ')}${candidates.length > names.length ? ' and others' : ''}`}`,
+    ),
+    { code: 'not_found' },
+  );
 }
 
 function describeOwner({ owner }: { owner: { type: string; name: string } }): string {

@@ -12,6 +12,10 @@ export interface CommandIo {
 export const PROCESS_IO: CommandIo = {
   env: process.env,
   now: Date.now,
-  out: (text) => { process.stdout.write(text); },
-  err: (text) => { process.stderr.write(text); },
+  out: (text) => {
+    process.stdout.write(text);
+  },
+  err: (text) => {
+    process.stderr.write(text);
+  },
 };

@@ -38,7 +38,10 @@ export function addLogsCommand(program: Command, io?: CommandIo): void {
     .option('-n, --lines <number>', `the last so many lines, or all (default: ${DEFAULT_LINES})`)
     .option('--since <when>', 'from then on: a duration such as 10m, or a time such as 2030-01-31T12:00:00Z')
     .option('--stream <name>', 'stdout, stderr or system alone')
-    .option('--level <level>', 'of this level or a graver one: error, warn, info or debug; unknown: lines that tell none')
+    .option(
+      '--level <level>',
+      'of this level or a graver one: error, warn, info or debug; unknown: lines that tell none',
+    )
     .option('--replica <number>', 'of this replica alone')
     .option('--search <text>', 'lines with this text alone')
     .option('--times', 'with the time and the replica of each line')
@@ -46,9 +49,15 @@ export function addLogsCommand(program: Command, io?: CommandIo): void {
 }
 
 async function show(call: Call<Flags>): Promise<void> {
-  const { client, flags, args: [name], io } = call;
+  const {
+    client,
+    flags,
+    args: [name],
+    io,
+  } = call;
   const isAll = flags.lines === 'all';
-  if (flags.lines !== undefined && !isAll && !/^\d{1,7}$/.test(flags.lines)) throw new UsageError(`--lines: expected a number or all, got '${flags.lines}'`);
+  if (flags.lines !== undefined && !isAll && !/^\d{1,7}$/.test(flags.lines))
+    throw new UsageError(`--lines: expected a number or all, got '${flags.lines}'`);
   const limit = isAll ? Infinity : Number(flags.lines ?? DEFAULT_LINES);
   const query = filterOf(flags, io.now());
   const path = await logPath(call, name);
@@ -58,10 +67,18 @@ async function show(call: Call<Flags>): Promise<void> {
 }
 
 /** Until Ctrl-C: comes back where it was after the service was away. */
-async function follow({ client, flags, io }: Call<Flags>, path: string, query: Readonly<Record<string, string | number>>, from: number): Promise<void> {
+async function follow(
+  { client, flags, io }: Call<Flags>,
+  path: string,
+  query: Readonly<Record<string, string | number>>,
+  from: number,
+): Promise<void> {
   for (let after = from, isTold = false; io.signal?.aborted !== true;) {
     try {
-      for await (const event of client.stream('GET', `${path}/follow`, { query: { ...query, after }, signal: io.signal })) {
+      for await (const event of client.stream('GET', `${path}/follow`, {
+        query: { ...query, after },
+        signal: io.signal,
+      })) {
         const line = toLogLine(event);
         after = line.seq;
         isTold = false;
@@ -79,17 +96,29 @@ async function follow({ client, flags, io }: Call<Flags>, path: string, query: R
 async function logPath({ client, flags }: Call<Flags>, name: string): Promise<string> {
   if (flags.container === true) return `/containers/${(await findContainer(client, name)).id}/logs`;
   const deployment = await findDeployment(client, name);
-  const number = flags.version === undefined ? deployment.target_version ?? deployment.active_version ?? (await client.versions.list(deployment.id))[0]?.number : parseNumber(flags.version);
+  const number =
+    flags.version === undefined
+      ? (deployment.target_version ??
+        deployment.active_version ??
+        (await client.versions.list(deployment.id))[0]?.number)
+      : parseNumber(flags.version);
   if (number === undefined) throw new UsageError(`${name} has no version yet`);
   return `/deployments/${deployment.id}/versions/${number}/logs`;
 }
 
 /** The end of a log, read backwards page by page. */
-async function lastLines(client: Call<Flags>['client'], path: string, query: Readonly<Record<string, string | number>>, limit: number): Promise<{ lines: LogLine[]; lastSeq: number }> {
+async function lastLines(
+  client: Call<Flags>['client'],
+  path: string,
+  query: Readonly<Record<string, string | number>>,
+  limit: number,
+): Promise<{ lines: LogLine[]; lastSeq: number }> {
   let lines: LogLine[] = [];
   let lastSeq: number | undefined;
   for (let before: string | null | undefined; lines.length < limit && before !== null;) {
-    const page: LogPage = await client.request('GET', path, { query: { ...query, limit: Math.min(PAGE_LINES, limit - lines.length), ...defined('before', before) } });
+    const page: LogPage = await client.request('GET', path, {
+      query: { ...query, limit: Math.min(PAGE_LINES, limit - lines.length), ...defined('before', before) },
+    });
     lines = [...page.data, ...lines];
     lastSeq ??= page.last_seq ?? 0;
     before = page.next;
@@ -98,10 +127,14 @@ async function lastLines(client: Call<Flags>['client'], path: string, query: Rea
 }
 
 function filterOf({ since, stream, level, replica, search }: Flags, nowMs: number): Record<string, string | number> {
-  if (replica !== undefined && !/^\d{1,3}$/.test(replica)) throw new UsageError(`--replica: expected a number, got '${replica}'`);
+  if (replica !== undefined && !/^\d{1,3}$/.test(replica))
+    throw new UsageError(`--replica: expected a number, got '${replica}'`);
   return {
     ...defined('since', since === undefined ? undefined : timeOf(since, nowMs)),
-    ...defined('stream', stream === undefined ? undefined : parseChoice(stream, '--stream', ['stdout', 'stderr', 'system'])),
+    ...defined(
+      'stream',
+      stream === undefined ? undefined : parseChoice(stream, '--stream', ['stdout', 'stderr', 'system']),
+    ),
     ...defined('level', level === undefined ? undefined : parseChoice(level, '--level', LOG_LINE_LEVELS)),
     ...defined('replica', replica === undefined ? undefined : Number(replica)),
     ...defined('q', search),
@@ -110,7 +143,10 @@ function filterOf({ since, stream, level, replica, search }: Flags, nowMs: numbe
 
 function timeOf(text: string, nowMs: number): string {
   const atMs = /^\d{4}-/.test(text) ? Date.parse(text) : nowMs - parseDuration('--since', text);
-  if (Number.isNaN(atMs)) throw new UsageError(`--since: expected a duration such as 10m, or a time such as 2030-01-31T12:00:00Z, got '${text}'`);
+  if (Number.isNaN(atMs))
+    throw new UsageError(
+      `--since: expected a duration such as 10m, or a time such as 2030-01-31T12:00:00Z, got '${text}'`,
+    );
   return new Date(atMs).toISOString();
 }
 

@@ -12,16 +12,37 @@ const ROLES = ['viewer', 'developer', 'admin', 'owner'] as const;
 
 /** Mounts `capstan orgs …`. */
 export function addOrgsCommand(program: Command, io?: CommandIo): void {
-  const orgs = program.command('orgs').description('organizations: their members and invitations').addHelpText('after', HELP_TAIL);
+  const orgs = program
+    .command('orgs')
+    .description('organizations: their members and invitations')
+    .addHelpText('after', HELP_TAIL);
   remote(orgs, 'list', 'show the organizations that you are in', list, io);
   remote(orgs, 'get <slug>', 'show one', get, io);
-  remote<{ name?: string }>(orgs, 'create <slug>', 'make an organization; you own it', create, io).option('--name <text>', 'what people call it (default: the slug)');
-  remote<{ name?: string }>(orgs, 'edit <slug>', 'change what people call it', edit, io).option('--name <text>', 'the new name');
-  remote<{ yes?: boolean }>(orgs, 'delete <slug>', 'delete an organization and its keys; not while it has deployments', remove, io).option('--yes', 'yes, for good');
+  remote<{ name?: string }>(orgs, 'create <slug>', 'make an organization; you own it', create, io).option(
+    '--name <text>',
+    'what people call it (default: the slug)',
+  );
+  remote<{ name?: string }>(orgs, 'edit <slug>', 'change what people call it', edit, io).option(
+    '--name <text>',
+    'the new name',
+  );
+  remote<{ yes?: boolean }>(
+    orgs,
+    'delete <slug>',
+    'delete an organization and its keys; not while it has deployments',
+    remove,
+    io,
+  ).option('--yes', 'yes, for good');
   remote(orgs, 'members <slug>', 'show its members', members, io);
   remote(orgs, 'set-role <slug> <email> <role>', `give a member another role: ${ROLES.join(', ')}`, setRole, io);
   remote(orgs, 'remove-member <slug> <email>', 'take a member out', removeMember, io);
-  remote<{ role?: string }>(orgs, 'invite <slug> <email>', 'invite somebody; the link to send them is printed once', invite, io).option('--role <role>', `${ROLES.join(', ')} (default: developer)`);
+  remote<{ role?: string }>(
+    orgs,
+    'invite <slug> <email>',
+    'invite somebody; the link to send them is printed once',
+    invite,
+    io,
+  ).option('--role <role>', `${ROLES.join(', ')} (default: developer)`);
   remote(orgs, 'invitations <slug>', 'show invitations that are open', invitations, io);
   remote(orgs, 'withdraw <slug> <email>', 'withdraw an invitation that is open', withdraw, io);
 }
@@ -37,13 +58,27 @@ async function list({ client, flags, io }: Call<object>): Promise<void> {
   const found = await client.all<Organization>('/orgs', {});
   if (flags.json) return printJson(io, { data: found, next: null });
   if (found.length === 0) return io.err('You are in no organization: capstan orgs create SLUG makes one.\n');
-  io.out(renderTable(['SLUG', 'NAME', 'YOUR ROLE', 'ID'], found.map(({ slug, name, role, id }) => [slug, plain(name), role, id])));
+  io.out(
+    renderTable(
+      ['SLUG', 'NAME', 'YOUR ROLE', 'ID'],
+      found.map(({ slug, name, role, id }) => [slug, plain(name), role, id]),
+    ),
+  );
 }
 
 async function get({ client, flags, args: [slug], io }: Call<object>): Promise<void> {
   const org = await findOrg(client, slug);
   if (flags.json) return printJson(io, org);
-  io.out(renderFields([['slug', org.slug], ['name', plain(org.name)], ['id', org.id], ['your role', org.role], ['GPUs', String(org.quota_gpu ?? 'no bound')], ['deployments', String(org.quota_deployments ?? 'no bound')]]));
+  io.out(
+    renderFields([
+      ['slug', org.slug],
+      ['name', plain(org.name)],
+      ['id', org.id],
+      ['your role', org.role],
+      ['GPUs', String(org.quota_gpu ?? 'no bound')],
+      ['deployments', String(org.quota_deployments ?? 'no bound')],
+    ]),
+  );
 }
 
 async function create({ client, flags, args: [slug], io }: Call<{ name?: string }>): Promise<void> {
@@ -62,7 +97,8 @@ async function edit({ client, flags, args: [slug], io }: Call<{ name?: string }>
 
 async function remove({ client, flags, args: [slug], io }: Call<{ yes?: boolean }>): Promise<void> {
   const org = await findOrg(client, slug);
-  if (flags.yes !== true) throw new UsageError(`this cannot be undone: --yes deletes ${org.slug} (${org.id}) and its keys`);
+  if (flags.yes !== true)
+    throw new UsageError(`this cannot be undone: --yes deletes ${org.slug} (${org.id}) and its keys`);
   await client.request('DELETE', `/orgs/${org.id}`, { query: { confirm: org.slug } });
   if (!flags.json) io.out(`deleted ${org.slug}\n`);
 }
@@ -70,11 +106,18 @@ async function remove({ client, flags, args: [slug], io }: Call<{ yes?: boolean 
 async function members({ client, flags, args: [slug], io }: Call<object>): Promise<void> {
   const found = await client.all<Member>(`/orgs/${(await findOrg(client, slug)).id}/members`, {});
   if (flags.json) return printJson(io, { data: found, next: null });
-  io.out(renderTable(['EMAIL', 'NAME', 'ROLE', 'ID'], found.map((member) => [plain(member.email), plain(member.name), member.role, member.user_id])));
+  io.out(
+    renderTable(
+      ['EMAIL', 'NAME', 'ROLE', 'ID'],
+      found.map((member) => [plain(member.email), plain(member.name), member.role, member.user_id]),
+    ),
+  );
 }
 
 async function findMember(client: Client, orgId: string, email: string): Promise<Member> {
-  const found = (await client.all<Member>(`/orgs/${orgId}/members`, {})).find((member) => member.email === email.toLowerCase() || member.user_id === email);
+  const found = (await client.all<Member>(`/orgs/${orgId}/members`, {})).find(
+    (member) => member.email === email.toLowerCase() || member.user_id === email,
+  );
   if (found === undefined) throw Object.assign(new Error(`there is no member ${email}`), { code: 'not_found' });
   return found;
 }
@@ -82,7 +125,9 @@ async function findMember(client: Client, orgId: string, email: string): Promise
 async function setRole({ client, flags, args: [slug, email, wish], io }: Call<object>): Promise<void> {
   const { id } = await findOrg(client, slug);
   const { user_id: userId } = await findMember(client, id, email);
-  const member = await client.request<Member>('PATCH', `/orgs/${id}/members/${userId}`, { body: { role: parseChoice(wish, 'role', ROLES) } });
+  const member = await client.request<Member>('PATCH', `/orgs/${id}/members/${userId}`, {
+    body: { role: parseChoice(wish, 'role', ROLES) },
+  });
   if (flags.json) return printJson(io, member);
   io.out(`${plain(email)} is ${wish}\n`);
 }
@@ -96,22 +141,39 @@ async function removeMember({ client, flags, args: [slug, email], io }: Call<obj
 /** Standard output is the link alone. */
 async function invite({ client, flags, args: [slug, email], io }: Call<{ role?: string }>): Promise<void> {
   const { id } = await findOrg(client, slug);
-  const made = await client.request<MadeInvitation>('POST', `/orgs/${id}/invitations`, { body: { email, ...defined('role', parseChoice(flags.role ?? 'developer', '--role', ROLES)) } });
+  const made = await client.request<MadeInvitation>('POST', `/orgs/${id}/invitations`, {
+    body: { email, ...defined('role', parseChoice(flags.role ?? 'developer', '--role', ROLES)) },
+  });
   if (flags.json) return printJson(io, made);
-  io.err(`invited ${plain(email)} as ${made.role} until ${minute(made.expires_at)}; send them this link, it is not shown again:\n`);
+  io.err(
+    `invited ${plain(email)} as ${made.role} until ${minute(made.expires_at)}; send them this link, it is not shown again:\n`,
+  );
   io.out(`${client.url}/invitation#${made.token ?? ''}\n`);
 }
 
 async function invitations({ client, flags, args: [slug], io }: Call<object>): Promise<void> {
   const found = await client.all<Invitation>(`/orgs/${(await findOrg(client, slug)).id}/invitations`, {});
   if (flags.json) return printJson(io, { data: found, next: null });
-  io.out(renderTable(['EMAIL', 'ROLE', 'UNTIL', 'ID'], found.map((invitation) => [plain(invitation.email), invitation.role, minute(invitation.expires_at), invitation.id])));
+  io.out(
+    renderTable(
+      ['EMAIL', 'ROLE', 'UNTIL', 'ID'],
+      found.map((invitation) => [
+        plain(invitation.email),
+        invitation.role,
+        minute(invitation.expires_at),
+        invitation.id,
+      ]),
+    ),
+  );
 }
 
 async function withdraw({ client, flags, args: [slug, email], io }: Call<object>): Promise<void> {
   const { id } = await findOrg(client, slug);
-  const found = (await client.all<Invitation>(`/orgs/${id}/invitations`, {})).find((invitation) => invitation.email === email.toLowerCase() || invitation.id === email);
-  if (found === undefined) throw Object.assign(new Error(`there is no open invitation for ${email}`), { code: 'not_found' });
+  const found = (await client.all<Invitation>(`/orgs/${id}/invitations`, {})).find(
+    (invitation) => invitation.email === email.toLowerCase() || invitation.id === email,
+  );
+  if (found === undefined)
+    throw Object.assign(new Error(`there is no open invitation for ${email}`), { code: 'not_found' });
   await client.request('DELETE', `/orgs/${id}/invitations/${found.id}`);
   if (!flags.json) io.out(`withdrew the invitation of ${plain(found.email)}\n`);
 }

@@ -5,7 +5,14 @@ import type { KeyEdit, KeySpec } from '../access/key-changes';
 import type { KeyFilter } from '../access/key-queries';
 import { DEFAULT_OWNER, type OwnerName } from '../access/owners';
 import type { Client } from '../api/client';
-import type { ChangedKey, Key, KeyEdit as KeyEditBody, MadeKey, NewKey as NewKeyBody, OwnerReference } from '../api/objects';
+import type {
+  ChangedKey,
+  Key,
+  KeyEdit as KeyEditBody,
+  MadeKey,
+  NewKey as NewKeyBody,
+  OwnerReference,
+} from '../api/objects';
 import { findDeployment, findOwner } from './find';
 import { connect } from './remote';
 import { defined } from './spec-flags';
@@ -18,12 +25,18 @@ export function openRemoteKeys(flags: { url?: string; token?: string }, io: Keys
     return toApiKey(await client.request<ChangedKey>('PATCH', `/keys/${id}`, { body, ifMatch: rev }));
   };
   return {
-    createKey: async (spec) => toNewKey(await client.request<MadeKey>('POST', '/keys', { body: await toBody(client, spec) })),
+    createKey: async (spec) =>
+      toNewKey(await client.request<MadeKey>('POST', '/keys', { body: await toBody(client, spec) })),
     editKey: async (reference, change) => edit(reference, await toEdit(client, change)),
     setKeyEnabled: (reference, isEnabled) => edit(reference, { disabled: !isEnabled }),
     rotateKey: async (reference, graceMs) => {
       const { id, rev } = await find(client, reference);
-      return toNewKey(await client.request<MadeKey>('POST', `/keys/${id}/rotate`, { body: { grace_s: Math.ceil(graceMs / 1000) }, ifMatch: rev }));
+      return toNewKey(
+        await client.request<MadeKey>('POST', `/keys/${id}/rotate`, {
+          body: { grace_s: Math.ceil(graceMs / 1000) },
+          ifMatch: rev,
+        }),
+      );
     },
     finishRotation: async (reference) => {
       const { id, rev } = await find(client, reference);
@@ -31,12 +44,25 @@ export function openRemoteKeys(flags: { url?: string; token?: string }, io: Keys
     },
     deleteKey: async (reference) => {
       const key = await find(client, reference);
-      return toApiKey(await client.request<ChangedKey>('DELETE', `/keys/${key.id}`, { query: { confirm: key.name }, ifMatch: key.rev }));
+      return toApiKey(
+        await client.request<ChangedKey>('DELETE', `/keys/${key.id}`, {
+          query: { confirm: key.name },
+          ifMatch: key.rev,
+        }),
+      );
     },
     getKey: async (reference) => toApiKey(await find(client, reference)),
-    findOwner: async (owner) => await ownerReference(client, owner) ?? { type: 'user', id: '' },
+    findOwner: async (owner) => (await ownerReference(client, owner)) ?? { type: 'user', id: '' },
     pageKeys: async (filter, { limit = 100, after, sort, descending }) => {
-      const query = { ...await scopeOf(client, filter), limit, ...defined('after', after), ...defined('q', filter.search), ...defined('sort', sort), ...defined('order', descending === true ? 'desc' : undefined), ...defined('include_deleted', filter.includeDeleted) };
+      const query = {
+        ...(await scopeOf(client, filter)),
+        limit,
+        ...defined('after', after),
+        ...defined('q', filter.search),
+        ...defined('sort', sort),
+        ...defined('order', descending === true ? 'desc' : undefined),
+        ...defined('include_deleted', filter.includeDeleted),
+      };
       const { data, next } = await client.request<{ data: Key[]; next: string | null }>('GET', '/keys', { query });
       return { data: data.map(toApiKey), next };
     },
@@ -48,15 +74,27 @@ export function openRemoteKeys(flags: { url?: string; token?: string }, io: Keys
 async function find(client: Client, reference: string): Promise<Key> {
   if (reference.startsWith('key_')) return client.request<Key>('GET', `/keys/${reference}`);
   const organizations = await client.all<{ id: string }>('/orgs', {});
-  const lists = await Promise.all([client.all<Key>('/keys', { scope: 'user' }), ...organizations.map(({ id }) => client.all<Key>('/keys', { scope: 'org', org: id }))]);
-  const found = lists.flat().filter((key) => key.state !== 'deleted' && (key.public_id === reference || key.name === reference));
+  const lists = await Promise.all([
+    client.all<Key>('/keys', { scope: 'user' }),
+    ...organizations.map(({ id }) => client.all<Key>('/keys', { scope: 'org', org: id })),
+  ]);
+  const found = lists
+    .flat()
+    .filter((key) => key.state !== 'deleted' && (key.public_id === reference || key.name === reference));
   if (found.length === 0) throw new AccessError('not_found', `there is no key ${reference}`);
-  if (found.length > 1) throw new AccessError('invalid_argument', `several keys are called ${reference}: give the id of one: ${found.map(({ id }) => id).join(', ')}`);
+  if (found.length > 1)
+    throw new AccessError(
+      'invalid_argument',
+      `several keys are called ${reference}: give the id of one: ${found.map(({ id }) => id).join(', ')}`,
+    );
   return found[0];
 }
 
 /** One's own keys, those of an organization, or those that reach a deployment. */
-async function scopeOf(client: Client, { ownerId = '', boundTo = [] }: KeyFilter): Promise<{ scope: string; org?: string; deployment?: string }> {
+async function scopeOf(
+  client: Client,
+  { ownerId = '', boundTo = [] }: KeyFilter,
+): Promise<{ scope: string; org?: string; deployment?: string }> {
   if (boundTo.length > 1) throw new AccessError('invalid_argument', '--deployment: expected once with --url');
   if (boundTo.length === 1) return { scope: 'deployment', deployment: (await findDeployment(client, boundTo[0])).id };
   return ownerId === '' ? { scope: 'user' } : { scope: 'org', org: ownerId };
@@ -65,27 +103,52 @@ async function scopeOf(client: Client, { ownerId = '', boundTo = [] }: KeyFilter
 /** A key for deployments belongs to whoever owns them, unless somebody is named. */
 async function toBody(client: Client, spec: KeySpec): Promise<NewKeyBody> {
   const [first] = spec.deployments ?? [];
-  const owner = first !== undefined && spec.owner === DEFAULT_OWNER ? (await findDeployment(client, first)).owner : 'id' in spec.owner ? spec.owner : await ownerReference(client, spec.owner);
-  return { name: spec.name, type: spec.type, ...defined('owner', owner === undefined ? undefined : { type: owner.type, id: owner.id }), ...await commonBody(client, spec) };
+  const owner =
+    first !== undefined && spec.owner === DEFAULT_OWNER
+      ? (await findDeployment(client, first)).owner
+      : 'id' in spec.owner
+        ? spec.owner
+        : await ownerReference(client, spec.owner);
+  return {
+    name: spec.name,
+    type: spec.type,
+    ...defined('owner', owner === undefined ? undefined : { type: owner.type, id: owner.id }),
+    ...(await commonBody(client, spec)),
+  };
 }
 
 async function toEdit(client: Client, edit: KeyEdit): Promise<KeyEditBody> {
-  return { ...defined('name', edit.name), ...defined('type', edit.type), ...await commonBody(client, edit) };
+  return { ...defined('name', edit.name), ...defined('type', edit.type), ...(await commonBody(client, edit)) };
 }
 
-async function commonBody(client: Client, { deployments, expiresAt, limits, allowedCidrs, budget }: Partial<KeySpec>): Promise<Pick<KeyEditBody, 'deployments' | 'expires_at' | 'limits' | 'allowed_cidrs' | 'budget'>> {
-  const ids = deployments === undefined ? undefined : await Promise.all(deployments.map(async (name) => (await findDeployment(client, name)).id));
+async function commonBody(
+  client: Client,
+  { deployments, expiresAt, limits, allowedCidrs, budget }: Partial<KeySpec>,
+): Promise<Pick<KeyEditBody, 'deployments' | 'expires_at' | 'limits' | 'allowed_cidrs' | 'budget'>> {
+  const ids =
+    deployments === undefined
+      ? undefined
+      : await Promise.all(deployments.map(async (name) => (await findDeployment(client, name)).id));
   return {
     ...defined('deployments', ids),
-    ...defined('expires_at', expiresAt === undefined ? undefined : expiresAt === null ? null : new Date(expiresAt).toISOString()),
-    ...defined('limits', limits), ...defined('allowed_cidrs', allowedCidrs === undefined || allowedCidrs === null ? allowedCidrs : [...allowedCidrs]), ...defined('budget', budget),
+    ...defined(
+      'expires_at',
+      expiresAt === undefined ? undefined : expiresAt === null ? null : new Date(expiresAt).toISOString(),
+    ),
+    ...defined('limits', limits),
+    ...defined('allowed_cidrs', allowedCidrs === undefined || allowedCidrs === null ? allowedCidrs : [...allowedCidrs]),
+    ...defined('budget', budget),
   };
 }
 
 /** Undefined: the caller. */
 function ownerReference(client: Client, owner: OwnerName): Promise<OwnerReference | undefined> {
   if (owner === DEFAULT_OWNER || (owner.type === 'user' && owner.name === 'me')) return Promise.resolve(undefined);
-  if (owner.type === 'user') throw new AccessError('invalid_argument', '--owner: expected org:SLUG with --url; keys of your own need no --owner');
+  if (owner.type === 'user')
+    throw new AccessError(
+      'invalid_argument',
+      '--owner: expected org:SLUG with --url; keys of your own need no --owner',
+    );
   return findOwner(client, `org:${owner.name}`);
 }
 
@@ -95,10 +158,33 @@ function toNewKey(made: MadeKey): NewKey {
 
 function toApiKey(key: Key): ApiKey {
   return {
-    id: key.id, publicId: key.public_id, owner: key.owner, name: key.name, type: key.type, deployments: key.deployments, display: key.display, state: key.state,
-    expiresAt: time(key.expires_at), rotatingUntil: time(key.rotating_until), limits: key.limits, allowedCidrs: key.allowed_cidrs,
-    budget: key.budget === null ? null : { tokens: key.budget.tokens, period: key.budget.period, used: key.budget.used, resetsAt: time(key.budget.resets_at) },
-    createdBy: key.created_by, createdAt: Date.parse(key.created_at), updatedAt: Date.parse(key.updated_at), lastUsedAt: time(key.last_used_at), lastUsedIp: key.last_used_ip, rev: key.rev,
+    id: key.id,
+    publicId: key.public_id,
+    owner: key.owner,
+    name: key.name,
+    type: key.type,
+    deployments: key.deployments,
+    display: key.display,
+    state: key.state,
+    expiresAt: time(key.expires_at),
+    rotatingUntil: time(key.rotating_until),
+    limits: key.limits,
+    allowedCidrs: key.allowed_cidrs,
+    budget:
+      key.budget === null
+        ? null
+        : {
+            tokens: key.budget.tokens,
+            period: key.budget.period,
+            used: key.budget.used,
+            resetsAt: time(key.budget.resets_at),
+          },
+    createdBy: key.created_by,
+    createdAt: Date.parse(key.created_at),
+    updatedAt: Date.parse(key.updated_at),
+    lastUsedAt: time(key.last_used_at),
+    lastUsedIp: key.last_used_ip,
+    rev: key.rev,
   };
 }
 

@@ -21,7 +21,13 @@ export interface Call<F> {
 export const DEFAULT_URL = 'http://127.0.0.1:8090';
 
 /** Mounts one command that talks to a running service. */
-export function remote<F extends object = object>(parent: Command, spelling: string, description: string, run: (call: Call<F>) => Promise<void>, io: CommandIo = PROCESS_IO): Command {
+export function remote<F extends object = object>(
+  parent: Command,
+  spelling: string,
+  description: string,
+  run: (call: Call<F>) => Promise<void>,
+  io: CommandIo = PROCESS_IO,
+): Command {
   const command = addRemoteFlags(parent.command(spelling).description(description));
   command.action(async (...given: unknown[]) => {
     const flags = command.opts<F & RemoteFlags>();
@@ -42,9 +48,15 @@ export function addRemoteFlags(command: Command): Command {
 export function connect({ url, token }: RemoteFlags, io: CommandIo): Client {
   const { CAPSTAN_URL: urlVariable = '', CAPSTAN_TOKEN: tokenVariable = '' } = io.env;
   const address = url ?? (urlVariable === '' ? DEFAULT_URL : urlVariable);
-  if (!/^https?:\/\//.test(address) || !URL.canParse(address)) throw new UsageError(`${url === undefined ? 'CAPSTAN_URL' : '--url'}: expected an address such as ${DEFAULT_URL}, got '${address}'`);
+  if (!/^https?:\/\//.test(address) || !URL.canParse(address))
+    throw new UsageError(
+      `${url === undefined ? 'CAPSTAN_URL' : '--url'}: expected an address such as ${DEFAULT_URL}, got '${address}'`,
+    );
   const credential = token ?? tokenVariable;
-  if (credential === '') throw new UsageError('expected a management token, as CAPSTAN_TOKEN or --token: capstan tokens create --data-dir DIR --email E --name N makes one on the service\'s machine, the console\'s settings elsewhere');
+  if (credential === '')
+    throw new UsageError(
+      "expected a management token, as CAPSTAN_TOKEN or --token: capstan tokens create --data-dir DIR --email E --name N makes one on the service's machine, the console's settings elsewhere",
+    );
   return new Client({ url: address, token: credential, ...(io.fetch === undefined ? {} : { fetch: io.fetch }) });
 }
 

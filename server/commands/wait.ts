@@ -13,7 +13,12 @@ export class NotReached extends Error {
 }
 
 /** Until the deployment serves what it is to serve; says each state that it passes. @throws NotReached with the reason and the end of the log */
-export async function waitUntilRunning(client: Client, id: string, timeoutS: number, io: CommandIo): Promise<Deployment> {
+export async function waitUntilRunning(
+  client: Client,
+  id: string,
+  timeoutS: number,
+  io: CommandIo,
+): Promise<Deployment> {
   const startedMs = io.now();
   const tell = teller(io, startedMs);
   for (;;) {
@@ -22,21 +27,34 @@ export async function waitUntilRunning(client: Client, id: string, timeoutS: num
     const version = number === null ? undefined : await client.versions.get(id, number);
     tell(progressOf(deployment, version));
     if (deployment.state === 'running') return deployment;
-    if (hasFailed(deployment, version)) throw new NotReached(failureText(deployment, version?.reason ?? deployment.reason));
-    if (io.now() - startedMs > timeoutS * 1000) throw new NotReached(`${deployment.name} is ${deployment.state} after ${timeoutS} s; it goes on: capstan deployments get ${deployment.name}, capstan logs ${deployment.name}`);
+    if (hasFailed(deployment, version))
+      throw new NotReached(failureText(deployment, version?.reason ?? deployment.reason));
+    if (io.now() - startedMs > timeoutS * 1000)
+      throw new NotReached(
+        `${deployment.name} is ${deployment.state} after ${timeoutS} s; it goes on: capstan deployments get ${deployment.name}, capstan logs ${deployment.name}`,
+      );
     await sleep(POLL_MS, undefined, { signal: io.signal });
   }
 }
 
-export async function waitForContainer(client: Client, id: string, timeoutS: number, io: CommandIo): Promise<Container> {
+export async function waitForContainer(
+  client: Client,
+  id: string,
+  timeoutS: number,
+  io: CommandIo,
+): Promise<Container> {
   const startedMs = io.now();
   const tell = teller(io, startedMs);
   for (;;) {
     const container = await client.containers.get(id);
     tell(container.state);
     if (container.state === 'running') return container;
-    if (container.state === 'error' || container.state === 'stopped') throw new NotReached(`${container.name}: ${container.state}${container.reason === null ? '' : `: ${plain(container.reason)}`}`);
-    if (io.now() - startedMs > timeoutS * 1000) throw new NotReached(`${container.name} is ${container.state} after ${timeoutS} s; it goes on`);
+    if (container.state === 'error' || container.state === 'stopped')
+      throw new NotReached(
+        `${container.name}: ${container.state}${container.reason === null ? '' : `: ${plain(container.reason)}`}`,
+      );
+    if (io.now() - startedMs > timeoutS * 1000)
+      throw new NotReached(`${container.name} is ${container.state} after ${timeoutS} s; it goes on`);
     await sleep(POLL_MS, undefined, { signal: io.signal });
   }
 }
@@ -57,11 +75,20 @@ function progressOf({ state }: Deployment, version: Version | undefined): string
 }
 
 function hasFailed({ state }: Deployment, version: Version | undefined): boolean {
-  return state === 'failed' || state === 'update_failed' || state === 'paused' || state === 'deleting' || version?.state === 'error';
+  return (
+    state === 'failed' ||
+    state === 'update_failed' ||
+    state === 'paused' ||
+    state === 'deleting' ||
+    version?.state === 'error'
+  );
 }
 
 function failureText({ name, state }: Deployment, reason: Reason | null): string {
   if (reason === null) return `${name} is ${state}`;
   const lines = reason.last_lines.slice(-SHOWN_LINES).map((line) => `  | ${plain(line)}`);
-  return [`${name}: ${reason.code}: ${plain(reason.message)}${reason.exit_code === null ? '' : ` (exit code ${reason.exit_code})`}`, ...lines].join('\n');
+  return [
+    `${name}: ${reason.code}: ${plain(reason.message)}${reason.exit_code === null ? '' : ` (exit code ${reason.exit_code})`}`,
+    ...lines,
+  ].join('\n');
 }

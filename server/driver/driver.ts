@@ -70,7 +70,9 @@ export interface DriverHandle {
 }
 
 /** Where requests go. */
-export type ReplicaAddress = { readonly type: 'tcp'; readonly host: string; readonly port: number } | { readonly type: 'unix'; readonly path: string };
+export type ReplicaAddress =
+  | { readonly type: 'tcp'; readonly host: string; readonly port: number }
+  | { readonly type: 'unix'; readonly path: string };
 
 export type ReplicaEvent =
   /** It answers its health path; told again after each time that it did not. */
@@ -82,7 +84,15 @@ export type ReplicaEvent =
   /** What was said by `misplaced` is no longer so: it listens where it should, and is not ready yet. */
   | { type: 'placed'; replicaId: string }
   /** Its whole log is there by then, unless the disk has no room for it. `cause`: where it is known, or its log speaks of it; `message` is for people, and says how sure that is. `wasStopped`: it was asked to. */
-  | { type: 'exited'; replicaId: string; exitCode: number | null; signal: string | null; cause?: ExitCause; message: string; wasStopped: boolean };
+  | {
+      type: 'exited';
+      replicaId: string;
+      exitCode: number | null;
+      signal: string | null;
+      cause?: ExitCause;
+      message: string;
+      wasStopped: boolean;
+    };
 
 export interface Misplaced {
   readonly reason: 'port_80_not_bound' | 'wrong_port' | 'bound_to_loopback' | 'health_check_failed';

@@ -13,7 +13,10 @@ const BY_PATH = /^(\/d\/([a-z0-9-]{1,63}))(\/.*)?$/s;
 const LABEL = /^[a-z0-9-]{1,63}$/;
 
 /** `{slug}.{domain}` as the host goes before `/d/{slug}/…`; undefined for anything else. */
-export function addressOf(request: Pick<HttpRequest, 'path' | 'headers'>, domain: string | undefined): Addressed | undefined {
+export function addressOf(
+  request: Pick<HttpRequest, 'path' | 'headers'>,
+  domain: string | undefined,
+): Addressed | undefined {
   const slug = domain === undefined ? undefined : slugOfHost(header(request, 'host') ?? '', domain);
   if (slug !== undefined) return { slug, path: request.path, prefix: '' };
   const [, prefix, named, path = '/'] = BY_PATH.exec(request.path) ?? [];

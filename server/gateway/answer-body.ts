@@ -93,7 +93,8 @@ export class AnswerBody {
   }
 
   #deliver(): void {
-    while (this.#sink !== undefined && !this.#isPaused && this.#pending.length > 0) this.#sink.piece(this.#pending.shift() as Buffer);
+    while (this.#sink !== undefined && !this.#isPaused && this.#pending.length > 0)
+      this.#sink.piece(this.#pending.shift() as Buffer);
     if (this.#sink === undefined || this.#isPaused || this.#outcome === undefined) return;
     const sink = this.#sink;
     this.#sink = undefined;

@@ -18,7 +18,20 @@ export class AnswerSyntaxError extends Error {
   override readonly name = 'AnswerSyntaxError';
 }
 
-type State = 'head' | 'counted' | 'untilEnd' | 'size' | 'extension' | 'sizeEnd' | 'chunk' | 'chunkEnd' | 'chunkEndLf' | 'trailer' | 'trailerLine' | 'trailerEnd' | 'complete';
+type State =
+  | 'head'
+  | 'counted'
+  | 'untilEnd'
+  | 'size'
+  | 'extension'
+  | 'sizeEnd'
+  | 'chunk'
+  | 'chunkEnd'
+  | 'chunkEndLf'
+  | 'trailer'
+  | 'trailerLine'
+  | 'trailerEnd'
+  | 'complete';
 
 /** Reads one answer of HTTP/1.1. Strict: who is unsure where an answer ends would hand the rest of it to the next client. */
 export class AnswerParser {
@@ -76,7 +89,8 @@ export class AnswerParser {
   #takeHead(bytes: Buffer): number | undefined {
     const held = this.#held === undefined ? bytes : Buffer.concat([this.#held, bytes]);
     const end = held.indexOf('\r\n\r\n');
-    if (end > MAX_HEAD_BYTES || (end < 0 && held.length > MAX_HEAD_BYTES)) throw new AnswerSyntaxError(`a head of more than ${MAX_HEAD_BYTES} bytes`);
+    if (end > MAX_HEAD_BYTES || (end < 0 && held.length > MAX_HEAD_BYTES))
+      throw new AnswerSyntaxError(`a head of more than ${MAX_HEAD_BYTES} bytes`);
     if (end < 0) {
       this.#held = Buffer.from(held);
       return undefined;
@@ -103,7 +117,11 @@ export class AnswerParser {
 
   #frame(status: number, rawHeaders: readonly string[], isPersistent: boolean): void {
     const { lengths, encodings, connection, keepAlive } = framingOf(rawHeaders);
-    if (lengths.length + encodings.length > 1 || (encodings.length === 1 && encodings[0].toLowerCase() !== 'chunked') || (lengths.length === 1 && !/^\d{1,15}$/.test(lengths[0]))) {
+    if (
+      lengths.length + encodings.length > 1 ||
+      (encodings.length === 1 && encodings[0].toLowerCase() !== 'chunked') ||
+      (lengths.length === 1 && !/^\d{1,15}$/.test(lengths[0]))
+    ) {
       throw new AnswerSyntaxError('an ambiguous length');
     }
     const isKept = isPersistent ? !connection.includes('close') : connection.includes('keep-alive');
@@ -149,10 +167,12 @@ export class AnswerParser {
   /** One byte between chunks, or of the trailers, which nobody wants. */
   #takeFraming(byte: number): void {
     switch (this.#state) {
-      case 'size': return this.#takeSize(byte);
+      case 'size':
+        return this.#takeSize(byte);
       case 'extension':
         if (byte === CR) this.#state = 'sizeEnd';
-        else if (byte === LF || ++this.#numSkipped > MAX_EXTENSION_BYTES) throw new AnswerSyntaxError('an extension of a chunk without an end');
+        else if (byte === LF || ++this.#numSkipped > MAX_EXTENSION_BYTES)
+          throw new AnswerSyntaxError('an extension of a chunk without an end');
         return;
       case 'sizeEnd':
         expectByte(byte, LF);
@@ -171,14 +191,16 @@ export class AnswerParser {
         this.#state = byte === CR ? 'trailerEnd' : 'trailerLine';
         return;
       case 'trailerLine':
-        if (++this.#numSkipped > MAX_HEAD_BYTES) throw new AnswerSyntaxError(`trailers of more than ${MAX_HEAD_BYTES} bytes`);
+        if (++this.#numSkipped > MAX_HEAD_BYTES)
+          throw new AnswerSyntaxError(`trailers of more than ${MAX_HEAD_BYTES} bytes`);
         if (byte === LF) this.#state = 'trailer';
         return;
       case 'trailerEnd':
         expectByte(byte, LF);
         this.#state = 'complete';
         return;
-      default: throw new Error(`no framing in state ${this.#state}`);
+      default:
+        throw new Error(`no framing in state ${this.#state}`);
     }
   }
 
@@ -206,7 +228,12 @@ function hexDigit(byte: number): number {
   return lower >= 0x61 && lower <= 0x66 ? lower - 0x57 : -1;
 }
 
-function framingOf(rawHeaders: readonly string[]): { lengths: string[]; encodings: string[]; connection: string[]; keepAlive: number } {
+function framingOf(rawHeaders: readonly string[]): {
+  lengths: string[];
+  encodings: string[];
+  connection: string[];
+  keepAlive: number;
+} {
   const lengths: string[] = [];
   const encodings: string[] = [];
   const connection: string[] = [];
@@ -215,7 +242,13 @@ function framingOf(rawHeaders: readonly string[]): { lengths: string[]; encoding
     const [name, value] = [rawHeaders[i].toLowerCase(), rawHeaders[i + 1]];
     if (name === 'content-length') lengths.push(value);
     else if (name === 'transfer-encoding') encodings.push(value);
-    else if (name === 'connection') connection.push(...value.toLowerCase().split(',').map((option) => option.trim()));
+    else if (name === 'connection')
+      connection.push(
+        ...value
+          .toLowerCase()
+          .split(',')
+          .map((option) => option.trim()),
+      );
     else if (name === 'keep-alive') keepAlive = Number(/\btimeout=(\d{1,6})\b/i.exec(value)?.[1] ?? Infinity) * 1000;
   }
   return { lengths, encodings, connection, keepAlive };

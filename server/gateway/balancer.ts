@@ -57,7 +57,12 @@ export class Balancer {
   readonly #nowMs: () => number;
   readonly #unfollow: () => void;
 
-  constructor(targets: Targets, control: GatewayControl, times: UpstreamTimes, { maxPrefixes, nowMs = () => performance.now() }: { maxPrefixes?: number; nowMs?: () => number } = {}) {
+  constructor(
+    targets: Targets,
+    control: GatewayControl,
+    times: UpstreamTimes,
+    { maxPrefixes, nowMs = () => performance.now() }: { maxPrefixes?: number; nowMs?: () => number } = {},
+  ) {
     this.#control = control;
     this.#times = times;
     this.#nowMs = nowMs;
@@ -75,12 +80,16 @@ export class Balancer {
   choose(target: Target, { prefix, bodyBytes, except }: Ask): Choice | undefined {
     const { replicas } = target;
     // The common case costs one look-up.
-    if (replicas.length === 1) return replicas[0].id === except ? undefined : this.#open(target, replicas[0], bodyBytes, 'only', 0);
+    if (replicas.length === 1)
+      return replicas[0].id === except ? undefined : this.#open(target, replicas[0], bodyBytes, 'only', 0);
     const candidates = this.#candidates(target, except);
     if (candidates.length === 0) return undefined;
     const prompt = prefix();
     const light = this.#light(candidates);
-    const choice = prompt.length === 0 ? this.#open(target, light[0], bodyBytes, 'lightest', 0) : this.#byPrefix(target, light, prompt, bodyBytes);
+    const choice =
+      prompt.length === 0
+        ? this.#open(target, light[0], bodyBytes, 'lightest', 0)
+        : this.#byPrefix(target, light, prompt, bodyBytes);
     if (prompt.length > 0) this.#prefixes.add(prompt, choice.replica.id);
     return choice;
   }
@@ -119,7 +128,11 @@ export class Balancer {
 
   /** Those within the window of the lightest, the lightest first; of equals the one with fewer requests. */
   #light(candidates: readonly TargetReplica[]): readonly TargetReplica[] {
-    const loads = candidates.map((replica) => ({ replica, tokens: this.#load(replica.id), numOpen: this.numOpen(replica.id) }));
+    const loads = candidates.map((replica) => ({
+      replica,
+      tokens: this.#load(replica.id),
+      numOpen: this.numOpen(replica.id),
+    }));
     loads.sort((a, b) => a.tokens - b.tokens || a.numOpen - b.numOpen);
     const most = loads[0].tokens * (1 + WINDOW_SHARE) + WINDOW_TOKENS;
     return loads.filter(({ tokens }) => tokens <= most).map(({ replica }) => replica);
@@ -134,7 +147,9 @@ export class Balancer {
       const length = matches.get(replica.id) ?? 0;
       if (length > longest) [best, longest] = [replica, length];
     }
-    return best === undefined ? this.#open(target, preferred(prompt, light), bodyBytes, 'hash', 0) : this.#open(target, best, bodyBytes, 'prefix', longest);
+    return best === undefined
+      ? this.#open(target, preferred(prompt, light), bodyBytes, 'hash', 0)
+      : this.#open(target, best, bodyBytes, 'prefix', longest);
   }
 
   #load(replicaId: string): number {
@@ -166,8 +181,14 @@ export class Balancer {
     const known = this.#records.get(replica.id);
     if (known !== undefined) return this.#renewed(known, replica);
     const record: ReplicaRecord = {
-      address: replica.address, upstream: new Upstream(replica.address, this.#times),
-      isTarget: true, numOpen: 0, openTokens: 0, reportedTokens: 0, reportedMs: -Infinity, suspectUntilMs: 0,
+      address: replica.address,
+      upstream: new Upstream(replica.address, this.#times),
+      isTarget: true,
+      numOpen: 0,
+      openTokens: 0,
+      reportedTokens: 0,
+      reportedMs: -Infinity,
+      suspectUntilMs: 0,
     };
     this.#records.set(replica.id, record);
     return record;

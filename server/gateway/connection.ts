@@ -46,15 +46,29 @@ export class Connection {
 
   constructor(address: ReplicaAddress, connectTimeoutMs: number, owner: ConnectionOwner) {
     this.#owner = owner;
-    const where = address.type === 'unix' ? { path: address.path } : { host: address.host, port: address.port, noDelay: true };
-    const socket = this.#socket = connect({ ...where, onread: { buffer: SHARED ?? Buffer.allocUnsafeSlow(READ_BYTES), callback: (length, buffer) => this.#read((buffer as Buffer).subarray(0, length)) } });
-    const timer = setTimeout(() => this.destroy(this.#failure('unreachable', `no connection within ${connectTimeoutMs} ms`)), connectTimeoutMs);
+    const where =
+      address.type === 'unix' ? { path: address.path } : { host: address.host, port: address.port, noDelay: true };
+    const socket = (this.#socket = connect({
+      ...where,
+      onread: {
+        buffer: SHARED ?? Buffer.allocUnsafeSlow(READ_BYTES),
+        callback: (length, buffer) => this.#read((buffer as Buffer).subarray(0, length)),
+      },
+    }));
+    const timer = setTimeout(
+      () => this.destroy(this.#failure('unreachable', `no connection within ${connectTimeoutMs} ms`)),
+      connectTimeoutMs,
+    );
     socket.once('connect', () => {
       clearTimeout(timer);
       this.#connectedMs = performance.now();
     });
     socket.once('end', () => this.#end());
-    socket.on('error', (error: NodeJS.ErrnoException) => this.destroy(this.#failure(this.#connectedMs === undefined ? 'unreachable' : 'reset', error.code ?? error.message)));
+    socket.on('error', (error: NodeJS.ErrnoException) =>
+      this.destroy(
+        this.#failure(this.#connectedMs === undefined ? 'unreachable' : 'reset', error.code ?? error.message),
+      ),
+    );
     socket.once('close', () => {
       clearTimeout(timer);
       this.destroy(this.#failure('reset', 'the connection was closed'));
@@ -70,7 +84,12 @@ export class Connection {
   ask(head: string, { method, body }: Pick<UpstreamRequest, 'method' | 'body'>, listener: ExchangeListener): void {
     clearTimeout(this.#idleTimer);
     this.#numExchanges++;
-    const exchange: Exchange = this.#exchange = { listener, parser: new AnswerParser(method === 'HEAD'), body: undefined, isSent: false };
+    const exchange: Exchange = (this.#exchange = {
+      listener,
+      parser: new AnswerParser(method === 'HEAD'),
+      body: undefined,
+      isSent: false,
+    });
     sendBody(this.#socket, head, body, (error) => {
       if (error === undefined) exchange.isSent = true;
       else if (this.#exchange === exchange) this.destroy(error);
@@ -115,7 +134,11 @@ export class Connection {
     const piece = parser.take(bytes);
     if (parser.head === undefined) return;
     if (exchange.body === undefined) {
-      exchange.body = new AnswerBody({ pause: () => this.#socket.pause(), resume: () => this.#socket.resume(), destroy: () => this.destroy(this.#failure('reset', 'given up')) });
+      exchange.body = new AnswerBody({
+        pause: () => this.#socket.pause(),
+        resume: () => this.#socket.resume(),
+        destroy: () => this.destroy(this.#failure('reset', 'given up')),
+      });
       listener.onHead(parser.head, exchange.body);
     }
     // NOTE: a copy: the next read writes over these bytes.

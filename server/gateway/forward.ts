@@ -93,7 +93,10 @@ export class Forwarder {
   }
 
   /** Waits for a replica where there is none, telling the client of a stream so. */
-  async #ready({ target, signal, answer }: Call, body: UpstreamRequest['body']): Promise<{ target: Target; begun: ReplyStream | undefined }> {
+  async #ready(
+    { target, signal, answer }: Call,
+    body: UpstreamRequest['body'],
+  ): Promise<{ target: Target; begun: ReplyStream | undefined }> {
     const held = this.#parts.holds.ready(target, signal, Buffer.isBuffer(body) ? body.length : 0);
     if (!(held instanceof Promise)) return { target: held, begun: undefined };
     const waiting = Buffer.isBuffer(body) && asksForStream(body) ? new Waiting(answer, this.#parts.times) : undefined;
@@ -109,19 +112,32 @@ export class Forwarder {
   }
 
   /** One try, and where that cannot have done harm one more, on another replica. */
-  async #exchange(call: Call, target: Target, body: UpstreamRequest['body']): Promise<{ choice: Choice; answer: UpstreamAnswer }> {
+  async #exchange(
+    call: Call,
+    target: Target,
+    body: UpstreamRequest['body'],
+  ): Promise<{ choice: Choice; answer: UpstreamAnswer }> {
     const request = this.#request(call, body);
     let prefix: Prefix | undefined;
-    const ask = { bodyBytes: Buffer.isBuffer(body) ? body.length : 0, prefix: () => (prefix ??= Buffer.isBuffer(body) ? prefixOf(body, target.deploymentId) : NO_PREFIX) };
+    const ask = {
+      bodyBytes: Buffer.isBuffer(body) ? body.length : 0,
+      prefix: () => (prefix ??= Buffer.isBuffer(body) ? prefixOf(body, target.deploymentId) : NO_PREFIX),
+    };
     let failed: { error: UpstreamError; except: string | undefined } | undefined;
     for (;;) {
-      const current = failed === undefined ? target : this.#parts.targets.find(target.slug) ?? target;
-      const choice = this.#parts.balancer.choose(current, failed?.except === undefined ? ask : { ...ask, except: failed.except });
+      const current = failed === undefined ? target : (this.#parts.targets.find(target.slug) ?? target);
+      const choice = this.#parts.balancer.choose(
+        current,
+        failed?.except === undefined ? ask : { ...ask, except: failed.except },
+      );
       if (choice === undefined) throw asApiError(failed?.error);
       call.choice = choice;
       if (failed !== undefined) call.numRetries++;
       try {
-        const answer = await choice.upstream.send({ ...request, headers: withSecret(request.headers, choice.replica.secret) }, call.signal);
+        const answer = await choice.upstream.send(
+          { ...request, headers: withSecret(request.headers, choice.replica.secret) },
+          call.signal,
+        );
         call.connectMs = answer.connectMs;
         return { choice, answer };
       } catch (error) {
@@ -137,7 +153,10 @@ export class Forwarder {
     }
   }
 
-  #request({ request, requestId, address, target: { cacheScope, deploymentId }, grant }: Call, body: UpstreamRequest['body']): UpstreamRequest {
+  #request(
+    { request, requestId, address, target: { cacheScope, deploymentId }, grant }: Call,
+    body: UpstreamRequest['body'],
+  ): UpstreamRequest {
     const { scheme, trustedProxies } = this.#parts;
     const salt = saltOf(cacheScope === 'key' && grant !== undefined ? grant.keyId : deploymentId);
     return {
@@ -148,26 +167,47 @@ export class Forwarder {
     };
   }
 
-  async #relay(call: Call, { replica }: Choice, { status, rawHeaders: raw, body }: UpstreamAnswer, begun: ReplyStream | undefined): Promise<void> {
+  async #relay(
+    call: Call,
+    { replica }: Choice,
+    { status, rawHeaders: raw, body }: UpstreamAnswer,
+    begun: ReplyStream | undefined,
+  ): Promise<void> {
     const { answer, address, request } = call;
     const contentType = rawHeader(raw, 'content-type') ?? '';
     const load = replica.isBuiltin ? rawHeader(raw, LOAD_HEADER) : undefined;
     if (load !== undefined) this.#parts.balancer.report(replica.id, load);
     const usage = usageReader(replica.isBuiltin, contentType, raw);
-    const onFirstByte = () => { call.firstByteAtMs ??= performance.now(); };
+    const onFirstByte = () => {
+      call.firstByteAtMs ??= performance.now();
+    };
     const { idleTimeoutMs, slowClientTimeoutMs } = this.#parts.times;
     const isEvents = EVENT_STREAM.test(contentType);
-    if (begun !== undefined && (!isEvents || status !== 200)) return tellAnswer(begun, status, await gather(body, { usage, idleTimeoutMs, onFirstByte }));
+    if (begun !== undefined && (!isEvents || status !== 200))
+      return tellAnswer(begun, status, await gather(body, { usage, idleTimeoutMs, onFirstByte }));
     const length = rawHeader(raw, 'content-length');
     if (isEvents) this.#numOpenStreams++;
     try {
       const { end, stream, isAtLineEnd } = await relay(body, answer, call.signal, {
-        status, headers: returnedHeaders(raw, address), contentLength: length === undefined ? undefined : Number(length), isHead: request.method === 'HEAD',
-        usage, idleTimeoutMs, slowClientTimeoutMs, begun, onFirstByte,
+        status,
+        headers: returnedHeaders(raw, address),
+        contentLength: length === undefined ? undefined : Number(length),
+        isHead: request.method === 'HEAD',
+        usage,
+        idleTimeoutMs,
+        slowClientTimeoutMs,
+        begun,
+        onFirstByte,
       });
       call.wasCut = end === 'cut';
       if (call.wasCut) call.failures.push('cut');
-      if (stream !== undefined) endStream(stream, end, { isEvents, isAtLineEnd: isAtLineEnd ?? true, reason: call.signal.reason, isClientGone: request.signal.aborted });
+      if (stream !== undefined)
+        endStream(stream, end, {
+          isEvents,
+          isAtLineEnd: isAtLineEnd ?? true,
+          reason: call.signal.reason,
+          isClientGone: request.signal.aborted,
+        });
     } catch (error) {
       if (!(error instanceof UpstreamError)) throw error;
       if (!call.signal.aborted) call.failures.push('cut');
@@ -197,13 +237,20 @@ function canRepeat({ reason, wasReached }: UpstreamError, { method, body }: Upst
 }
 
 function asApiError(error: UpstreamError | undefined): ApiError {
-  if (error?.reason === 'timeout') return new ApiError('upstream_timeout', 'The deployment did not answer in time', { cause: error });
-  return new ApiError('upstream_unavailable', error?.wasReached === true ? 'The deployment broke off before it answered' : 'The deployment cannot be reached', { cause: error });
+  if (error?.reason === 'timeout')
+    return new ApiError('upstream_timeout', 'The deployment did not answer in time', { cause: error });
+  return new ApiError(
+    'upstream_unavailable',
+    error?.wasReached === true ? 'The deployment broke off before it answered' : 'The deployment cannot be reached',
+    { cause: error },
+  );
 }
 
 function usageReader(isBuiltin: boolean, contentType: string, raw: readonly string[]): UsageReader | undefined {
   if (isBuiltin) return EVENT_STREAM.test(contentType) ? new UsageComment() : undefined;
-  return TELLS_USAGE.test(contentType) && rawHeader(raw, 'content-encoding') === undefined ? new UsageTail() : undefined;
+  return TELLS_USAGE.test(contentType) && rawHeader(raw, 'content-encoding') === undefined
+    ? new UsageTail()
+    : undefined;
 }
 
 /** No secret: it only has to differ where caches are to be apart, and no client can name one. */
@@ -218,7 +265,11 @@ interface StreamEnd {
   isClientGone: boolean;
 }
 
-function endStream(stream: ReplyStream, end: 'complete' | 'cut' | 'client', { isEvents, isAtLineEnd, reason, isClientGone }: StreamEnd): void {
+function endStream(
+  stream: ReplyStream,
+  end: 'complete' | 'cut' | 'client',
+  { isEvents, isAtLineEnd, reason, isClientGone }: StreamEnd,
+): void {
   if (end === 'complete') return stream.end();
   const error = end === 'cut' ? new ApiError('upstream_unavailable', 'The deployment broke off its answer') : reason;
   // A client that stopped reading would not read this either.
@@ -236,7 +287,11 @@ function tellInStream(stream: ReplyStream, error: unknown): void {
 /** An answer in one piece where a stream was begun already: its JSON is an event. */
 function tellAnswer(stream: ReplyStream, status: number, body: Buffer): void {
   const json = asJson(body.toString());
-  if (json === undefined) return tellInStream(stream, new ApiError('upstream_unavailable', `The deployment answered ${status} in place of a stream`));
+  if (json === undefined)
+    return tellInStream(
+      stream,
+      new ApiError('upstream_unavailable', `The deployment answered ${status} in place of a stream`),
+    );
   stream.write(`data: ${json}\n\ndata: [DONE]\n\n`);
   stream.end();
 }

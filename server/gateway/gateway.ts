@@ -24,7 +24,12 @@ export interface GatewayTimes {
 }
 
 export const DEFAULT_GATEWAY_TIMES: GatewayTimes = {
-  connectTimeoutMs: 2_000, firstByteTimeoutMs: 600_000, idleTimeoutMs: 300_000, slowClientTimeoutMs: 60_000, silentMs: 5_000, pingIntervalMs: 15_000,
+  connectTimeoutMs: 2_000,
+  firstByteTimeoutMs: 600_000,
+  idleTimeoutMs: 300_000,
+  slowClientTimeoutMs: 60_000,
+  silentMs: 5_000,
+  pingIntervalMs: 15_000,
 };
 
 export interface GatewayOptions {
@@ -89,10 +94,20 @@ export class Gateway {
     const { targets, control, scheme = 'http', trustedProxies } = options;
     const times = { ...DEFAULT_GATEWAY_TIMES, ...options.times };
     this.#options = options;
-    this.#trustedProxies = trustedProxies === undefined || trustedProxies.length === 0 ? undefined : CidrList.parse('--trusted-proxy', trustedProxies);
+    this.#trustedProxies =
+      trustedProxies === undefined || trustedProxies.length === 0
+        ? undefined
+        : CidrList.parse('--trusted-proxy', trustedProxies);
     this.#balancer = new Balancer(targets, control, times);
     this.#holds = new Holds(targets, control);
-    this.#forwarder = new Forwarder({ targets, balancer: this.#balancer, holds: this.#holds, times, scheme, trustedProxies: this.#trustedProxies });
+    this.#forwarder = new Forwarder({
+      targets,
+      balancer: this.#balancer,
+      holds: this.#holds,
+      times,
+      scheme,
+      trustedProxies: this.#trustedProxies,
+    });
   }
 
   get numOpenRequests(): number {
@@ -110,12 +125,19 @@ export class Gateway {
   }
 
   /** Never rejects. */
-  readonly handle = (request: StreamedRequest, reply: HttpReply): Promise<void> => this.observe(request, reply, undefined);
+  readonly handle = (request: StreamedRequest, reply: HttpReply): Promise<void> =>
+    this.observe(request, reply, undefined);
 
   /** The same for one who wants to know more of the call than its answer. */
   async observe(request: StreamedRequest, reply: HttpReply, observer: CallObserver | undefined): Promise<void> {
     const startedMs = performance.now();
-    const walk: Walk = { request, requestId: requestIdOf(request), call: undefined, target: undefined, grant: undefined };
+    const walk: Walk = {
+      request,
+      requestId: requestIdOf(request),
+      call: undefined,
+      target: undefined,
+      grant: undefined,
+    };
     const answer = new Answer(reply, { 'X-Request-Id': walk.requestId });
     this.#numOpen++;
     try {
@@ -147,7 +169,8 @@ export class Gateway {
 
   async #walk(walk: Walk, answer: Answer): Promise<void> {
     const { request } = walk;
-    if (this.#isDraining) throw new ApiError('shutting_down', 'The server is shutting down', { headers: { 'Retry-After': '5' } });
+    if (this.#isDraining)
+      throw new ApiError('shutting_down', 'The server is shutting down', { headers: { 'Retry-After': '5' } });
     const address = addressOf(request, this.#options.domain);
     const target = address === undefined ? undefined : this.#options.targets.find(address.slug);
     if (address === undefined || target === undefined || target.state === 'deleting') throw notFound();
@@ -158,19 +181,42 @@ export class Gateway {
       const checking = this.#options.access.check(request, { id: target.deploymentId, ownerId: target.ownerId });
       walk.grant = admit(checking instanceof Promise ? await checking : checking);
     }
-    if (header(request, 'upgrade') !== undefined) throw new ApiError('not_implemented', 'Connections that change their protocol (WebSocket) are not supported: expected HTTP requests');
+    if (header(request, 'upgrade') !== undefined)
+      throw new ApiError(
+        'not_implemented',
+        'Connections that change their protocol (WebSocket) are not supported: expected HTTP requests',
+      );
     const revoked = walk.grant?.signal;
     const signal = revoked === undefined ? request.signal : AbortSignal.any([request.signal, revoked]);
-    walk.call = { request, requestId: walk.requestId, answer, address, target, grant: walk.grant, signal, failures: [], numRetries: 0 };
+    walk.call = {
+      request,
+      requestId: walk.requestId,
+      answer,
+      address,
+      target,
+      grant: walk.grant,
+      signal,
+      failures: [],
+      numRetries: 0,
+    };
     await this.#forwarder.forward(walk.call);
   }
 
   #answerError(error: unknown, { request, requestId, target }: Walk, answer: Answer): void {
     if (error instanceof AnsweredError || request.signal.aborted) return;
     const apiError = toApiError(error);
-    if (apiError.status === 500) this.#options.log.error({ requestId, deployment: target?.deploymentId, err: apiError.cause ?? apiError }, 'a request failed in the gateway');
+    if (apiError.status === 500)
+      this.#options.log.error(
+        { requestId, deployment: target?.deploymentId, err: apiError.cause ?? apiError },
+        'a request failed in the gateway',
+      );
     // A page of another origin is to see why.
-    if (!answer.hasStarted) answer.send(apiError.status, { ...this.#cors.headers(request), 'Content-Type': 'application/json', ...apiError.headers }, renderError(apiError));
+    if (!answer.hasStarted)
+      answer.send(
+        apiError.status,
+        { ...this.#cors.headers(request), 'Content-Type': 'application/json', ...apiError.headers },
+        renderError(apiError),
+      );
   }
 
   #record({ request, requestId, target, grant, call }: Walk, answer: Answer, startedMs: number): void {
@@ -179,18 +225,36 @@ export class Gateway {
     const status = answer.status ?? CLIENT_GONE;
     const firstByteMs = call?.firstByteAtMs === undefined ? undefined : call.firstByteAtMs - startedMs;
     const line = {
-      method: request.method, path: redactKeys(request.path).slice(0, MAX_PATH_LENGTH), status, ms: round(durationMs), requestId, deployment: target?.deploymentId, replica: call?.choice?.replica.id,
+      method: request.method,
+      path: redactKeys(request.path).slice(0, MAX_PATH_LENGTH),
+      status,
+      ms: round(durationMs),
+      requestId,
+      deployment: target?.deploymentId,
+      replica: call?.choice?.replica.id,
       ...(firstByteMs === undefined ? {} : { firstByteMs: round(firstByteMs) }),
       ...(grant === undefined ? {} : { key: grant.keyId }),
-      ...(call?.choice === undefined || call.choice.reason === 'only' ? {} : { chosen: call.choice.reason, matched: call.choice.matched, cached: call.usage?.cachedTokens }),
+      ...(call?.choice === undefined || call.choice.reason === 'only'
+        ? {}
+        : { chosen: call.choice.reason, matched: call.choice.matched, cached: call.usage?.cachedTokens }),
       ...(call?.wasCut === true ? { wasCut: true } : {}),
     };
     if (logsRequests === true) log.info(line, 'request');
     else log.debug(line, 'request');
     if (target === undefined || target.isContainer === true) return;
     onEnd?.({
-      deploymentId: target.deploymentId, slug: target.slug, keyId: grant?.keyId, status, endedMs: Date.now(), durationMs, firstByteMs, usage: call?.usage,
-      requestBytes: Number(header(request, 'content-length') ?? 0), responseBytes: answer.numBytes, numRetries: call?.numRetries ?? 0, failures: call?.failures ?? [],
+      deploymentId: target.deploymentId,
+      slug: target.slug,
+      keyId: grant?.keyId,
+      status,
+      endedMs: Date.now(),
+      durationMs,
+      firstByteMs,
+      usage: call?.usage,
+      requestBytes: Number(header(request, 'content-length') ?? 0),
+      responseBytes: answer.numBytes,
+      numRetries: call?.numRetries ?? 0,
+      failures: call?.failures ?? [],
     });
   }
 }

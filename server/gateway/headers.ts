@@ -5,11 +5,47 @@ import { SALT_HEADER, SECRET_HEADER } from '../replica-headers';
 import type { Addressed } from './address';
 
 /** They speak of one connection and not of the message (RFC 9110, 7.6.1). */
-const HOP_BY_HOP = ['connection', 'keep-alive', 'proxy-authenticate', 'proxy-authorization', 'proxy-connection', 'te', 'trailer', 'transfer-encoding', 'upgrade'];
+const HOP_BY_HOP = [
+  'connection',
+  'keep-alive',
+  'proxy-authenticate',
+  'proxy-authorization',
+  'proxy-connection',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+];
 /** Of a request: ours to say, or nobody's business behind us. */
-const NOT_FORWARDED = new Set([...HOP_BY_HOP, 'authorization', 'content-length', 'cookie', 'expect', 'forwarded', 'x-forwarded-for', 'x-forwarded-host', 'x-forwarded-port', 'x-forwarded-prefix', 'x-forwarded-proto', 'x-real-ip', 'x-request-id']);
+const NOT_FORWARDED = new Set([
+  ...HOP_BY_HOP,
+  'authorization',
+  'content-length',
+  'cookie',
+  'expect',
+  'forwarded',
+  'x-forwarded-for',
+  'x-forwarded-host',
+  'x-forwarded-port',
+  'x-forwarded-prefix',
+  'x-forwarded-proto',
+  'x-real-ip',
+  'x-request-id',
+]);
 /** Of an answer: those that our transport says itself, and at the end those that would reach beyond the deployment, which shares its origin with others. */
-const NOT_RETURNED = new Set([...HOP_BY_HOP, 'content-length', 'date', 'uwebsockets', 'set-cookie', 'location', 'x-request-id', 'alt-svc', 'clear-site-data', 'service-worker-allowed', 'strict-transport-security']);
+const NOT_RETURNED = new Set([
+  ...HOP_BY_HOP,
+  'content-length',
+  'date',
+  'uwebsockets',
+  'set-cookie',
+  'location',
+  'x-request-id',
+  'alt-svc',
+  'clear-site-data',
+  'service-worker-allowed',
+  'strict-transport-security',
+]);
 /** Headers between us and our replicas. */
 const OWN_PREFIX = 'x-capstan-';
 /** The console's, which a browser sends along where both are on one host name. */
@@ -24,7 +60,10 @@ export interface ForwardOptions {
 }
 
 /** What every replica is sent, but for its secret: names and values by turns, as they came. */
-export function forwardedHeaders({ headers, remoteAddress }: Pick<HttpRequest, 'headers' | 'remoteAddress'>, options: ForwardOptions): string[] {
+export function forwardedHeaders(
+  { headers, remoteAddress }: Pick<HttpRequest, 'headers' | 'remoteAddress'>,
+  options: ForwardOptions,
+): string[] {
   const { requestId, scheme, trustedProxies, address, salt } = options;
   const isTrusted = trustedProxies?.has(remoteAddress) === true;
   const perConnection = connectionNames(headers);
@@ -33,10 +72,21 @@ export function forwardedHeaders({ headers, remoteAddress }: Pick<HttpRequest, '
   for (const [name, value] of headers) {
     given[name] ??= value;
     if (name === 'cookie') addCookies(flat, value);
-    else if (!NOT_FORWARDED.has(name) && !name.startsWith(OWN_PREFIX) && !perConnection.has(name)) flat.push(name, value);
+    else if (!NOT_FORWARDED.has(name) && !name.startsWith(OWN_PREFIX) && !perConnection.has(name))
+      flat.push(name, value);
   }
-  const earlier = isTrusted ? headers.filter(([name]) => name === 'x-forwarded-for').map(([, value]) => `${value}, `).join('') : '';
-  flat.push('X-Forwarded-For', earlier + remoteAddress, 'X-Real-IP', callerAddress(remoteAddress, headers, trustedProxies));
+  const earlier = isTrusted
+    ? headers
+        .filter(([name]) => name === 'x-forwarded-for')
+        .map(([, value]) => `${value}, `)
+        .join('')
+    : '';
+  flat.push(
+    'X-Forwarded-For',
+    earlier + remoteAddress,
+    'X-Real-IP',
+    callerAddress(remoteAddress, headers, trustedProxies),
+  );
   flat.push('X-Forwarded-Proto', (isTrusted ? given['x-forwarded-proto'] : undefined) ?? scheme);
   const host = (isTrusted ? given['x-forwarded-host'] : undefined) ?? given.host;
   if (host !== undefined) flat.push('X-Forwarded-Host', host);
@@ -69,7 +119,8 @@ export function returnedHeaders(raw: readonly string[], { prefix }: Pick<Address
 /** The first value of a header of an answer. */
 export function rawHeader(raw: readonly string[], wanted: string): string | undefined {
   const lower = wanted.toLowerCase();
-  for (let i = 0; i < raw.length; i += 2) if (raw[i].length === lower.length && raw[i].toLowerCase() === lower) return raw[i + 1];
+  for (let i = 0; i < raw.length; i += 2)
+    if (raw[i].length === lower.length && raw[i].toLowerCase() === lower) return raw[i + 1];
   return undefined;
 }
 
@@ -92,13 +143,21 @@ function connectionNames(headers: Iterable<readonly [string, string, string?]>):
 
 /** A name in another case is the same header. */
 function add(headers: Record<string, string | string[]>, name: string, value: string): void {
-  const known = headers[name] === undefined ? Object.keys(headers).find((candidate) => candidate.length === name.length && candidate.toLowerCase() === name.toLowerCase()) ?? name : name;
+  const known =
+    headers[name] === undefined
+      ? (Object.keys(headers).find(
+          (candidate) => candidate.length === name.length && candidate.toLowerCase() === name.toLowerCase(),
+        ) ?? name)
+      : name;
   const before = headers[known];
   headers[known] = before === undefined ? value : Array.isArray(before) ? [...before, value] : [before, value];
 }
 
 function addCookies(flat: string[], value: string): void {
-  const kept = value.split(';').map((cookie) => cookie.trim()).filter((cookie) => cookie !== '' && !isOwn(cookie));
+  const kept = value
+    .split(';')
+    .map((cookie) => cookie.trim())
+    .filter((cookie) => cookie !== '' && !isOwn(cookie));
   if (kept.length > 0) flat.push('cookie', kept.join('; '));
 }
 
@@ -110,7 +169,10 @@ function isOwn(pair: string): boolean {
 function scopedCookie(value: string, prefix: string): string | undefined {
   const [pair, ...attributes] = value.split(';');
   if (isOwn(pair)) return undefined;
-  const path = attributes.map((attribute) => /^\s*path\s*=\s*(\/[^\s]*)\s*$/i.exec(attribute)?.[1]).find((found) => found !== undefined) ?? '/';
+  const path =
+    attributes
+      .map((attribute) => /^\s*path\s*=\s*(\/[^\s]*)\s*$/i.exec(attribute)?.[1])
+      .find((found) => found !== undefined) ?? '/';
   const kept = attributes.filter((attribute) => !/^\s*(?:path|domain)\s*=/i.test(attribute));
   return [pair, ...kept, ` Path=${prefix === '' ? path : prefix + (path === '/' ? '' : path)}`].join(';');
 }

@@ -1,6 +1,7 @@
 /** Upper bounds of the buckets, in milliseconds, four to a decade; one more bucket takes what is longer. */
 export const BUCKET_BOUNDS_MS = [
-  1, 1.8, 3.2, 5.6, 10, 18, 32, 56, 100, 180, 320, 560, 1_000, 1_800, 3_200, 5_600, 10_000, 18_000, 32_000, 56_000, 100_000, 180_000, 320_000, 600_000,
+  1, 1.8, 3.2, 5.6, 10, 18, 32, 56, 100, 180, 320, 560, 1_000, 1_800, 3_200, 5_600, 10_000, 18_000, 32_000, 56_000,
+  100_000, 180_000, 320_000, 600_000,
 ] as const;
 export const NUM_BUCKETS = BUCKET_BOUNDS_MS.length + 1;
 

@@ -86,7 +86,10 @@ export class Holds {
         end: settleWith,
       };
       const leave = () => settleWith(signal.reason as Error);
-      const timer = setTimeout(() => settleWith(notReady(`The deployment did not start within ${coldStartWaitMs / 1000} s`)), coldStartWaitMs);
+      const timer = setTimeout(
+        () => settleWith(notReady(`The deployment did not start within ${coldStartWaitMs / 1000} s`)),
+        coldStartWaitMs,
+      );
       signal.addEventListener('abort', leave, { once: true });
       waiting.add(held);
       // It may have come up while it was woken.
@@ -97,8 +100,10 @@ export class Holds {
 
   #demandRoom(numWaiting: number, bodyBytes: number): void {
     const { perDeployment, total, totalBytes } = this.#limits;
-    if (numWaiting >= perDeployment) throw notReady(`The deployment starts, and ${perDeployment} requests wait for it already, which is the limit`);
-    if (this.#size >= total || this.#numBytes + bodyBytes > totalBytes) throw notReady('The deployment starts, and too many requests wait for this and other deployments');
+    if (numWaiting >= perDeployment)
+      throw notReady(`The deployment starts, and ${perDeployment} requests wait for it already, which is the limit`);
+    if (this.#size >= total || this.#numBytes + bodyBytes > totalBytes)
+      throw notReady('The deployment starts, and too many requests wait for this and other deployments');
   }
 
   #wake(deploymentId: string): void {
@@ -124,7 +129,8 @@ function settle(target: Target): Target | ApiError | 'wait' {
   if (behaviour.type === 'serve') return target;
   if (behaviour.type === 'hold') return 'wait';
   const { status, code, retryAfterS } = behaviour;
-  const headers: Record<string, string> = status === 503 ? { 'Retry-After': String(retryAfterS ?? NEEDS_A_PERSON_RETRY_S) } : {};
+  const headers: Record<string, string> =
+    status === 503 ? { 'Retry-After': String(retryAfterS ?? NEEDS_A_PERSON_RETRY_S) } : {};
   return new ApiError(code as ApiErrorCode, MESSAGES[code] ?? 'The deployment cannot be reached', { headers });
 }
 

@@ -32,19 +32,35 @@ export interface InsideEnd {
 }
 
 /** Sends a request through the gateway itself, past no check of it. */
-export async function callInside(gateway: Pick<Gateway, 'observe'>, { method, url, target, headers, body, remoteAddress, signal }: InsideRequest, sink: AnswerSink): Promise<InsideEnd> {
+export async function callInside(
+  gateway: Pick<Gateway, 'observe'>,
+  { method, url, target, headers, body, remoteAddress, signal }: InsideRequest,
+  sink: AnswerSink,
+): Promise<InsideEnd> {
   const { host, pathname } = new URL(url);
   const [path, query = ''] = split(target);
   const length: [string, string][] = body === undefined ? [] : [['content-length', String(body.length)]];
   const request: StreamedRequest = {
-    method, path: (pathname === '/' ? '' : pathname) + path, query, remoteAddress, signal,
-    headers: [['host', host], ...headers.map(([name, value]): [string, string] => [name.toLowerCase(), value]), ...length],
+    method,
+    path: (pathname === '/' ? '' : pathname) + path,
+    query,
+    remoteAddress,
+    signal,
+    headers: [
+      ['host', host],
+      ...headers.map(([name, value]): [string, string] => [name.toLowerCase(), value]),
+      ...length,
+    ],
     readBody: () => Promise.resolve(body ?? Buffer.alloc(0)),
-    bodyPieces: async function* () { if (body !== undefined) yield await Promise.resolve(body); },
+    bodyPieces: async function* () {
+      if (body !== undefined) yield await Promise.resolve(body);
+    },
   };
   const reply = new SinkReply(sink);
   let call: Readonly<Call> | undefined;
-  await gateway.observe(request, reply, (seen) => { call = seen; });
+  await gateway.observe(request, reply, (seen) => {
+    call = seen;
+  });
   return { isWhole: reply.isWhole, call };
 }
 
@@ -74,14 +90,21 @@ class SinkReply implements HttpReply {
     return {
       write: (data) => this.#sink.piece(toBuffer(data)),
       drained: () => this.#sink.drained(),
-      end: () => { this.isWhole = true; },
+      end: () => {
+        this.isWhole = true;
+      },
       destroy: () => {},
     };
   }
 
   #begin(status: number, headers: ReplyHeaders): void {
     this.hasStarted = true;
-    this.#sink.head(status, Object.entries(headers).flatMap(([name, value]) => (typeof value === 'string' ? [value] : value).map((one): [string, string] => [name, one])));
+    this.#sink.head(
+      status,
+      Object.entries(headers).flatMap(([name, value]) =>
+        (typeof value === 'string' ? [value] : value).map((one): [string, string] => [name, one]),
+      ),
+    );
   }
 }
 

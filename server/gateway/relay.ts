@@ -35,11 +35,20 @@ export interface Relayed {
 /**
  * Passes an answer on, no faster than its client reads. Rejects with UpstreamError where the replica failed before anything was passed on.
  */
-export async function relay(body: AnswerBody, reply: HttpReply, signal: AbortSignal, options: RelayOptions): Promise<Relayed> {
+export async function relay(
+  body: AnswerBody,
+  reply: HttpReply,
+  signal: AbortSignal,
+  options: RelayOptions,
+): Promise<Relayed> {
   const { status, headers, contentLength, isHead, begun } = options;
   if (isHead || status === 204 || status === 304) {
     options.onFirstByte();
-    reply.send(status, isHead && contentLength !== undefined ? { ...headers, 'Content-Length': String(contentLength) } : headers, null);
+    reply.send(
+      status,
+      isHead && contentLength !== undefined ? { ...headers, 'Content-Length': String(contentLength) } : headers,
+      null,
+    );
     return { end: 'complete' };
   }
   if (begun === undefined && contentLength !== undefined && contentLength <= GATHERED_BYTES) {
@@ -54,10 +63,16 @@ export async function relay(body: AnswerBody, reply: HttpReply, signal: AbortSig
 }
 
 /** The whole of an answer that is known to be short. */
-export function gather(body: AnswerBody, { usage, idleTimeoutMs, onFirstByte }: Pick<RelayOptions, 'usage' | 'idleTimeoutMs' | 'onFirstByte'>): Promise<Buffer> {
+export function gather(
+  body: AnswerBody,
+  { usage, idleTimeoutMs, onFirstByte }: Pick<RelayOptions, 'usage' | 'idleTimeoutMs' | 'onFirstByte'>,
+): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     const pieces: Buffer[] = [];
-    const timer = setTimeout(() => settle(new UpstreamError('timeout', true, false, `no more of the answer within ${idleTimeoutMs} ms`)), idleTimeoutMs);
+    const timer = setTimeout(
+      () => settle(new UpstreamError('timeout', true, false, `no more of the answer within ${idleTimeoutMs} ms`)),
+      idleTimeoutMs,
+    );
     const settle = (error?: Error) => {
       clearTimeout(timer);
       if (error === undefined) return resolve(Buffer.concat(pieces));
@@ -74,7 +89,8 @@ export function gather(body: AnswerBody, { usage, idleTimeoutMs, onFirstByte }: 
         if (usage !== undefined) pieces.push(usage.finish());
         settle();
       },
-      fail: (error) => settle(error instanceof UpstreamError ? error : new UpstreamError('reset', true, false, error.message)),
+      fail: (error) =>
+        settle(error instanceof UpstreamError ? error : new UpstreamError('reset', true, false, error.message)),
     });
   });
 }

@@ -5,10 +5,20 @@ import type { UpstreamRequest } from './request-head';
 const COPIED_BYTES = 16 * 1024;
 
 /** Sends a request. `done`: once it is on its way, or with what its body failed with; not where the connection has ended. */
-export function sendBody(socket: Socket, head: string, body: UpstreamRequest['body'], done: (error?: Error) => void): void {
-  const sent = (error?: Error | null): void => { if (error === undefined || error === null) done(); };
+export function sendBody(
+  socket: Socket,
+  head: string,
+  body: UpstreamRequest['body'],
+  done: (error?: Error) => void,
+): void {
+  const sent = (error?: Error | null): void => {
+    if (error === undefined || error === null) done();
+  };
   if (body === undefined) socket.write(head, 'latin1', sent);
-  else if (!Buffer.isBuffer(body)) sendPieces(socket, head, body).then((isWhole) => { if (isWhole) done(); }, done);
+  else if (!Buffer.isBuffer(body))
+    sendPieces(socket, head, body).then((isWhole) => {
+      if (isWhole) done();
+    }, done);
   else if (body.length <= COPIED_BYTES) socket.write(Buffer.concat([Buffer.from(head, 'latin1'), body]), sent);
   else {
     socket.cork();

@@ -33,5 +33,8 @@ function framing(method: string, body: UpstreamRequest['body']): string {
 }
 
 function malformed(): ApiError {
-  return new ApiError('malformed_request', 'The request has characters that HTTP does not allow in its method, path or headers');
+  return new ApiError(
+    'malformed_request',
+    'The request has characters that HTTP does not allow in its method, path or headers',
+  );
 }

@@ -63,17 +63,33 @@ export class UsageMeter {
   #keep(old: UsageRollup): void {
     const rollup = this.#at(old);
     if (rollup === undefined) return;
-    for (const field of ['requests', 'told', 'promptTokens', 'completionTokens', 'cachedTokens'] as const) rollup[field] += old[field];
+    for (const field of ['requests', 'told', 'promptTokens', 'completionTokens', 'cachedTokens'] as const)
+      rollup[field] += old[field];
     addHistogram(rollup.latency, old.latency);
     addHistogram(rollup.firstByte, old.firstByte);
   }
 
-  #at({ minute, deploymentId, keyId, statusClass }: Pick<UsageRollup, 'minute' | 'deploymentId' | 'keyId' | 'statusClass'>): UsageRollup | undefined {
+  #at({
+    minute,
+    deploymentId,
+    keyId,
+    statusClass,
+  }: Pick<UsageRollup, 'minute' | 'deploymentId' | 'keyId' | 'statusClass'>): UsageRollup | undefined {
     const name = `${minute} ${deploymentId} ${keyId ?? ''} ${statusClass}`;
     const known = this.#rollups.get(name);
     if (known !== undefined || this.#rollups.size >= MAX_ROLLUPS) return known;
     const rollup: UsageRollup = {
-      minute, deploymentId, keyId, statusClass, requests: 0, told: 0, promptTokens: 0, completionTokens: 0, cachedTokens: 0, latency: newHistogram(), firstByte: newHistogram(),
+      minute,
+      deploymentId,
+      keyId,
+      statusClass,
+      requests: 0,
+      told: 0,
+      promptTokens: 0,
+      completionTokens: 0,
+      cachedTokens: 0,
+      latency: newHistogram(),
+      firstByte: newHistogram(),
     };
     this.#rollups.set(name, rollup);
     return rollup;

@@ -6,7 +6,12 @@ export type UpstreamFailure = (typeof UPSTREAM_FAILURES)[number];
 export class UpstreamError extends Error {
   override readonly name = 'UpstreamError';
 
-  constructor(readonly reason: Exclude<UpstreamFailure, 'cut'>, readonly wasReached: boolean, readonly wasReused: boolean, message: string) {
+  constructor(
+    readonly reason: Exclude<UpstreamFailure, 'cut'>,
+    readonly wasReached: boolean,
+    readonly wasReused: boolean,
+    message: string,
+  ) {
     super(message);
   }
 }

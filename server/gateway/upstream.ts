@@ -42,7 +42,10 @@ export class Upstream {
     const connection = this.#idle.pop() ?? this.#connect();
     const { firstByteTimeoutMs } = this.#times;
     return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => connection.timeout(`no answer within ${firstByteTimeoutMs} ms`), firstByteTimeoutMs);
+      const timer = setTimeout(
+        () => connection.timeout(`no answer within ${firstByteTimeoutMs} ms`),
+        firstByteTimeoutMs,
+      );
       const abort = () => connection.destroy(signal.reason as Error);
       signal.addEventListener('abort', abort, { once: true });
       connection.ask(text, request, {
@@ -61,7 +64,8 @@ export class Upstream {
 
   /** What is open ends with it. */
   close(): void {
-    for (const connection of this.#all) connection.destroy(new UpstreamError('reset', true, false, 'its address is given up'));
+    for (const connection of this.#all)
+      connection.destroy(new UpstreamError('reset', true, false, 'its address is given up'));
   }
 
   #connect(): Connection {

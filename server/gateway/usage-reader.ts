@@ -54,7 +54,11 @@ export class UsageComment implements UsageReader {
     }
     const start = bytes.lastIndexOf(LINE_END) + 1;
     const tail = bytes.subarray(start);
-    const isBeginning = tail.length > 0 && tail.length < MARK.length && this.#beginsLine(bytes, start) && MARK.subarray(0, tail.length).equals(tail);
+    const isBeginning =
+      tail.length > 0 &&
+      tail.length < MARK.length &&
+      this.#beginsLine(bytes, start) &&
+      MARK.subarray(0, tail.length).equals(tail);
     return { index: isBeginning ? start : bytes.length, isWhole: false };
   }
 
@@ -80,7 +84,8 @@ export class UsageTail implements UsageReader {
   take(piece: Buffer): Buffer {
     this.#pieces.push(piece);
     this.#numBytes += piece.length;
-    while (this.#numBytes - this.#pieces[0].length >= TAIL_BYTES) this.#numBytes -= (this.#pieces.shift() as Buffer).length;
+    while (this.#numBytes - this.#pieces[0].length >= TAIL_BYTES)
+      this.#numBytes -= (this.#pieces.shift() as Buffer).length;
     return piece;
   }
 
@@ -95,9 +100,15 @@ export class UsageTail implements UsageReader {
 
 function usageOf(json: string): ReplicaUsage | undefined {
   try {
-    const { prompt_tokens: promptTokens, completion_tokens: completionTokens = 0, prompt_tokens_details: details } = JSON.parse(json) as Record<string, unknown>;
+    const {
+      prompt_tokens: promptTokens,
+      completion_tokens: completionTokens = 0,
+      prompt_tokens_details: details,
+    } = JSON.parse(json) as Record<string, unknown>;
     const cachedTokens = (details as { cached_tokens?: unknown } | null | undefined)?.cached_tokens ?? 0;
-    return isCount(promptTokens) && isCount(completionTokens) && isCount(cachedTokens) ? { promptTokens, completionTokens, cachedTokens } : undefined;
+    return isCount(promptTokens) && isCount(completionTokens) && isCount(cachedTokens)
+      ? { promptTokens, completionTokens, cachedTokens }
+      : undefined;
   } catch {
     return undefined;
   }

@@ -31,7 +31,8 @@ export class BodyQueue {
   /** The piece is kept as it is. */
   push(chunk: Buffer): void {
     this.#numBytes += chunk.length;
-    if (this.#outcome === undefined && this.#numBytes > this.#options.maxBodyBytes) this.fail(tooLarge(this.#options.maxBodyBytes));
+    if (this.#outcome === undefined && this.#numBytes > this.#options.maxBodyBytes)
+      this.fail(tooLarge(this.#options.maxBodyBytes));
     if (this.#isDiscarding || this.#outcome !== undefined) return;
     this.#chunks.push(chunk);
     this.#numQueued += chunk.length;
@@ -116,7 +117,13 @@ export class BodyQueue {
     await new Promise<void>((resolve) => {
       let isOver = false;
       // After a stall of this process timers fire before what has arrived meanwhile is looked at.
-      const timer = setTimeout(() => setImmediate(() => { if (!isOver) this.fail(bodyTimeout()); }), timeoutMs);
+      const timer = setTimeout(
+        () =>
+          setImmediate(() => {
+            if (!isOver) this.fail(bodyTimeout());
+          }),
+        timeoutMs,
+      );
       this.#wake = () => {
         isOver = true;
         clearTimeout(timer);

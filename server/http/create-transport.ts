@@ -9,7 +9,10 @@ export async function createTransport(wish: 'auto' | 'uws' | 'node', options: Tr
       const { UwsTransport } = await import('./uws.js');
       return new UwsTransport(uws, options);
     }
-    if (wish === 'uws') throw new Error(`uWebSockets.js has no binary that loads here (${process.platform}-${process.arch}, Node ${process.version}): use --http-transport node`);
+    if (wish === 'uws')
+      throw new Error(
+        `uWebSockets.js has no binary that loads here (${process.platform}-${process.arch}, Node ${process.version}): use --http-transport node`,
+      );
   }
   const { NodeTransport } = await import('./node.js');
   return new NodeTransport(options);

@@ -17,12 +17,19 @@ export interface Framing {
  * refused, and the connection has to be closed.
  */
 export function checkFraming(headers: HttpRequest['headers']): Framing {
-  if (headers.filter(([name]) => name === 'host').length > 1) throw new ApiError('malformed_request', 'Host: expected one such header');
+  if (headers.filter(([name]) => name === 'host').length > 1)
+    throw new ApiError('malformed_request', 'Host: expected one such header');
   const lengths = headers.filter(([name]) => name === 'content-length').map(([, value]) => value);
   const encodings = headers.filter(([name]) => name === 'transfer-encoding').map(([, value]) => value);
-  const isAmbiguous = lengths.length + encodings.length > 1 || lengths.some((value) => !/^\d{1,15}$/.test(value)) || encodings.some((value) => value.toLowerCase() !== 'chunked');
+  const isAmbiguous =
+    lengths.length + encodings.length > 1 ||
+    lengths.some((value) => !/^\d{1,15}$/.test(value)) ||
+    encodings.some((value) => value.toLowerCase() !== 'chunked');
   if (isAmbiguous) {
-    throw new ApiError('malformed_request', 'The length of the body is ambiguous: expected one Content-Length, or Transfer-Encoding: chunked');
+    throw new ApiError(
+      'malformed_request',
+      'The length of the body is ambiguous: expected one Content-Length, or Transfer-Encoding: chunked',
+    );
   }
   return { isChunked: encodings.length > 0, contentLength: encodings.length > 0 ? undefined : Number(lengths[0] ?? 0) };
 }

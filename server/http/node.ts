@@ -1,4 +1,10 @@
-import { createServer, type IncomingMessage, type OutgoingHttpHeaders, type Server, type ServerResponse } from 'node:http';
+import {
+  createServer,
+  type IncomingMessage,
+  type OutgoingHttpHeaders,
+  type Server,
+  type ServerResponse,
+} from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 import { ApiError, renderError } from '../errors';
@@ -17,7 +23,10 @@ export class NodeTransport implements Transport {
     // A request without a Host is refused here, as all others are.
     const times = { keepAliveTimeout: 10_000, headersTimeout: 15_000, requestTimeout: 0, requireHostHeader: false };
     const listener = (message: IncomingMessage, response: ServerResponse) => answer(message, response, options);
-    this.#server = options.tls === undefined ? createServer(times, listener) : createTlsServer({ ...times, ...checkTls(options.tls), handshakeTimeout: 15_000 }, listener);
+    this.#server =
+      options.tls === undefined
+        ? createServer(times, listener)
+        : createTlsServer({ ...times, ...checkTls(options.tls), handshakeTimeout: 15_000 }, listener);
     // An expectation that nobody knows is no reason to refuse a request.
     this.#server.on('checkExpectation', listener);
     // All headers are looked at, as the second of two may be the one that matters; their size is bounded.
@@ -61,7 +70,9 @@ const closing = new WeakSet<Socket>();
 function answer(message: IncomingMessage, response: ServerResponse, options: TransportOptions): void {
   if (closing.has(message.socket)) return;
   const controller = new AbortController();
-  response.on('close', () => { if (!response.writableFinished) controller.abort(); });
+  response.on('close', () => {
+    if (!response.writableFinished) controller.abort();
+  });
   response.on('error', () => controller.abort());
   const reply = new NodeReply(message, response);
   try {
@@ -73,13 +84,20 @@ function answer(message: IncomingMessage, response: ServerResponse, options: Tra
   }
 }
 
-function toRequest(message: IncomingMessage, signal: AbortSignal, options: TransportOptions, reply: NodeReply): StreamedRequest {
+function toRequest(
+  message: IncomingMessage,
+  signal: AbortSignal,
+  options: TransportOptions,
+  reply: NodeReply,
+): StreamedRequest {
   const url = originForm(message.url ?? '/');
   const at = url.indexOf('?');
   const headers: [string, string][] = [];
-  for (let i = 0; i < message.rawHeaders.length; i += 2) headers.push([message.rawHeaders[i].toLowerCase(), message.rawHeaders[i + 1].trim()]);
+  for (let i = 0; i < message.rawHeaders.length; i += 2)
+    headers.push([message.rawHeaders[i].toLowerCase(), message.rawHeaders[i + 1].trim()]);
   const framing = checkFraming(headers);
-  if (message.httpVersion === '1.1' && !headers.some(([name]) => name === 'host')) throw new ApiError('malformed_request', 'Host: expected this header in a request of HTTP/1.1');
+  if (message.httpVersion === '1.1' && !headers.some(([name]) => name === 'host'))
+    throw new ApiError('malformed_request', 'Host: expected this header in a request of HTTP/1.1');
   return {
     method: message.method ?? '',
     path: at < 0 ? url : url.slice(0, at),
@@ -87,7 +105,9 @@ function toRequest(message: IncomingMessage, signal: AbortSignal, options: Trans
     headers,
     remoteAddress: message.socket.remoteAddress ?? '',
     signal,
-    ...(options.streamsBodies === true ? streamedBody(message, framing, options, reply) : wholeBody(message, framing, options)),
+    ...(options.streamsBodies === true
+      ? streamedBody(message, framing, options, reply)
+      : wholeBody(message, framing, options)),
   };
 }
 
@@ -96,11 +116,26 @@ type Body = Pick<StreamedRequest, 'readBody' | 'bodyPieces'>;
 function wholeBody(message: IncomingMessage, framing: Framing, options: TransportOptions): Body {
   let body: Promise<Buffer> | undefined;
   const read = () => (body ??= readBody(message, framing, options));
-  return { readBody: read, bodyPieces: async function* () { yield await read(); } };
+  return {
+    readBody: read,
+    bodyPieces: async function* () {
+      yield await read();
+    },
+  };
 }
 
-function streamedBody(message: IncomingMessage, framing: Framing, { maxBodyBytes, bodyTimeoutMs }: TransportOptions, reply: NodeReply): Body {
-  const queue = reply.queue = new BodyQueue({ maxBodyBytes, timeoutMs: bodyTimeoutMs, pause: () => message.pause(), resume: () => message.resume() });
+function streamedBody(
+  message: IncomingMessage,
+  framing: Framing,
+  { maxBodyBytes, bodyTimeoutMs }: TransportOptions,
+  reply: NodeReply,
+): Body {
+  const queue = (reply.queue = new BodyQueue({
+    maxBodyBytes,
+    timeoutMs: bodyTimeoutMs,
+    pause: () => message.pause(),
+    resume: () => message.resume(),
+  }));
   if ((framing.contentLength ?? 0) > maxBodyBytes) queue.fail(tooLarge(maxBodyBytes));
   if (framing.contentLength === 0) queue.end();
   let isFlowing = false;
@@ -110,7 +145,9 @@ function streamedBody(message: IncomingMessage, framing: Framing, { maxBodyBytes
     isFlowing = true;
     message.on('data', (chunk: Buffer) => queue.push(chunk));
     message.on('end', () => queue.end());
-    message.on('close', () => queue.fail(new ApiError('request_timeout', 'The client left before the body was complete')));
+    message.on('close', () =>
+      queue.fail(new ApiError('request_timeout', 'The client left before the body was complete')),
+    );
     return queue;
   };
   return { readBody: () => flow().readAll(), bodyPieces: () => flow().pieces() };
@@ -123,7 +160,11 @@ function originForm(url: string): string {
   return rest.startsWith('/') ? rest : `/${rest}`;
 }
 
-function readBody(message: IncomingMessage, framing: Framing, { maxBodyBytes, bodyTimeoutMs }: TransportOptions): Promise<Buffer> {
+function readBody(
+  message: IncomingMessage,
+  framing: Framing,
+  { maxBodyBytes, bodyTimeoutMs }: TransportOptions,
+): Promise<Buffer> {
   if ((framing.contentLength ?? 0) > maxBodyBytes) return Promise.reject(tooLarge(maxBodyBytes));
   if (framing.contentLength === 0) return Promise.resolve(Buffer.alloc(0));
   return new Promise((resolve, reject) => {
@@ -141,7 +182,9 @@ function readBody(message: IncomingMessage, framing: Framing, { maxBodyBytes, bo
       else chunks.push(chunk);
     });
     message.on('end', () => settle(() => resolve(Buffer.concat(chunks))));
-    message.on('close', () => settle(() => reject(new ApiError('request_timeout', 'The client left before the body was complete'))));
+    message.on('close', () =>
+      settle(() => reject(new ApiError('request_timeout', 'The client left before the body was complete'))),
+    );
   });
 }
 
@@ -155,10 +198,18 @@ function refuse(error: NodeJS.ErrnoException, socket: Socket): void {
   if (closing.has(socket)) return void socket.end();
   if (!socket.writable || error.code === 'ECONNRESET') return void socket.destroy();
   const isTimeout = error.code === 'ERR_HTTP_REQUEST_TIMEOUT';
-  const apiError = isTimeout ? new ApiError('request_timeout', 'The request did not arrive in time') : new ApiError('malformed_request', 'The request is not HTTP/1.1 as this server reads it');
+  const apiError = isTimeout
+    ? new ApiError('request_timeout', 'The request did not arrive in time')
+    : new ApiError('malformed_request', 'The request is not HTTP/1.1 as this server reads it');
   const body = renderError(apiError);
-  const headers = Object.entries({ ...refusalHeaders(apiError), 'Content-Length': Buffer.byteLength(body), Connection: 'close' });
-  socket.end(`HTTP/1.1 ${isTimeout ? '408 Request Timeout' : '400 Bad Request'}\r\n${headers.map(([name, value]) => `${name}: ${value}\r\n`).join('')}\r\n${body}`);
+  const headers = Object.entries({
+    ...refusalHeaders(apiError),
+    'Content-Length': Buffer.byteLength(body),
+    Connection: 'close',
+  });
+  socket.end(
+    `HTTP/1.1 ${isTimeout ? '408 Request Timeout' : '400 Bad Request'}\r\n${headers.map(([name, value]) => `${name}: ${value}\r\n`).join('')}\r\n${body}`,
+  );
 }
 
 class NodeReply implements HttpReply {
@@ -179,7 +230,10 @@ class NodeReply implements HttpReply {
   send(status: number, headers: ReplyHeaders, body: string | Uint8Array | null): void {
     if (this.#response.destroyed) return;
     this.queue?.discard();
-    this.#writeHead(status, body === null ? headers : { ...headers, 'Content-Length': String(Buffer.byteLength(body)) });
+    this.#writeHead(
+      status,
+      body === null ? headers : { ...headers, 'Content-Length': String(Buffer.byteLength(body)) },
+    );
     const written = this.#message.method === 'HEAD' || body === null ? '' : body;
     if (!this.#isBodyUnread()) return void this.#response.end(written);
     this.#response.write(written);
@@ -192,16 +246,17 @@ class NodeReply implements HttpReply {
     response.socket?.setNoDelay(true);
     return {
       write: (data) => response.destroyed || response.write(data),
-      drained: () => new Promise((resolve) => {
-        if (response.destroyed || !response.writableNeedDrain) return resolve();
-        const done = () => {
-          response.off('drain', done);
-          response.off('close', done);
-          resolve();
-        };
-        response.on('drain', done);
-        response.on('close', done);
-      }),
+      drained: () =>
+        new Promise((resolve) => {
+          if (response.destroyed || !response.writableNeedDrain) return resolve();
+          const done = () => {
+            response.off('drain', done);
+            response.off('close', done);
+            resolve();
+          };
+          response.on('drain', done);
+          response.on('close', done);
+        }),
       // NOTE: never end(data) while corked: Node 22 and 24 then send the last chunk after the end of the stream.
       end: () => {
         this.queue?.discard();
@@ -219,7 +274,10 @@ class NodeReply implements HttpReply {
 
   /** What is left of an unread body would be taken for the next request. */
   #writeHead(status: number, headers: ReplyHeaders): void {
-    const mustClose = closing.has(this.#message.socket) || this.#isBodyUnread() || this.#message.headers['transfer-encoding'] !== undefined;
+    const mustClose =
+      closing.has(this.#message.socket) ||
+      this.#isBodyUnread() ||
+      this.#message.headers['transfer-encoding'] !== undefined;
     if (mustClose) closing.add(this.#message.socket);
     // Where the client wants no further answers, the Connection of a stream's headers would keep it waiting for the end.
     const isLast = mustClose || !this.#response.shouldKeepAlive;

@@ -4,7 +4,11 @@ import { createServer } from 'node:net';
 export function demandFreePort(host: string, port: number): Promise<void> {
   return new Promise((resolve, reject) => {
     const server = createServer();
-    server.once('error', ({ code }: NodeJS.ErrnoException) => reject(Object.assign(new Error(`cannot listen on ${host}:${port}`), { code: code === 'EACCES' ? code : 'EADDRINUSE' })));
+    server.once('error', ({ code }: NodeJS.ErrnoException) =>
+      reject(
+        Object.assign(new Error(`cannot listen on ${host}:${port}`), { code: code === 'EACCES' ? code : 'EADDRINUSE' }),
+      ),
+    );
     server.listen({ host, port, exclusive: true }, () => server.close(() => resolve()));
   });
 }

@@ -43,7 +43,8 @@ export class SseStream {
   /** Events with an id, from which a client that lost the connection goes on. Rejects with {@link ClientTooSlow}. */
   async sendEvents(events: readonly { id: string | number; data: string }[]): Promise<void> {
     this.#hasSentSincePing = true;
-    if (!this.#stream.write(events.map(({ id, data }) => `id: ${id}\ndata: ${data}\n\n`).join(''))) await this.#waitForClient();
+    if (!this.#stream.write(events.map(({ id, data }) => `id: ${id}\ndata: ${data}\n\n`).join('')))
+      await this.#waitForClient();
   }
 
   /** Sends the headers now: a client waits for them to know that it is heard. */
@@ -60,7 +61,8 @@ export class SseStream {
   /** The terminator, and the orderly end. @param comment A last line that clients leave out, whole. */
   async finish(comment?: string): Promise<void> {
     this.#hasSentSincePing = true;
-    if (!this.#stream.write(`data: [DONE]\n\n${comment === undefined ? '' : `${comment}\n\n`}`)) await this.#waitForClient();
+    if (!this.#stream.write(`data: [DONE]\n\n${comment === undefined ? '' : `${comment}\n\n`}`))
+      await this.#waitForClient();
     clearInterval(this.#pings);
     this.#stream.end();
   }
@@ -78,7 +80,10 @@ export class SseStream {
   async #waitForClient(): Promise<void> {
     let timer: NodeJS.Timeout | undefined;
     const timeout = new Promise<never>((_resolve, reject) => {
-      timer = setTimeout(() => reject(new ClientTooSlow('The client stopped reading')), this.#options.slowClientTimeoutMs);
+      timer = setTimeout(
+        () => reject(new ClientTooSlow('The client stopped reading')),
+        this.#options.slowClientTimeoutMs,
+      );
     });
     try {
       await Promise.race([this.#stream.drained(), timeout]);

@@ -7,7 +7,11 @@ const MAX_PATH_BYTES = 107;
 
 /** Makes room for a socket: what a server that died left behind is removed, anything else stays and is an error. */
 export async function clearSocketPath(path: string): Promise<void> {
-  if (Buffer.byteLength(path) > MAX_PATH_BYTES) throw coded(`the path of a Unix socket: expected at most ${MAX_PATH_BYTES} bytes, got ${Buffer.byteLength(path)}`, 'ENAMETOOLONG');
+  if (Buffer.byteLength(path) > MAX_PATH_BYTES)
+    throw coded(
+      `the path of a Unix socket: expected at most ${MAX_PATH_BYTES} bytes, got ${Buffer.byteLength(path)}`,
+      'ENAMETOOLONG',
+    );
   const found = lstatSync(path, { throwIfNoEntry: false });
   if (found === undefined) return;
   if (!found.isSocket()) throw coded(`${path} is there already and is no socket`, 'EEXIST');
@@ -38,7 +42,10 @@ export function removeSocket(path: string): void {
 function isAnswered(path: string): Promise<boolean> {
   return new Promise((resolve, reject) => {
     const socket = connect(path);
-    socket.on('connect', () => { socket.destroy(); resolve(true); });
+    socket.on('connect', () => {
+      socket.destroy();
+      resolve(true);
+    });
     socket.on('error', (error: NodeJS.ErrnoException) => {
       if (error.code === 'ECONNREFUSED' || error.code === 'ENOENT') resolve(false);
       else reject(error);

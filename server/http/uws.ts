@@ -1,12 +1,25 @@
 import { STATUS_CODES } from 'node:http';
-import type { HttpRequest as UwsRequest, HttpResponse as UwsResponse, TemplatedApp, us_listen_socket } from 'uWebSockets.js';
+import type {
+  HttpRequest as UwsRequest,
+  HttpResponse as UwsResponse,
+  TemplatedApp,
+  us_listen_socket,
+} from 'uWebSockets.js';
 import { ApiError, renderError } from '../errors';
 import { BodyQueue } from './body-queue';
 import { bodyTimeout, checkFraming, type Framing, LINGER_MS, refusalHeaders, tooLarge } from './framing';
 import { demandFreePort } from './port';
 import { checkTls } from './tls';
 import { clearSocketPath, removeSocket, withSocketMode } from './unix-socket';
-import type { HttpReply, ReplyHeaders, ReplyStream, StreamedRequest, TlsFiles, Transport, TransportOptions } from './transport';
+import type {
+  HttpReply,
+  ReplyHeaders,
+  ReplyStream,
+  StreamedRequest,
+  TlsFiles,
+  Transport,
+  TransportOptions,
+} from './transport';
 import type { UwsModule } from './uws-module';
 
 // `close` is missing from the package's types.
@@ -35,23 +48,37 @@ export class UwsTransport implements Transport {
     // NOTE: with the library's own way of not sharing a port, the connections that a server leaves when it dies keep the next one from it for a minute.
     if (port !== 0) await demandFreePort(host, port);
     // The types know no options beside a host.
-    type Listen = (host: string, port: number, options: number, done: (socket: us_listen_socket | false) => void) => void;
+    type Listen = (
+      host: string,
+      port: number,
+      options: number,
+      done: (socket: us_listen_socket | false) => void,
+    ) => void;
     return new Promise((resolve, reject) => {
-      (this.#app.listen as unknown as Listen).call(this.#app, host, port, port === 0 ? EXCLUSIVE_PORT : SHARED_PORT, (socket) => {
-        if (socket === false) return reject(Object.assign(new Error(`cannot listen on ${host}:${port}`), { code: 'EADDRINUSE' }));
-        this.#listenSocket = socket;
-        resolve(this.#uws.us_socket_local_port(socket));
-      });
+      (this.#app.listen as unknown as Listen).call(
+        this.#app,
+        host,
+        port,
+        port === 0 ? EXCLUSIVE_PORT : SHARED_PORT,
+        (socket) => {
+          if (socket === false)
+            return reject(Object.assign(new Error(`cannot listen on ${host}:${port}`), { code: 'EADDRINUSE' }));
+          this.#listenSocket = socket;
+          resolve(this.#uws.us_socket_local_port(socket));
+        },
+      );
     });
   }
 
   async listenUnix(path: string): Promise<void> {
     await clearSocketPath(path);
     this.#listenSocket = await new Promise<us_listen_socket>((resolve, reject) => {
-      withSocketMode(path, () => this.#app.listen_unix((socket) => {
-        if (socket) resolve(socket);
-        else reject(Object.assign(new Error('the folder is not there or may not be written to'), { code: 'EACCES' }));
-      }, path));
+      withSocketMode(path, () =>
+        this.#app.listen_unix((socket) => {
+          if (socket) resolve(socket);
+          else reject(Object.assign(new Error('the folder is not there or may not be written to'), { code: 'EACCES' }));
+        }, path),
+      );
     });
     this.#socketPath = path;
   }
@@ -74,7 +101,11 @@ export class UwsTransport implements Transport {
 function createTlsApp(uws: UwsModule, files: TlsFiles): ReturnType<UwsModule['SSLApp']> {
   checkTls(files);
   const { keyFile, certFile, passphrase } = files;
-  return uws.SSLApp({ key_file_name: keyFile, cert_file_name: certFile, ...(passphrase === undefined ? {} : { passphrase }) });
+  return uws.SSLApp({
+    key_file_name: keyFile,
+    cert_file_name: certFile,
+    ...(passphrase === undefined ? {} : { passphrase }),
+  });
 }
 
 function answer(response: UwsResponse, request: UwsRequest, options: TransportOptions): void {
@@ -104,7 +135,9 @@ function toRequest(request: UwsRequest, exchange: Exchange, options: TransportOp
     headers,
     remoteAddress: exchange.remoteAddress(),
     signal: exchange.signal,
-    ...(options.streamsBodies === true ? streamedBody(exchange, framing, options) : wholeBody(exchange, framing, options)),
+    ...(options.streamsBodies === true
+      ? streamedBody(exchange, framing, options)
+      : wholeBody(exchange, framing, options)),
   };
 }
 
@@ -112,7 +145,12 @@ type Body = Pick<StreamedRequest, 'readBody' | 'bodyPieces'>;
 
 function wholeBody(exchange: Exchange, framing: Framing, options: TransportOptions): Body {
   const body = exchange.receiveBody(framing, options);
-  return { readBody: () => body, bodyPieces: async function* () { yield await body; } };
+  return {
+    readBody: () => body,
+    bodyPieces: async function* () {
+      yield await body;
+    },
+  };
 }
 
 function streamedBody(exchange: Exchange, framing: Framing, options: TransportOptions): Body {
@@ -172,7 +210,9 @@ class Exchange implements HttpReply {
         numBytes = Infinity;
         reject(error);
       };
-      this.#onGone.push(() => { if (this.#isReceiving) fail(leftEarly()); });
+      this.#onGone.push(() => {
+        if (this.#isReceiving) fail(leftEarly());
+      });
       if ((framing.contentLength ?? 0) > maxBodyBytes) fail(tooLarge(maxBodyBytes));
       this.#response.onData((chunk, isLast) => {
         numBytes += chunk.byteLength;
@@ -194,11 +234,18 @@ class Exchange implements HttpReply {
   streamBody(framing: Framing, { maxBodyBytes, bodyTimeoutMs }: TransportOptions): BodyQueue {
     this.#isBodyComplete = false;
     this.#isReceiving = true;
-    const whenOpen = (work: () => void) => () => { if (!this.#isOver) work(); };
-    const queue = this.#queue = new BodyQueue({
-      maxBodyBytes, timeoutMs: bodyTimeoutMs, pause: whenOpen(() => this.#pause()), resume: whenOpen(() => this.#resume()),
+    const whenOpen = (work: () => void) => () => {
+      if (!this.#isOver) work();
+    };
+    const queue = (this.#queue = new BodyQueue({
+      maxBodyBytes,
+      timeoutMs: bodyTimeoutMs,
+      pause: whenOpen(() => this.#pause()),
+      resume: whenOpen(() => this.#resume()),
+    }));
+    this.#onGone.push(() => {
+      if (this.#isReceiving) queue.fail(leftEarly());
     });
-    this.#onGone.push(() => { if (this.#isReceiving) queue.fail(leftEarly()); });
     if ((framing.contentLength ?? 0) > maxBodyBytes) queue.fail(tooLarge(maxBodyBytes));
     this.#response.onData((chunk, isLast) => {
       queue.push(Buffer.from(chunk.slice(0)));
@@ -274,7 +321,9 @@ class Exchange implements HttpReply {
     this.hasStarted = true;
     const response = this.#response;
     if (!this.#isOver) this.#resume();
-    const whenOpen = (work: () => void) => { if (!this.#isOver) response.cork(work); };
+    const whenOpen = (work: () => void) => {
+      if (!this.#isOver) response.cork(work);
+    };
     whenOpen(() => this.#writeHead(status, headers, this.isChunked));
     // Set once: every further handler would be added to the first.
     const waiting: (() => void)[] = [];
@@ -283,19 +332,24 @@ class Exchange implements HttpReply {
       waiting.splice(0).forEach((resolve) => resolve());
     };
     this.#onGone.push(wake);
-    whenOpen(() => response.onWritable(() => {
-      wake();
-      return true;
-    }));
+    whenOpen(() =>
+      response.onWritable(() => {
+        wake();
+        return true;
+      }),
+    );
     return {
       write: (data) => {
-        whenOpen(() => { this.#isBehind = !response.write(data); });
+        whenOpen(() => {
+          this.#isBehind = !response.write(data);
+        });
         return !this.#isBehind || this.#isOver;
       },
-      drained: () => new Promise((resolve) => {
-        if (!this.#isBehind || this.#isOver) resolve();
-        else waiting.push(resolve);
-      }),
+      drained: () =>
+        new Promise((resolve) => {
+          if (!this.#isBehind || this.#isOver) resolve();
+          else waiting.push(resolve);
+        }),
       end: () => {
         this.#queue?.discard();
         this.#afterBody(() => whenParsed(this.isChunked, () => this.#endStream()));

@@ -30,23 +30,69 @@ export class GatewayMetrics {
   readonly #wakes: Counter<'deployment'>;
 
   constructor(registry: Registry, targets: Targets, maxDeployments = MAX_DEPLOYMENTS) {
-    const registers = this.#registers = [registry];
+    const registers = (this.#registers = [registry]);
     this.#targets = targets;
     this.#maxDeployments = maxDeployments;
-    const counter = <L extends string>(name: string, help: string, ...labels: L[]) => new Counter({ name, help, labelNames: ['deployment', ...labels], registers });
-    this.#requests = counter('capstan_gateway_requests_total', 'Requests for deployments that have ended, by class of their status; 4xx has those whose client left before an answer began', 'status');
-    this.#requestBytes = counter('capstan_gateway_request_bytes_total', 'Bodies of requests, as their Content-Length says');
+    const counter = <L extends string>(name: string, help: string, ...labels: L[]) =>
+      new Counter({ name, help, labelNames: ['deployment', ...labels], registers });
+    this.#requests = counter(
+      'capstan_gateway_requests_total',
+      'Requests for deployments that have ended, by class of their status; 4xx has those whose client left before an answer began',
+      'status',
+    );
+    this.#requestBytes = counter(
+      'capstan_gateway_request_bytes_total',
+      'Bodies of requests, as their Content-Length says',
+    );
     this.#responseBytes = counter('capstan_gateway_response_bytes_total', 'Bodies of answers, streams included');
-    this.#firstByte = new Histogram({ name: 'capstan_gateway_first_byte_seconds', help: 'From the headers of a request to the first byte of its replica\'s answer', labelNames: ['deployment'], buckets: FIRST_BYTE_BUCKETS, registers });
-    this.#duration = new Histogram({ name: 'capstan_gateway_request_duration_seconds', help: 'From the headers of a request to the end of its answer', labelNames: ['deployment'], buckets: DURATION_BUCKETS, registers });
-    this.#tokens = counter('capstan_gateway_tokens_total', 'Tokens that replicas told: of prompts, of completions, and those of prompts that were cached', 'type');
-    this.#retries = counter('capstan_gateway_retries_total', 'Requests sent a second time, after a replica failed before it answered');
-    this.#failures = counter('capstan_gateway_upstream_errors_total', 'Failures of replicas: unreachable, reset before an answer, timeout, and cut after it had begun', 'reason');
-    this.#wakes = counter('capstan_gateway_wakes_total', 'Calls to start a deployment that was scaled to zero, at most one a second for each');
-    targets.onChange((slug, target) => { if (target === undefined) this.#forget(slug); });
+    this.#firstByte = new Histogram({
+      name: 'capstan_gateway_first_byte_seconds',
+      help: "From the headers of a request to the first byte of its replica's answer",
+      labelNames: ['deployment'],
+      buckets: FIRST_BYTE_BUCKETS,
+      registers,
+    });
+    this.#duration = new Histogram({
+      name: 'capstan_gateway_request_duration_seconds',
+      help: 'From the headers of a request to the end of its answer',
+      labelNames: ['deployment'],
+      buckets: DURATION_BUCKETS,
+      registers,
+    });
+    this.#tokens = counter(
+      'capstan_gateway_tokens_total',
+      'Tokens that replicas told: of prompts, of completions, and those of prompts that were cached',
+      'type',
+    );
+    this.#retries = counter(
+      'capstan_gateway_retries_total',
+      'Requests sent a second time, after a replica failed before it answered',
+    );
+    this.#failures = counter(
+      'capstan_gateway_upstream_errors_total',
+      'Failures of replicas: unreachable, reset before an answer, timeout, and cut after it had begun',
+      'reason',
+    );
+    this.#wakes = counter(
+      'capstan_gateway_wakes_total',
+      'Calls to start a deployment that was scaled to zero, at most one a second for each',
+    );
+    targets.onChange((slug, target) => {
+      if (target === undefined) this.#forget(slug);
+    });
   }
 
-  readonly onEnd = ({ slug, status, durationMs, firstByteMs, requestBytes, responseBytes, usage, numRetries, failures }: GatewayRecord): void => {
+  readonly onEnd = ({
+    slug,
+    status,
+    durationMs,
+    firstByteMs,
+    requestBytes,
+    responseBytes,
+    usage,
+    numRetries,
+    failures,
+  }: GatewayRecord): void => {
     const deployment = this.#label(slug);
     if (deployment === undefined) return;
     const labels = { deployment };
@@ -76,10 +122,30 @@ export class GatewayMetrics {
 
   watch(gateway: Pick<Gateway, 'numOpenRequests' | 'numOpenStreams' | 'numHeldRequests'>): void {
     const registers = this.#registers;
-    const gauge = (name: string, help: string, read: () => number) => new Gauge({ name, help, registers, collect() { this.set(read()); } });
-    gauge('capstan_gateway_requests_open', 'Requests for deployments that are being answered', () => gateway.numOpenRequests);
-    gauge('capstan_gateway_streams_open', 'Of those, streams of events that are being passed on', () => gateway.numOpenStreams);
-    gauge('capstan_gateway_requests_held', 'Of those, requests that wait for a first replica', () => gateway.numHeldRequests);
+    const gauge = (name: string, help: string, read: () => number) =>
+      new Gauge({
+        name,
+        help,
+        registers,
+        collect() {
+          this.set(read());
+        },
+      });
+    gauge(
+      'capstan_gateway_requests_open',
+      'Requests for deployments that are being answered',
+      () => gateway.numOpenRequests,
+    );
+    gauge(
+      'capstan_gateway_streams_open',
+      'Of those, streams of events that are being passed on',
+      () => gateway.numOpenStreams,
+    );
+    gauge(
+      'capstan_gateway_requests_held',
+      'Of those, requests that wait for a first replica',
+      () => gateway.numHeldRequests,
+    );
   }
 
   /** undefined for a deployment that has gone meanwhile. */
@@ -93,7 +159,15 @@ export class GatewayMetrics {
 
   #forget(deployment: string): void {
     if (!this.#labelled.delete(deployment)) return;
-    for (const metric of [this.#requestBytes, this.#responseBytes, this.#firstByte, this.#duration, this.#retries, this.#wakes]) metric.remove({ deployment });
+    for (const metric of [
+      this.#requestBytes,
+      this.#responseBytes,
+      this.#firstByte,
+      this.#duration,
+      this.#retries,
+      this.#wakes,
+    ])
+      metric.remove({ deployment });
     for (const status of STATUS_CLASSES) this.#requests.remove({ deployment, status });
     for (const type of TOKEN_TYPES) this.#tokens.remove({ deployment, type });
     for (const reason of UPSTREAM_FAILURES) this.#failures.remove({ deployment, reason });

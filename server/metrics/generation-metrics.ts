@@ -1,6 +1,12 @@
 import { Histogram, type Registry } from 'prom-client';
 import type { Engine, Generation, GenerationResult, SamplingParams } from '../../ts';
-import { CHOICE_COUNT_BUCKETS, FIRST_TOKEN_BUCKETS, REQUEST_TIME_BUCKETS, TOKEN_COUNT_BUCKETS, TOKEN_TIME_BUCKETS } from './buckets';
+import {
+  CHOICE_COUNT_BUCKETS,
+  FIRST_TOKEN_BUCKETS,
+  REQUEST_TIME_BUCKETS,
+  TOKEN_COUNT_BUCKETS,
+  TOKEN_TIME_BUCKETS,
+} from './buckets';
 
 /** What a request asked for, as far as it is measured. */
 type Asked = Pick<SamplingParams, 'maxTokens' | 'n'>;
@@ -10,25 +16,34 @@ export class GenerationMetrics {
   readonly #histograms: Readonly<Record<keyof typeof HISTOGRAMS, Histogram>>;
 
   constructor(registry: Registry) {
-    const make = ([key, definition]: [string, (typeof HISTOGRAMS)[keyof typeof HISTOGRAMS]]) => [key, new Histogram({ ...definition, registers: [registry] })];
-    this.#histograms = Object.fromEntries(Object.entries(HISTOGRAMS).map(make)) as Record<keyof typeof HISTOGRAMS, Histogram>;
+    const make = ([key, definition]: [string, (typeof HISTOGRAMS)[keyof typeof HISTOGRAMS]]) => [
+      key,
+      new Histogram({ ...definition, registers: [registry] }),
+    ];
+    this.#histograms = Object.fromEntries(Object.entries(HISTOGRAMS).map(make)) as Record<
+      keyof typeof HISTOGRAMS,
+      Histogram
+    >;
   }
 
   /** The same engine, whose every call is observed: so no route has to think of it. */
   observing(engine: Engine): Engine {
-    const observe = (generation: Generation, asked: Asked) => void generation.result().then((result) => this.#observe(result, asked), ignore);
-    const methods = new Map<PropertyKey, unknown>(Object.entries({
-      chat: (...[messages, options, context]: Parameters<Engine['chat']>) => {
-        const generation = engine.chat(messages, options, context);
-        observe(generation as Generation, options ?? {});
-        return generation;
-      },
-      generate: (...[prompt, sampling, context]: Parameters<Engine['generate']>) => {
-        const generation = engine.generate(prompt, sampling, context);
-        observe(generation, sampling ?? {});
-        return generation;
-      },
-    }));
+    const observe = (generation: Generation, asked: Asked) =>
+      void generation.result().then((result) => this.#observe(result, asked), ignore);
+    const methods = new Map<PropertyKey, unknown>(
+      Object.entries({
+        chat: (...[messages, options, context]: Parameters<Engine['chat']>) => {
+          const generation = engine.chat(messages, options, context);
+          observe(generation as Generation, options ?? {});
+          return generation;
+        },
+        generate: (...[prompt, sampling, context]: Parameters<Engine['generate']>) => {
+          const generation = engine.generate(prompt, sampling, context);
+          observe(generation, sampling ?? {});
+          return generation;
+        },
+      }),
+    );
     return new Proxy(engine, {
       get(target, name) {
         const known = methods.get(name);
@@ -63,18 +78,66 @@ export class GenerationMetrics {
 }
 
 const HISTOGRAMS = {
-  timeToFirstToken: { name: 'capstan_time_to_first_token_seconds', help: 'From submit to the first token', buckets: FIRST_TOKEN_BUCKETS },
-  timePerOutputToken: { name: 'capstan_time_per_output_token_seconds', help: 'Time between two tokens, the mean of one request', buckets: TOKEN_TIME_BUCKETS },
-  latency: { name: 'capstan_request_latency_seconds', help: 'From submit to the last token', buckets: REQUEST_TIME_BUCKETS },
-  queueTime: { name: 'capstan_queue_time_seconds', help: 'From submit to the first step', buckets: REQUEST_TIME_BUCKETS },
-  prefillTime: { name: 'capstan_prefill_time_seconds', help: 'From the first step to the first token', buckets: REQUEST_TIME_BUCKETS },
-  decodeTime: { name: 'capstan_decode_time_seconds', help: 'From the first token to the last', buckets: REQUEST_TIME_BUCKETS },
-  inferenceTime: { name: 'capstan_inference_time_seconds', help: 'From the first step to the last token', buckets: REQUEST_TIME_BUCKETS },
-  promptTokens: { name: 'capstan_request_prompt_tokens', help: 'Prompt tokens per request', buckets: TOKEN_COUNT_BUCKETS },
-  completionTokens: { name: 'capstan_request_completion_tokens', help: 'Tokens generated per request, all choices together', buckets: TOKEN_COUNT_BUCKETS },
-  longestChoice: { name: 'capstan_request_longest_choice_tokens', help: 'Tokens generated for the longest choice of a request', buckets: TOKEN_COUNT_BUCKETS },
-  maxTokens: { name: 'capstan_request_max_tokens', help: 'The limit of tokens that a request set, of those that set one', buckets: TOKEN_COUNT_BUCKETS },
-  numChoices: { name: 'capstan_request_choices', help: 'Choices that a request asked for', buckets: CHOICE_COUNT_BUCKETS },
+  timeToFirstToken: {
+    name: 'capstan_time_to_first_token_seconds',
+    help: 'From submit to the first token',
+    buckets: FIRST_TOKEN_BUCKETS,
+  },
+  timePerOutputToken: {
+    name: 'capstan_time_per_output_token_seconds',
+    help: 'Time between two tokens, the mean of one request',
+    buckets: TOKEN_TIME_BUCKETS,
+  },
+  latency: {
+    name: 'capstan_request_latency_seconds',
+    help: 'From submit to the last token',
+    buckets: REQUEST_TIME_BUCKETS,
+  },
+  queueTime: {
+    name: 'capstan_queue_time_seconds',
+    help: 'From submit to the first step',
+    buckets: REQUEST_TIME_BUCKETS,
+  },
+  prefillTime: {
+    name: 'capstan_prefill_time_seconds',
+    help: 'From the first step to the first token',
+    buckets: REQUEST_TIME_BUCKETS,
+  },
+  decodeTime: {
+    name: 'capstan_decode_time_seconds',
+    help: 'From the first token to the last',
+    buckets: REQUEST_TIME_BUCKETS,
+  },
+  inferenceTime: {
+    name: 'capstan_inference_time_seconds',
+    help: 'From the first step to the last token',
+    buckets: REQUEST_TIME_BUCKETS,
+  },
+  promptTokens: {
+    name: 'capstan_request_prompt_tokens',
+    help: 'Prompt tokens per request',
+    buckets: TOKEN_COUNT_BUCKETS,
+  },
+  completionTokens: {
+    name: 'capstan_request_completion_tokens',
+    help: 'Tokens generated per request, all choices together',
+    buckets: TOKEN_COUNT_BUCKETS,
+  },
+  longestChoice: {
+    name: 'capstan_request_longest_choice_tokens',
+    help: 'Tokens generated for the longest choice of a request',
+    buckets: TOKEN_COUNT_BUCKETS,
+  },
+  maxTokens: {
+    name: 'capstan_request_max_tokens',
+    help: 'The limit of tokens that a request set, of those that set one',
+    buckets: TOKEN_COUNT_BUCKETS,
+  },
+  numChoices: {
+    name: 'capstan_request_choices',
+    help: 'Choices that a request asked for',
+    buckets: CHOICE_COUNT_BUCKETS,
+  },
 };
 
 function ignore(): void {}

@@ -24,16 +24,57 @@ export class HttpMetrics {
   readonly #registers: Registry[];
 
   constructor(registry: Registry) {
-    const registers = this.#registers = [registry];
-    this.#requests = new Counter({ name: 'capstan_http_requests_total', help: 'Answered requests; status 499: the client left before an answer began', labelNames: ['handler', 'method', 'status'], registers });
-    this.#duration = new Histogram({ name: 'capstan_http_request_duration_seconds', help: 'From the headers of a request to the end of its answer', labelNames: ['handler', 'method'], buckets: REQUEST_TIME_BUCKETS, registers });
-    this.#requestSize = new Histogram({ name: 'capstan_http_request_size_bytes', help: 'Body sizes of requests, as their Content-Length says', labelNames: ['handler'], buckets: BYTE_BUCKETS, registers });
-    this.#responseSize = new Histogram({ name: 'capstan_http_response_size_bytes', help: 'Body sizes of answers, streams included', labelNames: ['handler'], buckets: BYTE_BUCKETS, registers });
-    this.#clientAborts = new Counter({ name: 'capstan_client_aborts_total', help: 'Clients that left before the end of their answer', labelNames: ['handler'], registers });
-    this.#accessChecks = new Counter({ name: 'capstan_access_checks_total', help: 'Checks of access keys, by outcome', labelNames: ['outcome'], registers });
+    const registers = (this.#registers = [registry]);
+    this.#requests = new Counter({
+      name: 'capstan_http_requests_total',
+      help: 'Answered requests; status 499: the client left before an answer began',
+      labelNames: ['handler', 'method', 'status'],
+      registers,
+    });
+    this.#duration = new Histogram({
+      name: 'capstan_http_request_duration_seconds',
+      help: 'From the headers of a request to the end of its answer',
+      labelNames: ['handler', 'method'],
+      buckets: REQUEST_TIME_BUCKETS,
+      registers,
+    });
+    this.#requestSize = new Histogram({
+      name: 'capstan_http_request_size_bytes',
+      help: 'Body sizes of requests, as their Content-Length says',
+      labelNames: ['handler'],
+      buckets: BYTE_BUCKETS,
+      registers,
+    });
+    this.#responseSize = new Histogram({
+      name: 'capstan_http_response_size_bytes',
+      help: 'Body sizes of answers, streams included',
+      labelNames: ['handler'],
+      buckets: BYTE_BUCKETS,
+      registers,
+    });
+    this.#clientAborts = new Counter({
+      name: 'capstan_client_aborts_total',
+      help: 'Clients that left before the end of their answer',
+      labelNames: ['handler'],
+      registers,
+    });
+    this.#accessChecks = new Counter({
+      name: 'capstan_access_checks_total',
+      help: 'Checks of access keys, by outcome',
+      labelNames: ['outcome'],
+      registers,
+    });
   }
 
-  observe({ method, route = NO_HANDLER, status, durationMs, requestBytes, responseBytes, hasClientLeft }: RequestRecord): void {
+  observe({
+    method,
+    route = NO_HANDLER,
+    status,
+    durationMs,
+    requestBytes,
+    responseBytes,
+    hasClientLeft,
+  }: RequestRecord): void {
     const labels = { handler: route, method: METHODS.has(method) ? method : 'other' };
     this.#requests.inc({ ...labels, status });
     this.#duration.observe(labels, durationMs / 1000);
@@ -49,8 +90,22 @@ export class HttpMetrics {
       return outcome;
     };
     const registers = this.#registers;
-    new Gauge({ name: 'capstan_access_keys', help: 'Access keys that this process knows', registers, collect() { this.set(access.stats().numKeys); } });
-    new Gauge({ name: 'capstan_access_staleness_seconds', help: 'Time since the key database was last read', registers, collect() { this.set(access.stats().staleMs / 1000); } });
+    new Gauge({
+      name: 'capstan_access_keys',
+      help: 'Access keys that this process knows',
+      registers,
+      collect() {
+        this.set(access.stats().numKeys);
+      },
+    });
+    new Gauge({
+      name: 'capstan_access_staleness_seconds',
+      help: 'Time since the key database was last read',
+      registers,
+      collect() {
+        this.set(access.stats().staleMs / 1000);
+      },
+    });
     return {
       check: (...args) => {
         const outcome = access.check(...args);
@@ -61,7 +116,15 @@ export class HttpMetrics {
 
   watch(counts: OpenCounts): void {
     const registers = this.#registers;
-    const gauge = (name: string, help: string, read: () => number) => new Gauge({ name, help, registers, collect() { this.set(read()); } });
+    const gauge = (name: string, help: string, read: () => number) =>
+      new Gauge({
+        name,
+        help,
+        registers,
+        collect() {
+          this.set(read());
+        },
+      });
     gauge('capstan_http_requests_open', 'Requests that are being answered', () => counts.numOpenRequests);
     gauge('capstan_http_streams_open', 'Streams that are being written', () => counts.numOpenStreams);
   }

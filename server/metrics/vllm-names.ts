@@ -37,11 +37,24 @@ export const VLLM_ALIASES: readonly Alias[] = [
   { of: 'capstan_prompt_tokens_total', names: ['vllm:prompt_tokens_total'] },
   { of: 'capstan_completion_tokens_total', names: ['vllm:generation_tokens_total'] },
   { of: 'capstan_sequences_finished_total', names: ['vllm:request_success_total'], relabel: finishedReason },
-  { of: 'capstan_prefix_cache_queries_total', names: ['vllm:prefix_cache_queries_total', 'vllm:gpu_prefix_cache_queries_total'] },
-  { of: 'capstan_prefix_cache_hits_total', names: ['vllm:prefix_cache_hits_total', 'vllm:gpu_prefix_cache_hits_total'] },
+  {
+    of: 'capstan_prefix_cache_queries_total',
+    names: ['vllm:prefix_cache_queries_total', 'vllm:gpu_prefix_cache_queries_total'],
+  },
+  {
+    of: 'capstan_prefix_cache_hits_total',
+    names: ['vllm:prefix_cache_hits_total', 'vllm:gpu_prefix_cache_hits_total'],
+  },
   { of: 'capstan_preemptions_total', names: ['vllm:num_preemptions_total'] },
   { of: 'capstan_time_to_first_token_seconds', names: ['vllm:time_to_first_token_seconds'] },
-  { of: 'capstan_time_per_output_token_seconds', names: ['vllm:inter_token_latency_seconds', 'vllm:time_per_output_token_seconds', 'vllm:request_time_per_output_token_seconds'] },
+  {
+    of: 'capstan_time_per_output_token_seconds',
+    names: [
+      'vllm:inter_token_latency_seconds',
+      'vllm:time_per_output_token_seconds',
+      'vllm:request_time_per_output_token_seconds',
+    ],
+  },
   { of: 'capstan_request_latency_seconds', names: ['vllm:e2e_request_latency_seconds'] },
   { of: 'capstan_queue_time_seconds', names: ['vllm:request_queue_time_seconds'] },
   { of: 'capstan_inference_time_seconds', names: ['vllm:request_inference_time_seconds'] },
@@ -65,11 +78,16 @@ export function registerVllmNames(registry: Registry, modelName: () => string): 
   for (const { of, names, relabel = same, hasNoModel = false } of VLLM_ALIASES) {
     const metric = registry.getSingleMetric(of);
     if (metric === undefined) throw new Error(`there is no metric ${of}`);
-    const labelsOf = (labels: Labels): Labels => (hasNoModel ? relabel(labels) : { model_name: modelName(), ...relabel(labels) });
+    const labelsOf = (labels: Labels): Labels =>
+      hasNoModel ? relabel(labels) : { model_name: modelName(), ...relabel(labels) };
     for (const name of names) {
       const get = async (): Promise<Samples> => {
-        const samples = await metric.get() as unknown as Samples;
-        const values = samples.values.map((sample) => ({ ...sample, metricName: (sample.metricName ?? of).replace(of, name), labels: labelsOf(sample.labels) }));
+        const samples = (await metric.get()) as unknown as Samples;
+        const values = samples.values.map((sample) => ({
+          ...sample,
+          metricName: (sample.metricName ?? of).replace(of, name),
+          labels: labelsOf(sample.labels),
+        }));
         return { ...samples, name, values: merged(values) };
       };
       registry.registerMetric({ name, get } as never);

@@ -7,8 +7,12 @@ import type { CallIdentity } from '../routes';
 import type { OpenAiContext } from './context';
 
 /** The header's id goes before the body's, and that before a random one. */
-export function requestIdOf(context: Pick<OpenAiContext, 'requestId'>, request: HttpRequest, own: string | undefined): string {
-  return header(request, 'x-request-id') === context.requestId ? context.requestId : own ?? context.requestId;
+export function requestIdOf(
+  context: Pick<OpenAiContext, 'requestId'>,
+  request: HttpRequest,
+  own: string | undefined,
+): string {
+  return header(request, 'x-request-id') === context.requestId ? context.requestId : (own ?? context.requestId);
 }
 
 /** Owners share nothing, whatever salts their clients choose; a client's salt holds no slash. */
@@ -29,7 +33,11 @@ export function inClientsWords(error: unknown, names: Readonly<Record<string, st
   const renamed = (theirs + param.slice(own.length)).replace(/^(functions\[\d+\])\.function/, '$1');
   // What is wrong inside a schema, pattern or grammar says where in it, not in which field.
   const isInside = isSchema || own === 'structured_output';
-  const text = message.startsWith(own) ? theirs + message.slice(own.length) : isInside ? `${renamed}: ${message}` : message;
+  const text = message.startsWith(own)
+    ? theirs + message.slice(own.length)
+    : isInside
+      ? `${renamed}: ${message}`
+      : message;
   return new ApiError(isSchema ? 'unsupported_value' : code, text, { param: renamed, headers: { ...headers }, cause });
 }
 
@@ -37,7 +45,13 @@ export function inClientsWords(error: unknown, names: Readonly<Record<string, st
 const SCHEMA_PARAM = /^structuredOutput\.schema|^tools\[\d+\]\.function\.parameters/;
 
 /** Streams what `send` sends, and the terminator; an error after the first byte is an event of the stream. @param send Resolves with what the call has used, where that is told. */
-export async function streamReply(context: OpenAiContext, request: HttpRequest, reply: HttpReply, requestId: string, send: (sse: SseStream) => Promise<Usage | undefined>): Promise<void> {
+export async function streamReply(
+  context: OpenAiContext,
+  request: HttpRequest,
+  reply: HttpReply,
+  requestId: string,
+  send: (sse: SseStream) => Promise<Usage | undefined>,
+): Promise<void> {
   const sse = new SseStream(reply, { 'X-Request-Id': requestId }, context.sse);
   try {
     const usage = await send(sse);
@@ -45,7 +59,11 @@ export async function streamReply(context: OpenAiContext, request: HttpRequest, 
   } catch (error) {
     if (error instanceof ClientTooSlow || request.signal.aborted) return sse.destroy();
     const apiError = toApiError(error);
-    if (apiError.status === 500) context.log.error({ requestId, err: apiError.cause ?? apiError }, 'a stream ended with an error');
-    await sse.send(renderError(apiError)).then(() => sse.finish()).catch(() => sse.destroy());
+    if (apiError.status === 500)
+      context.log.error({ requestId, err: apiError.cause ?? apiError }, 'a stream ended with an error');
+    await sse
+      .send(renderError(apiError))
+      .then(() => sse.finish())
+      .catch(() => sse.destroy());
   }
 }

@@ -25,7 +25,13 @@ export interface PromptEcho {
 }
 
 /** The answer of a call without `stream`, in the source document's key order; what clients ask for comes after its keys. */
-export function chatCompletion(head: AnswerHead, call: ChatCall, result: GenerationResult, prompt: PromptEcho, style: AnswerStyle): object {
+export function chatCompletion(
+  head: AnswerHead,
+  call: ChatCall,
+  result: GenerationResult,
+  prompt: PromptEcho,
+  style: AnswerStyle,
+): object {
   return {
     id: head.id,
     object: 'chat.completion',
@@ -46,7 +52,11 @@ function wireChoice(choice: Choice, call: ChatCall, { role, words }: AnswerStyle
       role,
       reasoning_content: reasoning ?? null,
       content: choice.text,
-      tool_calls: choice.toolCalls.map(({ id, name, arguments: args }) => ({ id, type: 'function', function: { name, arguments: args } })),
+      tool_calls: choice.toolCalls.map(({ id, name, arguments: args }) => ({
+        id,
+        type: 'function',
+        function: { name, arguments: args },
+      })),
       ...(reasoning === undefined ? {} : { reasoning }),
     },
     logprobs: choice.logprobs === undefined ? null : chatLogprobs(choice.logprobs, words),
@@ -57,15 +67,36 @@ function wireChoice(choice: Choice, call: ChatCall, { role, words }: AnswerStyle
 }
 
 export function promptFields({ tokenIds, text }: PromptEcho): object {
-  return { ...(tokenIds === undefined ? {} : { prompt_token_ids: [...tokenIds] }), ...(text === undefined ? {} : { prompt_text: text }) };
+  return {
+    ...(tokenIds === undefined ? {} : { prompt_token_ids: [...tokenIds] }),
+    ...(text === undefined ? {} : { prompt_text: text }),
+  };
 }
 
 /** One chunk of a stream; without choices it is the usage chunk. */
-export function chatChunk(head: AnswerHead, choices: readonly object[], usage?: WireUsage, further: object = {}): string {
-  return JSON.stringify({ id: head.id, object: 'chat.completion.chunk', created: head.created, model: head.model, choices, ...(usage === undefined ? {} : { usage }), ...further });
+export function chatChunk(
+  head: AnswerHead,
+  choices: readonly object[],
+  usage?: WireUsage,
+  further: object = {},
+): string {
+  return JSON.stringify({
+    id: head.id,
+    object: 'chat.completion.chunk',
+    created: head.created,
+    model: head.model,
+    choices,
+    ...(usage === undefined ? {} : { usage }),
+    ...further,
+  });
 }
 
-export function deltaChoice(index: number, delta: object, logprobs: object | null = null, tokenIds?: readonly number[]): object {
+export function deltaChoice(
+  index: number,
+  delta: object,
+  logprobs: object | null = null,
+  tokenIds?: readonly number[],
+): object {
   return { index, delta, logprobs, finish_reason: null, ...(tokenIds === undefined ? {} : { token_ids: tokenIds }) };
 }
 
@@ -76,6 +107,7 @@ export function finishChoice({ index, finishReason, stopReason }: FinishEvent): 
 /** The first delta of a call names it; the arguments follow. */
 export function toolCallDeltas({ callIndex, id, name, argumentsDelta }: ToolCallEvent, isFirst: boolean): object[] {
   const head = { tool_calls: [{ index: callIndex, id, type: 'function', function: { name, arguments: '' } }] };
-  const rest = argumentsDelta === '' ? [] : [{ tool_calls: [{ index: callIndex, function: { arguments: argumentsDelta } }] }];
+  const rest =
+    argumentsDelta === '' ? [] : [{ tool_calls: [{ index: callIndex, function: { arguments: argumentsDelta } }] }];
   return isFirst ? [head, ...rest] : rest;
 }

@@ -1,6 +1,15 @@
 import type { ChatEvent, DeltaEvent, FinishEvent, ReasoningEvent, ToolCallEvent } from '../../ts';
 import type { ChatCall } from './chat-request';
-import { type AnswerHead, type AnswerStyle, chatChunk, deltaChoice, finishChoice, promptFields, type PromptEcho, toolCallDeltas } from './chat-response';
+import {
+  type AnswerHead,
+  type AnswerStyle,
+  chatChunk,
+  deltaChoice,
+  finishChoice,
+  promptFields,
+  type PromptEcho,
+  toolCallDeltas,
+} from './chat-response';
 import { chatLogprobs } from './logprobs';
 import { runningUsage } from './usage';
 
@@ -26,7 +35,9 @@ export class ChatChunks {
   /** One chunk per choice that says who speaks; the first also carries what was asked of the prompt. */
   begin(prompt: PromptEcho): string[] {
     const delta = { role: this.#style.role, content: '' };
-    return Array.from({ length: this.#call.options.n ?? 1 }, (_, index) => this.#chunk(deltaChoice(index, delta), index === 0 ? promptFields(prompt) : {}));
+    return Array.from({ length: this.#call.options.n ?? 1 }, (_, index) =>
+      this.#chunk(deltaChoice(index, delta), index === 0 ? promptFields(prompt) : {}),
+    );
   }
 
   /** The chunks of events that came together, which all tell the count after them. */
@@ -40,10 +51,14 @@ export class ChatChunks {
 
   #takeOne(event: ChatEvent): string[] {
     switch (event.type) {
-      case 'delta': return this.#takeText(event);
-      case 'reasoning': return this.#takeReasoning(event);
-      case 'toolCall': return this.#takeToolCall(event);
-      case 'finish': return this.#takeFinish(event);
+      case 'delta':
+        return this.#takeText(event);
+      case 'reasoning':
+        return this.#takeReasoning(event);
+      case 'toolCall':
+        return this.#takeToolCall(event);
+      case 'finish':
+        return this.#takeFinish(event);
     }
   }
 
@@ -53,7 +68,12 @@ export class ChatChunks {
     const hasLogprobs = logprobs !== undefined && logprobs.length > 0;
     // Tokens without text have a chunk of their own where what was said of them would be lost.
     if (textDelta === '' && !hasLogprobs && !(returnsTokenIds && tokenIds.length > 0)) return released;
-    const choice = deltaChoice(index, textDelta === '' ? {} : { content: textDelta }, hasLogprobs ? chatLogprobs(logprobs, this.#style.words) : null, returnsTokenIds ? tokenIds : undefined);
+    const choice = deltaChoice(
+      index,
+      textDelta === '' ? {} : { content: textDelta },
+      hasLogprobs ? chatLogprobs(logprobs, this.#style.words) : null,
+      returnsTokenIds ? tokenIds : undefined,
+    );
     return [...released, this.#chunk(choice)];
   }
 
@@ -67,7 +87,10 @@ export class ChatChunks {
   #takeToolCall(event: ToolCallEvent): string[] {
     const isFirst = !this.#begun.has(event.id);
     this.#begun.add(event.id);
-    return [...this.#release(event.index), ...toolCallDeltas(event, isFirst).map((delta) => this.#chunk(deltaChoice(event.index, delta)))];
+    return [
+      ...this.#release(event.index),
+      ...toolCallDeltas(event, isFirst).map((delta) => this.#chunk(deltaChoice(event.index, delta))),
+    ];
   }
 
   #takeFinish(event: FinishEvent): string[] {

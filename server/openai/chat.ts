@@ -15,16 +15,33 @@ export async function chatCompletions(context: OpenAiContext, request: HttpReque
   const { engine, model, identity, settings, tellsUsage = false } = context;
   const call = await parseChatRequest(await readJson(request), settings, engine.info.vocabSize);
   const requestId = requestIdOf(context, request, call.requestId);
-  const head: AnswerHead = { id: `chatcmpl-${requestId}`, created: Math.floor(Date.now() / 1000), model: model.answerName(call.model) };
-  const style: AnswerStyle = { role: settings.responseRole, hasPrefixCache: engine.info.prefixCache, words: new TokenWords(engine, call.tokensAsIds) };
+  const head: AnswerHead = {
+    id: `chatcmpl-${requestId}`,
+    created: Math.floor(Date.now() / 1000),
+    model: model.answerName(call.model),
+  };
+  const style: AnswerStyle = {
+    role: settings.responseRole,
+    hasPrefixCache: engine.info.prefixCache,
+    words: new TokenWords(engine, call.tokensAsIds),
+  };
   engine.checkRoom();
-  const generation = engine.chat(call.messages, call.options, { signal: context.signal, requestId: head.id, cacheSalt: cacheSaltOf(identity, call.cacheSalt) });
+  const generation = engine.chat(call.messages, call.options, {
+    signal: context.signal,
+    requestId: head.id,
+    cacheSalt: cacheSaltOf(identity, call.cacheSalt),
+  });
   try {
     const { promptTokens, promptTokenIds } = await generation.submitted;
     const prompt = await promptEcho(context, call, promptTokenIds);
     if (!call.isStream) {
       const result = await generation.result();
-      return sendJson(reply, chatCompletion(head, call, result, prompt, style), requestId, tellsUsage ? result.usage : undefined);
+      return sendJson(
+        reply,
+        chatCompletion(head, call, result, prompt, style),
+        requestId,
+        tellsUsage ? result.usage : undefined,
+      );
     }
     const chunks = new ChatChunks(head, call, promptTokens, style);
     await streamReply(context, request, reply, requestId, async (sse) => {
@@ -46,7 +63,11 @@ export async function chatCompletions(context: OpenAiContext, request: HttpReque
   }
 }
 
-async function promptEcho({ engine }: OpenAiContext, { messages, options, returnsTokenIds, returnsPromptText }: ChatCall, promptTokenIds: Int32Array): Promise<PromptEcho> {
+async function promptEcho(
+  { engine }: OpenAiContext,
+  { messages, options, returnsTokenIds, returnsPromptText }: ChatCall,
+  promptTokenIds: Int32Array,
+): Promise<PromptEcho> {
   return {
     tokenIds: returnsTokenIds ? promptTokenIds : undefined,
     text: returnsPromptText ? await engine.renderChat(messages, options) : undefined,

@@ -4,7 +4,14 @@ import type { ServerSettings } from '../settings';
 import type { JsonText } from './json-text';
 import { GENERATION_NULLS } from './nulls';
 import type { CompletionRequest } from './requests';
-import { checkGenerationFields, CLIENT_NAMES, numAlternatives, type StreamUsage, streamUsage, toSamplingParams } from './sampling-request';
+import {
+  checkGenerationFields,
+  CLIENT_NAMES,
+  numAlternatives,
+  type StreamUsage,
+  streamUsage,
+  toSamplingParams,
+} from './sampling-request';
 import { COMPLETION_REQUEST, MAX_PROMPTS } from './schema';
 import { requestedOutput } from './structured-output';
 import { COMPLETION_UNSUPPORTED, refuseUnsupported } from './unsupported';
@@ -38,20 +45,35 @@ export interface CompletionCall {
 const DEFAULT_MAX_TOKENS = 16;
 
 /** @throws ApiError naming the first field that is wrong. */
-export async function parseCompletionRequest({ value, seed }: JsonText, settings: ServerSettings, vocabSize: number): Promise<CompletionCall> {
+export async function parseCompletionRequest(
+  { value, seed }: JsonText,
+  settings: ServerSettings,
+  vocabSize: number,
+): Promise<CompletionCall> {
   const request = await validate<CompletionRequest>(COMPLETION_REQUEST, value, GENERATION_NULLS);
   refuseUnsupported(value, COMPLETION_UNSUPPORTED);
   checkGenerationFields(request);
   const prompts = toPrompts(request.prompt);
-  const { max_tokens: maxTokens = DEFAULT_MAX_TOKENS, echo: isEcho = false, logprobs, prompt_logprobs: promptLogprobs, stream = false } = request;
+  const {
+    max_tokens: maxTokens = DEFAULT_MAX_TOKENS,
+    echo: isEcho = false,
+    logprobs,
+    prompt_logprobs: promptLogprobs,
+    stream = false,
+  } = request;
   const limits = { maxLogprobs: settings.maxLogprobs, vocabSize };
   const numLogprobs = logprobs === undefined ? undefined : numAlternatives('logprobs', logprobs, limits);
-  const numPromptLogprobs = promptLogprobs === undefined || stream ? undefined : numAlternatives('prompt_logprobs', promptLogprobs, limits);
+  const numPromptLogprobs =
+    promptLogprobs === undefined || stream ? undefined : numAlternatives('prompt_logprobs', promptLogprobs, limits);
   if (maxTokens === 0 && !isEcho && numPromptLogprobs === undefined) {
-    throw new ApiError('invalid_value', 'max_tokens: expected 1 or more, or "echo": true or prompt_logprobs, without which nothing would be answered, got 0', { param: 'max_tokens' });
+    throw new ApiError(
+      'invalid_value',
+      'max_tokens: expected 1 or more, or "echo": true or prompt_logprobs, without which nothing would be answered, got 0',
+      { param: 'max_tokens' },
+    );
   }
   const structured = requestedOutput(request);
-  const numOfPrompt = Math.max(numPromptLogprobs ?? -1, isEcho ? numLogprobs ?? -1 : -1);
+  const numOfPrompt = Math.max(numPromptLogprobs ?? -1, isEcho ? (numLogprobs ?? -1) : -1);
   return {
     model: request.model === '' ? undefined : request.model,
     prompts,
@@ -72,7 +94,12 @@ export async function parseCompletionRequest({ value, seed }: JsonText, settings
     tokensAsIds: request.return_tokens_as_token_ids ?? settings.tokensAsTokenIds,
     cacheSalt: request.cache_salt,
     requestId: request.request_id,
-    names: { ...CLIENT_NAMES, structured_output: structured?.param ?? 'response_format', token_ids: 'prompt', text: 'prompt' },
+    names: {
+      ...CLIENT_NAMES,
+      structured_output: structured?.param ?? 'response_format',
+      token_ids: 'prompt',
+      text: 'prompt',
+    },
   };
 }
 
@@ -80,13 +107,20 @@ export async function parseCompletionRequest({ value, seed }: JsonText, settings
 function toPrompts(prompt: CompletionRequest['prompt']): Prompt[] {
   if (typeof prompt === 'string') return [checkPrompt(prompt)];
   const kinds = new Set(prompt.map((item) => (Array.isArray(item) ? 'list' : typeof item)));
-  if (kinds.size > 1) throw new ApiError('invalid_type', 'prompt: expected items of one kind, got several', { param: 'prompt' });
+  if (kinds.size > 1)
+    throw new ApiError('invalid_type', 'prompt: expected items of one kind, got several', { param: 'prompt' });
   if (kinds.has('number')) return [prompt as number[]];
-  if (prompt.length > MAX_PROMPTS) throw new ApiError('invalid_value', `prompt: expected at most ${MAX_PROMPTS} prompts, got ${prompt.length}`, { param: 'prompt' });
+  if (prompt.length > MAX_PROMPTS)
+    throw new ApiError('invalid_value', `prompt: expected at most ${MAX_PROMPTS} prompts, got ${prompt.length}`, {
+      param: 'prompt',
+    });
   return (prompt as Prompt[]).map(checkPrompt);
 }
 
 function checkPrompt(prompt: Prompt): Prompt {
-  if (prompt.length === 0) throw new ApiError('invalid_value', `prompt: expected at least one character or token, got ${show(prompt)}`, { param: 'prompt' });
+  if (prompt.length === 0)
+    throw new ApiError('invalid_value', `prompt: expected at least one character or token, got ${show(prompt)}`, {
+      param: 'prompt',
+    });
   return prompt;
 }

@@ -17,17 +17,42 @@ export interface EchoedPrompt {
   tokenIds: Int32Array;
 }
 
-export function textCompletion(head: AnswerHead, choices: readonly object[], usages: readonly Usage[], { hasPrefixCache }: CompletionStyle): object {
-  return { id: head.id, object: 'text_completion', created: head.created, model: head.model, choices, usage: wireUsage(addUsages(usages), hasPrefixCache) };
+export function textCompletion(
+  head: AnswerHead,
+  choices: readonly object[],
+  usages: readonly Usage[],
+  { hasPrefixCache }: CompletionStyle,
+): object {
+  return {
+    id: head.id,
+    object: 'text_completion',
+    created: head.created,
+    model: head.model,
+    choices,
+    usage: wireUsage(addUsages(usages), hasPrefixCache),
+  };
 }
 
 /** One chunk of a stream; without choices it is the usage chunk. */
 export function completionChunk(head: AnswerHead, choices: readonly object[], usage?: WireUsage): string {
-  return JSON.stringify({ id: head.id, object: 'text_completion', created: head.created, model: head.model, choices, ...(usage === undefined ? {} : { usage }) });
+  return JSON.stringify({
+    id: head.id,
+    object: 'text_completion',
+    created: head.created,
+    model: head.model,
+    choices,
+    ...(usage === undefined ? {} : { usage }),
+  });
 }
 
 /** The choices of one prompt; `firstIndex` counts those of the prompts before it. */
-export function completionChoices(call: CompletionCall, { choices, promptTokenIds, promptLogprobs: ofPrompt }: GenerationResult, prompt: EchoedPrompt, firstIndex: number, style: CompletionStyle): object[] {
+export function completionChoices(
+  call: CompletionCall,
+  { choices, promptTokenIds, promptLogprobs: ofPrompt }: GenerationResult,
+  prompt: EchoedPrompt,
+  firstIndex: number,
+  style: CompletionStyle,
+): object[] {
   return choices.map((choice) => {
     const reader = new CompletionTokens(call, style);
     const echoed = call.isEcho ? reader.prompt(prompt, ofPrompt) : [];
@@ -59,14 +84,24 @@ export interface CompletionPiece {
   finish?: FinishEvent;
 }
 
-export function pieceChoice(index: number, { text, tokens, tokenIds, promptTokenIds, finish }: CompletionPiece, call: CompletionCall, style: CompletionStyle): object {
+export function pieceChoice(
+  index: number,
+  { text, tokens, tokenIds, promptTokenIds, finish }: CompletionPiece,
+  call: CompletionCall,
+  style: CompletionStyle,
+): object {
   return {
     index,
     text,
-    logprobs: call.numLogprobs === undefined || tokens.length === 0 ? null : completionLogprobs(tokens, call.numLogprobs, style.words),
+    logprobs:
+      call.numLogprobs === undefined || tokens.length === 0
+        ? null
+        : completionLogprobs(tokens, call.numLogprobs, style.words),
     finish_reason: finish?.finishReason ?? null,
     stop_reason: finish?.stopReason ?? null,
-    ...(call.returnsTokenIds ? { ...(promptTokenIds === undefined ? {} : { prompt_token_ids: [...promptTokenIds] }), token_ids: tokenIds } : {}),
+    ...(call.returnsTokenIds
+      ? { ...(promptTokenIds === undefined ? {} : { prompt_token_ids: [...promptTokenIds] }), token_ids: tokenIds }
+      : {}),
   };
 }
 
@@ -89,11 +124,17 @@ export class CompletionTokens {
     const places = Array.from(tokenIds, (tokenId) => offsets.next(tokenId, true));
     const numAdded = Math.max(offsets.numChars - numChars, 0);
     this.#offsets = new TextOffsets(this.#style.words, numChars);
-    return places.map((place, i) => ({ token: logprobs?.[i] ?? { tokenId: tokenIds[i], logprob: null }, offset: Math.max(place - numAdded, 0) }));
+    return places.map((place, i) => ({
+      token: logprobs?.[i] ?? { tokenId: tokenIds[i], logprob: null },
+      offset: Math.max(place - numAdded, 0),
+    }));
   }
 
   completion(logprobs: readonly TokenLogprob[]): PlacedToken[] {
-    return logprobs.map((token) => ({ token, offset: this.#offsets.next(token.tokenId, this.#isInText(token.tokenId)) }));
+    return logprobs.map((token) => ({
+      token,
+      offset: this.#offsets.next(token.tokenId, this.#isInText(token.tokenId)),
+    }));
   }
 
   #isInText(tokenId: number): boolean {

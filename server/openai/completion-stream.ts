@@ -1,7 +1,14 @@
 import type { DeltaEvent, GenerateEvent, TokenLogprob } from '../../ts';
 import type { AnswerHead } from './chat-response';
 import type { CompletionCall } from './completion-request';
-import { type CompletionPiece, completionChunk, type CompletionStyle, CompletionTokens, type EchoedPrompt, pieceChoice } from './completion-response';
+import {
+  type CompletionPiece,
+  completionChunk,
+  type CompletionStyle,
+  CompletionTokens,
+  type EchoedPrompt,
+  pieceChoice,
+} from './completion-response';
 import { runningUsage } from './usage';
 
 /** What a request has used so far, over all its prompts, as far as its chunks have told. */
@@ -40,7 +47,9 @@ export class CompletionChunks {
       if (event.type === 'delta') this.#addText(piece, event);
       else piece.finish = event;
     }
-    return [...pieces].filter(([, piece]) => this.#saysSomething(piece)).map(([index, piece]) => this.#chunk(index, piece));
+    return [...pieces]
+      .filter(([, piece]) => this.#saysSomething(piece))
+      .map(([index, piece]) => this.#chunk(index, piece));
   }
 
   /** A choice's first piece begins with its prompt, where that is repeated. */
@@ -50,7 +59,9 @@ export class CompletionChunks {
     if (known !== undefined) return { text: '', tokens: [], tokenIds: [] };
     const tokens = new CompletionTokens(call, style);
     this.#tokens.set(index, tokens);
-    const echoed = call.isEcho ? { text: prompt.text, tokens: tokens.prompt(prompt, promptLogprobs) } : { text: '', tokens: [] };
+    const echoed = call.isEcho
+      ? { text: prompt.text, tokens: tokens.prompt(prompt, promptLogprobs) }
+      : { text: '', tokens: [] };
     return { ...echoed, tokenIds: [], promptTokenIds: prompt.tokenIds };
   }
 
@@ -64,7 +75,12 @@ export class CompletionChunks {
   /** Tokens without text have a chunk where something would be lost: what was said of them, or their count. */
   #saysSomething({ text, tokens, tokenIds, finish }: CompletionPiece): boolean {
     const { returnsTokenIds, usage } = this.#options.call;
-    return text !== '' || finish !== undefined || tokens.length > 0 || (tokenIds.length > 0 && (returnsTokenIds || usage.isContinuous));
+    return (
+      text !== '' ||
+      finish !== undefined ||
+      tokens.length > 0 ||
+      (tokenIds.length > 0 && (returnsTokenIds || usage.isContinuous))
+    );
   }
 
   #chunk(index: number, piece: CompletionPiece): string {

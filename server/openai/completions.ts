@@ -3,7 +3,13 @@ import type { HttpReply, HttpRequest } from '../http/transport';
 import { cacheSaltOf, inClientsWords, requestIdOf, streamReply } from './call';
 import type { AnswerHead } from './chat-response';
 import { type CompletionCall, parseCompletionRequest, type Prompt } from './completion-request';
-import { completionChoices, completionChunk, type CompletionStyle, type EchoedPrompt, textCompletion } from './completion-response';
+import {
+  completionChoices,
+  completionChunk,
+  type CompletionStyle,
+  type EchoedPrompt,
+  textCompletion,
+} from './completion-response';
 import { CompletionChunks, type TokenCount } from './completion-stream';
 import type { OpenAiContext } from './context';
 import { sendJson } from './json-answer';
@@ -23,20 +29,37 @@ export async function completions(context: OpenAiContext, request: HttpRequest, 
   const { engine, model, identity, settings, tellsUsage = false } = context;
   const call = await parseCompletionRequest(await readJson(request), settings, engine.info.vocabSize);
   const requestId = requestIdOf(context, request, call.requestId);
-  const head: AnswerHead = { id: `cmpl-${requestId}`, created: Math.floor(Date.now() / 1000), model: model.answerName(call.model) };
-  const style: CompletionStyle = { engine, words: new TokenWords(engine, call.tokensAsIds), hasPrefixCache: engine.info.prefixCache };
+  const head: AnswerHead = {
+    id: `cmpl-${requestId}`,
+    created: Math.floor(Date.now() / 1000),
+    model: model.answerName(call.model),
+  };
+  const style: CompletionStyle = {
+    engine,
+    words: new TokenWords(engine, call.tokensAsIds),
+    hasPrefixCache: engine.info.prefixCache,
+  };
   const count: TokenCount = { prompt: 0, completion: 0 };
   const generations: Generation[] = [];
   try {
     engine.checkRoom();
     for (const prompt of call.prompts) generations.push(start(context, call, prompt, head.id));
-    const running = await Promise.all(generations.map((generation, i) => submitted(context, call, call.prompts[i], generation)));
+    const running = await Promise.all(
+      generations.map((generation, i) => submitted(context, call, call.prompts[i], generation)),
+    );
     for (const { prompt } of running) count.prompt += prompt.tokenIds.length;
     if (call.isStream) return await stream(context, request, reply, { call, head, style, running, count, requestId });
     const results = await Promise.all(running.map(({ generation }) => generation.result()));
-    const choices = results.flatMap((result, i) => completionChoices(call, result, running[i].prompt, i * result.choices.length, style));
+    const choices = results.flatMap((result, i) =>
+      completionChoices(call, result, running[i].prompt, i * result.choices.length, style),
+    );
     const usages = results.map(({ usage }) => usage);
-    sendJson(reply, textCompletion(head, choices, usages, style), requestId, tellsUsage ? addUsages(usages) : undefined);
+    sendJson(
+      reply,
+      textCompletion(head, choices, usages, style),
+      requestId,
+      tellsUsage ? addUsages(usages) : undefined,
+    );
   } catch (error) {
     throw inClientsWords(error, call.names);
   } finally {
@@ -45,14 +68,30 @@ export async function completions(context: OpenAiContext, request: HttpRequest, 
   }
 }
 
-function start({ engine, identity, signal }: OpenAiContext, { sampling, cacheSalt }: CompletionCall, prompt: Prompt, requestId: string): Generation {
+function start(
+  { engine, identity, signal }: OpenAiContext,
+  { sampling, cacheSalt }: CompletionCall,
+  prompt: Prompt,
+  requestId: string,
+): Generation {
   return engine.generate(prompt, sampling, { signal, requestId, cacheSalt: cacheSaltOf(identity, cacheSalt) });
 }
 
-async function submitted({ engine }: OpenAiContext, { sampling }: CompletionCall, prompt: Prompt, generation: Generation): Promise<Running> {
+async function submitted(
+  { engine }: OpenAiContext,
+  { sampling }: CompletionCall,
+  prompt: Prompt,
+  generation: Generation,
+): Promise<Running> {
   const { promptTokenIds } = await generation.submitted;
   const isWhole = typeof prompt === 'string' && sampling.truncatePrompt === undefined;
-  return { generation, prompt: { text: isWhole ? prompt : engine.detokenize(promptTokenIds, { skipSpecialTokens: false }), tokenIds: promptTokenIds } };
+  return {
+    generation,
+    prompt: {
+      text: isWhole ? prompt : engine.detokenize(promptTokenIds, { skipSpecialTokens: false }),
+      tokenIds: promptTokenIds,
+    },
+  };
 }
 
 interface Streaming {
@@ -65,7 +104,12 @@ interface Streaming {
 }
 
 /** The streams of all prompts side by side; one that fails ends them all. */
-function stream(context: OpenAiContext, request: HttpRequest, reply: HttpReply, { call, head, style, running, count, requestId }: Streaming): Promise<void> {
+function stream(
+  context: OpenAiContext,
+  request: HttpRequest,
+  reply: HttpReply,
+  { call, head, style, running, count, requestId }: Streaming,
+): Promise<void> {
   return streamReply(context, request, reply, requestId, async (sse) => {
     const sendAll = running.map(async ({ generation, prompt }, i) => {
       const chunks = new CompletionChunks({ head, call, style, prompt, count, firstIndex: i * (call.sampling.n ?? 1) });

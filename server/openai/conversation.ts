@@ -5,11 +5,20 @@ import { checkNumbers } from './structured-output';
 import { show } from './validate';
 
 /** @throws ApiError naming the message and field that is wrong. */
-export function checkConversation({ messages, tools = [], add_generation_prompt: addsPrompt, continue_final_message: continues }: ConversationFields): void {
+export function checkConversation({
+  messages,
+  tools = [],
+  add_generation_prompt: addsPrompt,
+  continue_final_message: continues,
+}: ConversationFields): void {
   messages.forEach(checkContent);
   tools.forEach(({ function: { parameters } }, i) => checkNumbers(`tools[${i}].function.parameters`, parameters));
   if (addsPrompt === true && continues === true) {
-    throw new ApiError('invalid_value', 'continue_final_message: expected false beside add_generation_prompt, got true', { param: 'continue_final_message' });
+    throw new ApiError(
+      'invalid_value',
+      'continue_final_message: expected false beside add_generation_prompt, got true',
+      { param: 'continue_final_message' },
+    );
   }
 }
 
@@ -18,7 +27,12 @@ function checkContent({ role, content }: WireMessage, index: number): void {
   if (content === undefined && role !== 'assistant') throw missing(param);
   if (!Array.isArray(content)) return;
   content.forEach((part, i) => {
-    if (part.type !== 'text') throw new ApiError('unsupported_value', `${param}[${i}].type: expected text, which is all that this model reads, got ${show(part.type)}`, { param: `${param}[${i}].type` });
+    if (part.type !== 'text')
+      throw new ApiError(
+        'unsupported_value',
+        `${param}[${i}].type: expected text, which is all that this model reads, got ${show(part.type)}`,
+        { param: `${param}[${i}].type` },
+      );
     if (part.text === undefined) throw missing(`${param}[${i}].text`);
   });
 }
@@ -29,11 +43,23 @@ function missing(param: string): ApiError {
 
 /** The function calls of older clients are tool calls of one. */
 export function toMessage(message: WireMessage): ChatMessage {
-  const { role, content, name, tool_calls: toolCalls, function_call: functionCall, tool_call_id: toolCallId, reasoning, reasoning_content: older } = message;
+  const {
+    role,
+    content,
+    name,
+    tool_calls: toolCalls,
+    function_call: functionCall,
+    tool_call_id: toolCallId,
+    reasoning,
+    reasoning_content: older,
+  } = message;
   const calls = toolCalls ?? (functionCall === undefined ? undefined : [{ id: undefined, function: functionCall }]);
   return {
     role: role === 'function' ? 'tool' : role,
-    content: typeof content === 'string' ? content : content?.map((part) => ({ type: 'text' as const, text: part.text ?? '' })),
+    content:
+      typeof content === 'string'
+        ? content
+        : content?.map((part) => ({ type: 'text' as const, text: part.text ?? '' })),
     name,
     toolCalls: calls?.map((call) => ({ id: call.id, name: call.function.name, arguments: call.function.arguments })),
     toolCallId,
@@ -42,7 +68,11 @@ export function toMessage(message: WireMessage): ChatMessage {
 }
 
 /** The part of a call that the template reads. */
-export function conversationOptions({ tools, add_generation_prompt: addGenerationPrompt, continue_final_message: continueFinalMessage }: Partial<ConversationFields>): {
+export function conversationOptions({
+  tools,
+  add_generation_prompt: addGenerationPrompt,
+  continue_final_message: continueFinalMessage,
+}: Partial<ConversationFields>): {
   tools?: readonly Tool[];
   addGenerationPrompt?: boolean;
   continueFinalMessage?: boolean;

@@ -9,6 +9,7 @@ export async function readJson(request: HttpRequest): Promise<JsonText> {
     throw new ApiError('unsupported_media_type', 'Content-Type: expected application/json');
   }
   const encoding = header(request, 'content-encoding')?.toLowerCase() ?? 'identity';
-  if (encoding !== 'identity') throw new ApiError('unsupported_media_type', 'Content-Encoding: expected none, as bodies are not decompressed');
+  if (encoding !== 'identity')
+    throw new ApiError('unsupported_media_type', 'Content-Encoding: expected none, as bodies are not decompressed');
   return parseJsonText(await request.readBody());
 }

@@ -45,10 +45,19 @@ function scan(bytes: Buffer): number | undefined {
       while (i < bytes.length && bytes[i] !== QUOTE) i += bytes[i] === BACKSLASH ? 2 : 1;
       stringEnd = i + 1;
     } else if (byte === OPEN_LIST || byte === OPEN_OBJECT) {
-      if (++depth > MAX_DEPTH) throw new ApiError('invalid_json', `The body is not acceptable JSON: expected at most ${MAX_DEPTH} levels of lists and objects`);
+      if (++depth > MAX_DEPTH)
+        throw new ApiError(
+          'invalid_json',
+          `The body is not acceptable JSON: expected at most ${MAX_DEPTH} levels of lists and objects`,
+        );
     } else if (byte === CLOSE_LIST || byte === CLOSE_OBJECT) {
       depth--;
-    } else if (byte === COLON && depth === 1 && stringEnd - stringStart === SEED_KEY.length && SEED_KEY.compare(bytes, stringStart, stringEnd) === 0) {
+    } else if (
+      byte === COLON &&
+      depth === 1 &&
+      stringEnd - stringStart === SEED_KEY.length &&
+      SEED_KEY.compare(bytes, stringStart, stringEnd) === 0
+    ) {
       seedAt = i + 1;
     }
   }
@@ -65,7 +74,11 @@ function integerAt(bytes: Buffer, at: number): bigint | undefined {
 
 function checkWellFormed(value: unknown): void {
   if (typeof value === 'string') {
-    if (/[\ud800-\udfff]/u.test(value)) throw new ApiError('invalid_json', 'The body is not acceptable JSON: expected whole characters in strings, got half of a surrogate pair');
+    if (/[\ud800-\udfff]/u.test(value))
+      throw new ApiError(
+        'invalid_json',
+        'The body is not acceptable JSON: expected whole characters in strings, got half of a surrogate pair',
+      );
   } else if (Array.isArray(value)) {
     value.forEach(checkWellFormed);
   } else if (typeof value === 'object' && value !== null) {

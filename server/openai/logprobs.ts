@@ -30,7 +30,11 @@ export class TokenWords {
 
 /** `choices[].logprobs` of a chat. */
 export function chatLogprobs(logprobs: readonly TokenLogprob[], words: TokenWords): object {
-  const entry = ({ tokenId, logprob }: { tokenId: number; logprob: number }) => ({ token: words.word(tokenId), logprob: finite(logprob), bytes: [...words.bytes(tokenId)] });
+  const entry = ({ tokenId, logprob }: { tokenId: number; logprob: number }) => ({
+    token: words.word(tokenId),
+    logprob: finite(logprob),
+    bytes: [...words.bytes(tokenId)],
+  });
   return { content: logprobs.map((token) => ({ ...entry(token), top_logprobs: token.topLogprobs.map(entry) })) };
 }
 
@@ -38,8 +42,16 @@ export function chatLogprobs(logprobs: readonly TokenLogprob[], words: TokenWord
 export function promptLogprobs(entries: readonly (TokenLogprob | null)[], words: TokenWords): (object | null)[] {
   return entries.map((entry) => {
     if (entry === null) return null;
-    const shown = new Map([[entry.tokenId, { logprob: entry.logprob, rank: entry.rank }], ...entry.topLogprobs.map(({ tokenId, logprob }, i) => [tokenId, { logprob, rank: i + 1 }] as const)]);
-    return Object.fromEntries([...shown].map(([tokenId, { logprob, rank }]) => [tokenId, { logprob: finite(logprob), rank, decoded_token: words.text(tokenId) }]));
+    const shown = new Map([
+      [entry.tokenId, { logprob: entry.logprob, rank: entry.rank }],
+      ...entry.topLogprobs.map(({ tokenId, logprob }, i) => [tokenId, { logprob, rank: i + 1 }] as const),
+    ]);
+    return Object.fromEntries(
+      [...shown].map(([tokenId, { logprob, rank }]) => [
+        tokenId,
+        { logprob: finite(logprob), rank, decoded_token: words.text(tokenId) },
+      ]),
+    );
   });
 }
 

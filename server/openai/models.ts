@@ -37,10 +37,22 @@ export class ServedModel {
       root: this.names[0],
       parent: null,
       max_model_len: maxModelLen,
-      permission: [{
-        id: `modelperm-${name}`, object: 'model_permission', created: this.#created, allow_create_engine: false, allow_sampling: true, allow_logprobs: true,
-        allow_search_indices: false, allow_view: true, allow_fine_tuning: false, organization: '*', group: null, is_blocking: false,
-      }],
+      permission: [
+        {
+          id: `modelperm-${name}`,
+          object: 'model_permission',
+          created: this.#created,
+          allow_create_engine: false,
+          allow_sampling: true,
+          allow_logprobs: true,
+          allow_search_indices: false,
+          allow_view: true,
+          allow_fine_tuning: false,
+          organization: '*',
+          group: null,
+          is_blocking: false,
+        },
+      ],
       meta: {
         default_sampling: {
           temperature: samplingDefaults.temperature ?? 1,

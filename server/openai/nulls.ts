@@ -1,12 +1,16 @@
 /** Where null means "not given", by field; in what is not named here (schemas of tools, template variables) it is a value. */
-export interface NullMap { [field: string]: NullMap }
+export interface NullMap {
+  [field: string]: NullMap;
+}
 
 /** The same without fields that are null. */
 export function withoutNulls(value: unknown, map: NullMap): unknown {
   if (Array.isArray(value)) return map.each === undefined ? value : value.map((item) => withoutNulls(item, map.each));
   if (typeof value !== 'object' || value === null) return value;
   const kept = Object.entries(value).filter(([, field]) => field !== null);
-  return Object.fromEntries(kept.map(([name, field]) => [name, Object.hasOwn(map, name) ? withoutNulls(field, map[name]) : field as unknown]));
+  return Object.fromEntries(
+    kept.map(([name, field]) => [name, Object.hasOwn(map, name) ? withoutNulls(field, map[name]) : (field as unknown)]),
+  );
 }
 
 const FUNCTION: NullMap = { function: {} };
@@ -16,6 +20,10 @@ export const CONVERSATION_NULLS: NullMap = {
   tools: { each: FUNCTION },
 };
 
-export const GENERATION_NULLS: NullMap = { stream_options: {}, response_format: { json_schema: {} }, structured_outputs: {} };
+export const GENERATION_NULLS: NullMap = {
+  stream_options: {},
+  response_format: { json_schema: {} },
+  structured_outputs: {},
+};
 
 export const CHAT_NULLS: NullMap = { ...CONVERSATION_NULLS, ...GENERATION_NULLS, functions: { each: {} } };

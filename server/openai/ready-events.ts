@@ -30,6 +30,11 @@ interface Watched<E> {
 
 function watch<E>(promise: Promise<IteratorResult<E, unknown>>): Watched<E> {
   const watched: Watched<E> = { promise };
-  promise.then((result) => { watched.result = result; }, () => {});
+  promise.then(
+    (result) => {
+      watched.result = result;
+    },
+    () => {},
+  );
   return watched;
 }

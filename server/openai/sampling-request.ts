@@ -20,7 +20,7 @@ export function toSamplingParams(request: GenerationFields, seed: bigint | undef
     presencePenalty: request.presence_penalty,
     frequencyPenalty: request.frequency_penalty,
     repetitionPenalty: request.repetition_penalty ?? request.repeat_penalty,
-    seed: request.seed === undefined || request.seed === -1 ? undefined : seed ?? BigInt(request.seed),
+    seed: request.seed === undefined || request.seed === -1 ? undefined : (seed ?? BigInt(request.seed)),
     minTokens: request.min_tokens,
     stop: request.stop,
     stopTokenIds: request.stop_token_ids,
@@ -48,15 +48,37 @@ export const CLIENT_NAMES: Readonly<Record<string, string>> = {
 /** @throws ApiError for more alternatives than the server gives. */
 export function numAlternatives(param: string, asked: number, { maxLogprobs, vocabSize }: LogprobLimits): number {
   if (maxLogprobs === -1) return asked === -1 ? vocabSize : Math.min(asked, vocabSize);
-  if (asked === -1 || asked > maxLogprobs) throw new ApiError('invalid_value', `${param}: expected an integer from 0 to ${maxLogprobs}, which is this server's limit, got ${show(asked)}`, { param });
+  if (asked === -1 || asked > maxLogprobs)
+    throw new ApiError(
+      'invalid_value',
+      `${param}: expected an integer from 0 to ${maxLogprobs}, which is this server's limit, got ${show(asked)}`,
+      { param },
+    );
   return Math.min(asked, vocabSize);
 }
 
 /** @throws ApiError for what contradicts itself. */
-export function checkGenerationFields({ stream, stream_options: streamOptions, prompt_logprobs: promptLogprobs = 0, best_of: bestOf, n = 1 }: GenerationFields): void {
-  if (streamOptions !== undefined && stream !== true) throw new ApiError('invalid_value', 'stream_options: expected only beside "stream": true', { param: 'stream_options' });
-  if (promptLogprobs !== 0 && stream === true) throw new ApiError('invalid_value', 'prompt_logprobs: expected only without "stream": true', { param: 'prompt_logprobs' });
-  if (bestOf !== undefined && bestOf !== n) throw new ApiError('unsupported_value', `best_of: expected ${n}, the value of n, got ${bestOf}; more than are answered are not supported`, { param: 'best_of' });
+export function checkGenerationFields({
+  stream,
+  stream_options: streamOptions,
+  prompt_logprobs: promptLogprobs = 0,
+  best_of: bestOf,
+  n = 1,
+}: GenerationFields): void {
+  if (streamOptions !== undefined && stream !== true)
+    throw new ApiError('invalid_value', 'stream_options: expected only beside "stream": true', {
+      param: 'stream_options',
+    });
+  if (promptLogprobs !== 0 && stream === true)
+    throw new ApiError('invalid_value', 'prompt_logprobs: expected only without "stream": true', {
+      param: 'prompt_logprobs',
+    });
+  if (bestOf !== undefined && bestOf !== n)
+    throw new ApiError(
+      'unsupported_value',
+      `best_of: expected ${n}, the value of n, got ${bestOf}; more than are answered are not supported`,
+      { param: 'best_of' },
+    );
 }
 
 /** How a stream tells its usage. */

@@ -35,13 +35,30 @@ const boolean: Schema = { type: 'boolean' };
 const string: Schema = { type: 'string' };
 const object: Schema = { type: 'object' };
 const number = (minimum: number, maximum: number): Schema => ({ type: 'number', minimum, maximum });
-const integer = (minimum?: number, maximum?: number): Schema => ({ type: 'integer', ...(minimum === undefined ? {} : { minimum }), ...(maximum === undefined ? {} : { maximum }) });
-const above = (exclusiveMinimum: number, maximum?: number): Schema => ({ type: 'number', exclusiveMinimum, ...(maximum === undefined ? {} : { maximum }) });
+const integer = (minimum?: number, maximum?: number): Schema => ({
+  type: 'integer',
+  ...(minimum === undefined ? {} : { minimum }),
+  ...(maximum === undefined ? {} : { maximum }),
+});
+const above = (exclusiveMinimum: number, maximum?: number): Schema => ({
+  type: 'number',
+  exclusiveMinimum,
+  ...(maximum === undefined ? {} : { maximum }),
+});
 const tokenId: Schema = { ...integer(0), description: 'token ids of 0 or more' };
 const tokenIds: Schema = { type: 'array', items: tokenId, description: 'an array of token ids' };
-const texts = (maxItems: number, description: string): Schema => ({ type: 'array', items: { type: 'string', minLength: 1 }, maxItems, description });
+const texts = (maxItems: number, description: string): Schema => ({
+  type: 'array',
+  items: { type: 'string', minLength: 1 },
+  maxItems,
+  description,
+});
 
-const functionCall: Schema = { type: 'object', required: ['name', 'arguments'], properties: { name: string, arguments: string } };
+const functionCall: Schema = {
+  type: 'object',
+  required: ['name', 'arguments'],
+  properties: { name: string, arguments: string },
+};
 
 const message: Schema = {
   type: 'object',
@@ -57,7 +74,11 @@ const message: Schema = {
     name: string,
     tool_calls: {
       type: 'array',
-      items: { type: 'object', required: ['function'], properties: { id: string, type: { type: 'string', enum: ['function'] }, function: functionCall } },
+      items: {
+        type: 'object',
+        required: ['function'],
+        properties: { id: string, type: { type: 'string', enum: ['function'] }, function: functionCall },
+      },
       maxItems: MAX_TOOLS,
     },
     tool_call_id: string,
@@ -75,7 +96,11 @@ const functionDefinition: Schema = {
 
 const tools: Schema = {
   type: 'array',
-  items: { type: 'object', required: ['type', 'function'], properties: { type: { type: 'string', enum: ['function'] }, function: functionDefinition } },
+  items: {
+    type: 'object',
+    required: ['type', 'function'],
+    properties: { type: { type: 'string', enum: ['function'] }, function: functionDefinition },
+  },
   maxItems: MAX_TOOLS,
 };
 
@@ -99,7 +124,13 @@ const generation: Record<string, Schema> = {
   min_p: number(0, 1),
   n: integer(1, 128),
   best_of: integer(1),
-  stop: { type: ['string', 'array'], minLength: 1, items: { type: 'string', minLength: 1 }, maxItems: MAX_STOPS, description: `a string of at least one character, or an array of up to ${MAX_STOPS} of them` },
+  stop: {
+    type: ['string', 'array'],
+    minLength: 1,
+    items: { type: 'string', minLength: 1 },
+    maxItems: MAX_STOPS,
+    description: `a string of at least one character, or an array of up to ${MAX_STOPS} of them`,
+  },
   stop_token_ids: tokenIds,
   seed: { ...integer(), description: 'a 64-bit integer' },
   presence_penalty: number(-2, 2),
@@ -111,7 +142,12 @@ const generation: Record<string, Schema> = {
   include_stop_str_in_output: boolean,
   skip_special_tokens: boolean,
   spaces_between_special_tokens: boolean,
-  logit_bias: { type: 'object', additionalProperties: number(-100, 100), maxProperties: MAX_BIASES, description: `an object from up to ${MAX_BIASES} token ids to a number from -100 to 100 each` },
+  logit_bias: {
+    type: 'object',
+    additionalProperties: number(-100, 100),
+    maxProperties: MAX_BIASES,
+    description: `an object from up to ${MAX_BIASES} token ids to a number from -100 to 100 each`,
+  },
   allowed_token_ids: { ...tokenIds, minItems: 1, description: 'an array of at least one token id' },
   bad_words: texts(MAX_BAD_WORDS, `an array of up to ${MAX_BAD_WORDS} strings of at least one character`),
   truncate_prompt_tokens: integer(-1),
@@ -120,14 +156,28 @@ const generation: Record<string, Schema> = {
   add_special_tokens: boolean,
   return_token_ids: boolean,
   return_tokens_as_token_ids: boolean,
-  response_format: { type: 'object', required: ['type'], properties: { type: { type: 'string', enum: ['text', 'json_object', 'json_schema'] }, json_schema: object } },
+  response_format: {
+    type: 'object',
+    required: ['type'],
+    properties: { type: { type: 'string', enum: ['text', 'json_object', 'json_schema'] }, json_schema: object },
+  },
   structured_outputs: object,
   guided_json: { type: ['object', 'string', 'boolean'] },
   guided_regex: { type: 'string', minLength: 1 },
   guided_choice: { ...texts(MAX_STRUCTURED_CHOICES, 'an array of at least one string'), minItems: 1 },
   guided_grammar: { type: 'string', minLength: 1 },
-  cache_salt: { type: 'string', minLength: 1, maxLength: 128, pattern: '^[^@/\\\\\\u0000]*$', description: 'a string of 1 to 128 characters without @, / and \\' },
-  request_id: { type: 'string', pattern: '^[\\x21-\\x7e]{1,128}$', description: 'a string of 1 to 128 visible ASCII characters' },
+  cache_salt: {
+    type: 'string',
+    minLength: 1,
+    maxLength: 128,
+    pattern: '^[^@/\\\\\\u0000]*$',
+    description: 'a string of 1 to 128 characters without @, / and \\',
+  },
+  request_id: {
+    type: 'string',
+    pattern: '^[\\x21-\\x7e]{1,128}$',
+    description: 'a string of 1 to 128 visible ASCII characters',
+  },
 };
 
 export const CHAT_COMPLETION_REQUEST: Schema = {
@@ -140,7 +190,11 @@ export const CHAT_COMPLETION_REQUEST: Schema = {
     max_completion_tokens: integer(1),
     logprobs: boolean,
     top_logprobs: integer(-1),
-    tool_choice: { type: ['string', 'object'], required: ['type'], properties: { type: string, function: { type: 'object', required: ['name'], properties: { name: string } } } },
+    tool_choice: {
+      type: ['string', 'object'],
+      required: ['type'],
+      properties: { type: string, function: { type: 'object', required: ['name'], properties: { name: string } } },
+    },
     parallel_tool_calls: boolean,
     functions: { type: 'array', items: functionDefinition, maxItems: MAX_TOOLS },
     function_call: { type: ['string', 'object'], required: ['name'], properties: { name: string } },
@@ -160,7 +214,12 @@ export const COMPLETION_REQUEST: Schema = {
   properties: {
     prompt: {
       type: ['string', 'array'],
-      items: { type: ['string', 'integer', 'array'], minimum: 0, items: tokenId, description: 'texts, token ids of 0 or more, or arrays of them as items' },
+      items: {
+        type: ['string', 'integer', 'array'],
+        minimum: 0,
+        items: tokenId,
+        description: 'texts, token ids of 0 or more, or arrays of them as items',
+      },
       minItems: 1,
       description: 'a string, an array of token ids, or an array of one of them',
     },
@@ -174,13 +233,22 @@ export const COMPLETION_REQUEST: Schema = {
 
 export const TOKENIZE_REQUEST: Schema = {
   type: 'object',
-  properties: { model: string, prompt: string, ...conversation, add_special_tokens: boolean, return_token_strs: boolean },
+  properties: {
+    model: string,
+    prompt: string,
+    ...conversation,
+    add_special_tokens: boolean,
+    return_token_strs: boolean,
+  },
 };
 
 export const DETOKENIZE_REQUEST: Schema = {
   type: 'object',
   required: ['tokens'],
-  properties: { model: string, tokens: { ...tokenIds, maxItems: MAX_DETOKENIZED, description: `an array of up to ${MAX_DETOKENIZED} token ids` } },
+  properties: {
+    model: string,
+    tokens: { ...tokenIds, maxItems: MAX_DETOKENIZED, description: `an array of up to ${MAX_DETOKENIZED} token ids` },
+  },
 };
 
 export { MAX_PROMPTS };

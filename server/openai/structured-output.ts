@@ -37,7 +37,9 @@ function fromResponseFormat(format: GenerationFields['response_format']): Reques
   if (schema !== undefined) return { param, output: { type: 'json', schema: checkSchema(param, schema) } };
   if (format.type === 'json_object') return { param, output: { type: 'json' } };
   const missing = format.json_schema === undefined ? 'json_schema' : 'json_schema.schema';
-  throw new ApiError('missing_required_parameter', `${param}.${missing}: expected a value, but it is missing`, { param });
+  throw new ApiError('missing_required_parameter', `${param}.${missing}: expected a value, but it is missing`, {
+    param,
+  });
 }
 
 const KINDS = ['json', 'json_object', 'regex', 'choice', 'grammar', 'structural_tag'] as const;
@@ -46,22 +48,29 @@ function fromStructuredOutputs(outputs: Record<string, unknown> | undefined): Re
   const param = 'structured_outputs';
   if (outputs === undefined) return undefined;
   const given = KINDS.filter((kind) => isGiven(outputs[kind]) && !(kind === 'json_object' && outputs[kind] === false));
-  if (given.length !== 1) throw invalid(param, `exactly one of ${KINDS.join(', ')}`, given.length === 0 ? 'none' : given.join(' and '));
-  if (isGiven(outputs.whitespace_pattern) || outputs.disable_any_whitespace === true) throw unsupported(param, 'a rule for blanks');
+  if (given.length !== 1)
+    throw invalid(param, `exactly one of ${KINDS.join(', ')}`, given.length === 0 ? 'none' : given.join(' and '));
+  if (isGiven(outputs.whitespace_pattern) || outputs.disable_any_whitespace === true)
+    throw unsupported(param, 'a rule for blanks');
   const [kind] = given;
   return { param, output: toOutput(param, kind, outputs[kind]) };
 }
 
 function toOutput(param: string, kind: (typeof KINDS)[number], value: unknown): StructuredOutput {
   switch (kind) {
-    case 'json': return jsonOutput(param, value);
+    case 'json':
+      return jsonOutput(param, value);
     case 'json_object':
       if (value !== true) throw invalid(`${param}.${kind}`, 'true or false', show(value), param);
       return { type: 'json' };
-    case 'regex': return { type: 'regex', pattern: checkText(param, kind, value) };
-    case 'grammar': return { type: 'grammar', grammar: checkText(param, kind, value) };
-    case 'choice': return { type: 'choice', choices: checkChoices(param, value) };
-    case 'structural_tag': throw unsupported(param, kind);
+    case 'regex':
+      return { type: 'regex', pattern: checkText(param, kind, value) };
+    case 'grammar':
+      return { type: 'grammar', grammar: checkText(param, kind, value) };
+    case 'choice':
+      return { type: 'choice', choices: checkChoices(param, value) };
+    case 'structural_tag':
+      throw unsupported(param, kind);
   }
 }
 
@@ -79,7 +88,8 @@ function parseSchema(param: string, text: string): unknown {
 }
 
 function checkSchema(param: string, schema: unknown): Record<string, unknown> | boolean {
-  if (typeof schema !== 'boolean' && (typeof schema !== 'object' || schema === null || Array.isArray(schema))) throw invalid(param, 'a JSON schema', show(schema));
+  if (typeof schema !== 'boolean' && (typeof schema !== 'object' || schema === null || Array.isArray(schema)))
+    throw invalid(param, 'a JSON schema', show(schema));
   checkNumbers(param, schema);
   return schema as Record<string, unknown> | boolean;
 }
@@ -91,13 +101,19 @@ export function checkNumbers(param: string, value: unknown): void {
 }
 
 function checkText(param: string, kind: string, value: unknown): string {
-  if (typeof value !== 'string' || value === '') throw invalid(`${param}.${kind}`, 'a string of at least one character', show(value), param);
+  if (typeof value !== 'string' || value === '')
+    throw invalid(`${param}.${kind}`, 'a string of at least one character', show(value), param);
   return value;
 }
 
 function checkChoices(param: string, value: unknown): string[] {
-  const isList = Array.isArray(value) && value.length > 0 && value.length <= MAX_STRUCTURED_CHOICES && value.every((choice) => typeof choice === 'string' && choice !== '');
-  if (!isList) throw invalid(`${param}.choice`, 'an array of at least one string, none of them empty', show(value), param);
+  const isList =
+    Array.isArray(value) &&
+    value.length > 0 &&
+    value.length <= MAX_STRUCTURED_CHOICES &&
+    value.every((choice) => typeof choice === 'string' && choice !== '');
+  if (!isList)
+    throw invalid(`${param}.choice`, 'an array of at least one string, none of them empty', show(value), param);
   return value as string[];
 }
 

@@ -16,16 +16,24 @@ import { refuseUnsupported, TOKENIZE_UNSUPPORTED } from './unsupported';
 import { validate } from './validate';
 
 /** POST /tokenize: a text, or a conversation as a chat would render it. */
-export async function tokenize({ engine, model, settings }: OpenAiContext, request: HttpRequest, reply: HttpReply): Promise<void> {
+export async function tokenize(
+  { engine, model, settings }: OpenAiContext,
+  request: HttpRequest,
+  reply: HttpReply,
+): Promise<void> {
   const { value } = await readJson(request);
   const body = await validate<TokenizeRequest>(TOKENIZE_REQUEST, value, CONVERSATION_NULLS);
   refuseUnsupported(value, TOKENIZE_UNSUPPORTED);
   const { messages, prompt } = body;
-  if (messages !== undefined && prompt !== undefined) throw new ApiError('invalid_value', 'prompt: expected none beside messages', { param: 'prompt' });
-  if (messages === undefined && prompt === undefined) throw new ApiError('missing_required_parameter', 'prompt: expected a value, or messages, but both are missing', { param: 'prompt' });
+  if (messages !== undefined && prompt !== undefined)
+    throw new ApiError('invalid_value', 'prompt: expected none beside messages', { param: 'prompt' });
+  if (messages === undefined && prompt === undefined)
+    throw new ApiError('missing_required_parameter', 'prompt: expected a value, or messages, but both are missing', {
+      param: 'prompt',
+    });
   model.answerName(body.model === '' ? undefined : body.model);
   try {
-    const text = prompt ?? await render(engine, body as ConversationFields, settings);
+    const text = prompt ?? (await render(engine, body as ConversationFields, settings));
     // Templates write the tokens that the tokenizer would add.
     const tokenIds = await engine.tokenize(text, { addSpecialTokens: body.add_special_tokens ?? prompt !== undefined });
     const words = new TokenWords(engine);
@@ -40,13 +48,24 @@ export async function tokenize({ engine, model, settings }: OpenAiContext, reque
   }
 }
 
-function render(engine: OpenAiContext['engine'], request: ConversationFields, settings: ServerSettings): Promise<string> {
+function render(
+  engine: OpenAiContext['engine'],
+  request: ConversationFields,
+  settings: ServerSettings,
+): Promise<string> {
   checkConversation(request);
-  return engine.renderChat(request.messages.map(toMessage), { ...conversationOptions(request), templateKwargs: { ...settings.templateKwargs, ...request.chat_template_kwargs } });
+  return engine.renderChat(request.messages.map(toMessage), {
+    ...conversationOptions(request),
+    templateKwargs: { ...settings.templateKwargs, ...request.chat_template_kwargs },
+  });
 }
 
 /** POST /detokenize: the text of token ids, special tokens included. */
-export async function detokenize({ engine, model }: OpenAiContext, request: HttpRequest, reply: HttpReply): Promise<void> {
+export async function detokenize(
+  { engine, model }: OpenAiContext,
+  request: HttpRequest,
+  reply: HttpReply,
+): Promise<void> {
   const { value } = await readJson(request);
   const { model: name, tokens } = await validate<DetokenizeRequest>(DETOKENIZE_REQUEST, value);
   model.answerName(name === '' ? undefined : name);

@@ -5,8 +5,14 @@ type ChangesAnswer = (value: unknown) => boolean;
 
 const always: ChangesAnswer = () => true;
 const unlessEmpty: ChangesAnswer = (value) => !(Array.isArray(value) && value.length === 0);
-const is = (wanted: unknown): ChangesAnswer => (value) => value === wanted;
-const not = (...usual: unknown[]): ChangesAnswer => (value) => !usual.includes(value);
+const is =
+  (wanted: unknown): ChangesAnswer =>
+  (value) =>
+    value === wanted;
+const not =
+  (...usual: unknown[]): ChangesAnswer =>
+  (value) =>
+    !usual.includes(value);
 
 /** Fields that other servers know and this one does not, with the values that would change an answer; any other value passes. */
 export type UnsupportedFields = Readonly<Record<string, ChangesAnswer>>;
@@ -66,5 +72,7 @@ export function refuseUnsupported(body: unknown, fields: UnsupportedFields): voi
 }
 
 export function unsupported(param: string, value: unknown): ApiError {
-  return new ApiError('unsupported_value', `${param}: ${show(value)} is not supported by this version of the server`, { param });
+  return new ApiError('unsupported_value', `${param}: ${show(value)} is not supported by this version of the server`, {
+    param,
+  });
 }

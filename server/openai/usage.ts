@@ -9,7 +9,10 @@ export interface WireUsage {
 }
 
 /** Of a whole answer. Without a prefix cache there is nothing to say of it; reasoning is counted where it is told apart. */
-export function wireUsage({ promptTokens, completionTokens, cachedTokens, reasoningTokens }: Usage, hasPrefixCache: boolean): WireUsage {
+export function wireUsage(
+  { promptTokens, completionTokens, cachedTokens, reasoningTokens }: Usage,
+  hasPrefixCache: boolean,
+): WireUsage {
   return {
     ...runningUsage(promptTokens, completionTokens),
     prompt_tokens_details: hasPrefixCache ? { cached_tokens: cachedTokens } : null,
@@ -19,7 +22,11 @@ export function wireUsage({ promptTokens, completionTokens, cachedTokens, reason
 
 /** Of a stream under way: how much of the prompt was cached is known at its end. */
 export function runningUsage(promptTokens: number, completionTokens: number): WireUsage {
-  return { prompt_tokens: promptTokens, total_tokens: promptTokens + completionTokens, completion_tokens: completionTokens };
+  return {
+    prompt_tokens: promptTokens,
+    total_tokens: promptTokens + completionTokens,
+    completion_tokens: completionTokens,
+  };
 }
 
 /** Of several prompts in one request. */

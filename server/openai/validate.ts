@@ -42,8 +42,11 @@ function checkLengths(schema: Schema, value: unknown, path: readonly string[], t
     return new ApiError('invalid_value', `${param}: expected ${expected}, got ${received}`, { param });
   };
   if (!Array.isArray(value)) {
-    if (maxProperties !== Infinity && Object.keys(value).length > maxProperties) throw wrong(describe(schema), `${Object.keys(value).length} entries`);
-    for (const [name, property] of Object.entries(properties)) if (Object.hasOwn(value, name)) checkLengths(property, (value as Record<string, unknown>)[name], [...path, name], total);
+    if (maxProperties !== Infinity && Object.keys(value).length > maxProperties)
+      throw wrong(describe(schema), `${Object.keys(value).length} entries`);
+    for (const [name, property] of Object.entries(properties))
+      if (Object.hasOwn(value, name))
+        checkLengths(property, (value as Record<string, unknown>)[name], [...path, name], total);
     return;
   }
   if (value.length > maxItems) throw wrong(describe(schema), show(value));
@@ -56,15 +59,24 @@ function checkLengths(schema: Schema, value: unknown, path: readonly string[], t
 /** Lists of token ids may hold millions: the checker sees one of them where all are right, else those from the first wrong one on. */
 function withFewTokenIds(schema: Schema, value: unknown): unknown {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return value;
-  const lists = Object.entries(schema.properties ?? {}).filter(([name, { items }]) => [items?.type].flat().includes('integer') && Object.hasOwn(value, name));
-  return { ...value, ...Object.fromEntries(lists.map(([name, property]) => [name, fewTokenIds(property, (value as Record<string, unknown>)[name])])) };
+  const lists = Object.entries(schema.properties ?? {}).filter(
+    ([name, { items }]) => [items?.type].flat().includes('integer') && Object.hasOwn(value, name),
+  );
+  return {
+    ...value,
+    ...Object.fromEntries(
+      lists.map(([name, property]) => [name, fewTokenIds(property, (value as Record<string, unknown>)[name])]),
+    ),
+  };
 }
 
 function fewTokenIds({ items }: Schema, value: unknown): unknown {
   if (!Array.isArray(value)) return value;
   const wrongAt = value.findIndex((item) => !Number.isInteger(item) || item < 0);
   if (wrongAt < 0) return value.slice(0, 1);
-  return value.slice(wrongAt, wrongAt + MAX_PROMPTS).map((item: unknown) => (items?.items === undefined ? item : fewTokenIds(items, item)));
+  return value
+    .slice(wrongAt, wrongAt + MAX_PROMPTS)
+    .map((item: unknown) => (items?.items === undefined ? item : fewTokenIds(items, item)));
 }
 
 function toError({ keyword, schemaPath, instancePath, params }: Violation, schema: Schema, value: unknown): ApiError {
@@ -73,7 +85,10 @@ function toError({ keyword, schemaPath, instancePath, params }: Violation, schem
     const param = paramName([...path, (params.requiredProperties as string[])[0]]);
     return new ApiError('missing_required_parameter', `${param}: expected a value, but it is missing`, { param });
   }
-  const wanted = pointerSegments(schemaPath.replace(/^#/, '')).reduce<unknown>((at, segment) => (at as Record<string, unknown>)[segment], schema) as Schema;
+  const wanted = pointerSegments(schemaPath.replace(/^#/, '')).reduce<unknown>(
+    (at, segment) => (at as Record<string, unknown>)[segment],
+    schema,
+  ) as Schema;
   const received = path.reduce<unknown>((at, segment) => (at as Record<string, unknown>)[segment], value);
   const code: ApiErrorCode = keyword === 'type' ? 'invalid_type' : 'invalid_value';
   const param = paramName(path);
@@ -81,7 +96,10 @@ function toError({ keyword, schemaPath, instancePath, params }: Violation, schem
 }
 
 function pointerSegments(pointer: string): string[] {
-  return pointer.split('/').slice(1).map((segment) => segment.replaceAll('~1', '/').replaceAll('~0', '~'));
+  return pointer
+    .split('/')
+    .slice(1)
+    .map((segment) => segment.replaceAll('~1', '/').replaceAll('~0', '~'));
 }
 
 /** `messages[0].content`; null for the body itself. */
@@ -95,10 +113,15 @@ function paramName(path: readonly string[]): string | null {
 function describe(schema: Schema): string {
   if (schema.description !== undefined) return schema.description;
   if (schema.enum !== undefined) return `one of ${schema.enum.join(', ')}`;
-  const types = [schema.type ?? 'a value'].flat().map((type) => (/^[aeiou]/.test(type) ? `an ${type}` : `a ${type}`)).join(' or ');
+  const types = [schema.type ?? 'a value']
+    .flat()
+    .map((type) => (/^[aeiou]/.test(type) ? `an ${type}` : `a ${type}`))
+    .join(' or ');
   const { minimum, maximum, exclusiveMinimum } = schema;
-  if (exclusiveMinimum !== undefined) return `${types} above ${exclusiveMinimum}${maximum === undefined ? '' : ` and up to ${maximum}`}`;
-  if (minimum !== undefined) return maximum === undefined ? `${types} of ${minimum} or more` : `${types} from ${minimum} to ${maximum}`;
+  if (exclusiveMinimum !== undefined)
+    return `${types} above ${exclusiveMinimum}${maximum === undefined ? '' : ` and up to ${maximum}`}`;
+  if (minimum !== undefined)
+    return maximum === undefined ? `${types} of ${minimum} or more` : `${types} from ${minimum} to ${maximum}`;
   if (schema.maxItems !== undefined) return `${types} of ${schema.minItems ?? 0} to ${schema.maxItems} items`;
   if (schema.minItems !== undefined) return `${types} of at least ${schema.minItems}`;
   if (schema.minLength === 1) return `${types} of at least one character`;
@@ -111,6 +134,6 @@ const MAX_SHOWN = 100;
 export function show(value: unknown): string {
   if (Array.isArray(value)) return `an array of ${value.length}`;
   if (typeof value === 'object' && value !== null) return 'an object';
-  const text = typeof value === 'number' ? String(value) : JSON.stringify(value) ?? 'nothing';
+  const text = typeof value === 'number' ? String(value) : (JSON.stringify(value) ?? 'nothing');
   return text.length > MAX_SHOWN ? `${text.slice(0, MAX_SHOWN)}…` : text;
 }

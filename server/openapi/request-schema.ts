@@ -7,10 +7,12 @@ export function sentSchema(schema: Schema, nulls: NullMap): Schema {
   const sent = { ...schema };
   if (items !== undefined && nulls.each !== undefined) sent.items = sentSchema(items, nulls.each);
   if (properties === undefined) return sent;
-  sent.properties = Object.fromEntries(Object.entries(properties).map(([name, property]) => {
-    const inner = Object.hasOwn(nulls, name) ? sentSchema(property, nulls[name]) : property;
-    return [name, required.includes(name) ? inner : orNull(inner)];
-  }));
+  sent.properties = Object.fromEntries(
+    Object.entries(properties).map(([name, property]) => {
+      const inner = Object.hasOwn(nulls, name) ? sentSchema(property, nulls[name]) : property;
+      return [name, required.includes(name) ? inner : orNull(inner)];
+    }),
+  );
   return sent;
 }
 

@@ -47,18 +47,35 @@ export async function createBootstrapLink(db: ServiceDb, nowMs: number): Promise
   await serviceChange(db, nowMs, {}, async ({ tx }) => {
     await demandNoAdmin(tx);
     await tx.deleteFrom('bootstrap_links').execute();
-    await tx.insertInto('bootstrap_links').values({ token_hash: tokenHash(token), created_at: nowMs, expires_at: nowMs + LINK_LIFETIME_MS }).execute();
+    await tx
+      .insertInto('bootstrap_links')
+      .values({ token_hash: tokenHash(token), created_at: nowMs, expires_at: nowMs + LINK_LIFETIME_MS })
+      .execute();
   });
   return token;
 }
 
 /** Single use. */
-export async function redeemBootstrapLink(db: ServiceDb, token: string, spec: NewAccount, nowMs: number, options: ChangeOptions = {}): Promise<Account> {
+export async function redeemBootstrapLink(
+  db: ServiceDb,
+  token: string,
+  spec: NewAccount,
+  nowMs: number,
+  options: ChangeOptions = {},
+): Promise<Account> {
   const values = await prepare(spec);
   return serviceChange(db, nowMs, options, async (context) => {
     await demandNoAdmin(context.tx);
-    const { numDeletedRows } = await context.tx.deleteFrom('bootstrap_links').where('token_hash', '=', tokenHash(token)).where('expires_at', '>', nowMs).executeTakeFirst();
-    if (numDeletedRows === 0n) throw new ServiceError('gone', 'this link was used, replaced, or is older than a day: start the service again for a new one');
+    const { numDeletedRows } = await context.tx
+      .deleteFrom('bootstrap_links')
+      .where('token_hash', '=', tokenHash(token))
+      .where('expires_at', '>', nowMs)
+      .executeTakeFirst();
+    if (numDeletedRows === 0n)
+      throw new ServiceError(
+        'gone',
+        'this link was used, replaced, or is older than a day: start the service again for a new one',
+      );
     return insertAccount(context, values, true);
   });
 }
@@ -67,17 +84,29 @@ export async function redeemBootstrapLink(db: ServiceDb, token: string, spec: Ne
 export async function ensureFirstAdmin(db: ServiceDb, spec: NewAccount, nowMs: number): Promise<Account | undefined> {
   const values = await prepare(spec);
   if (await hasAdmin(db)) return undefined;
-  return serviceChange(db, nowMs, {}, async (context) => (await hasAdmin(context.tx) ? undefined : insertAccount(context, values, true)));
+  return serviceChange(db, nowMs, {}, async (context) =>
+    (await hasAdmin(context.tx)) ? undefined : insertAccount(context, values, true),
+  );
 }
 
-export async function createAccount(db: ServiceDb, spec: NewAccount, nowMs: number, options: ChangeOptions = {}): Promise<Account> {
+export async function createAccount(
+  db: ServiceDb,
+  spec: NewAccount,
+  nowMs: number,
+  options: ChangeOptions = {},
+): Promise<Account> {
   const values = await prepare(spec);
   return serviceChange(db, nowMs, options, (context) => insertAccount(context, values, false));
 }
 
 export async function findAccount(db: ServiceDb | ServiceTx, userId: string): Promise<Account> {
-  const row = await db.selectFrom('accounts').innerJoin('users', 'users.id', 'accounts.user_id').selectAll('accounts')
-    .where('user_id', '=', userId).where('users.status', '=', 'active').executeTakeFirst();
+  const row = await db
+    .selectFrom('accounts')
+    .innerJoin('users', 'users.id', 'accounts.user_id')
+    .selectAll('accounts')
+    .where('user_id', '=', userId)
+    .where('users.status', '=', 'active')
+    .executeTakeFirst();
   if (row === undefined) throw new ServiceError('not_found', 'there is no such account');
   return toAccount(row);
 }
@@ -92,16 +121,35 @@ export interface AuthenticateOptions {
  * Whose address and password these are. One answer for all that is wrong, after the same work; too many failures for an address, whether
  * anybody has it or not, make it wait.
  */
-export async function authenticate(db: ServiceDb, email: string, password: string, nowMs: number, { from = NOWHERE, isSecondFactorRight }: AuthenticateOptions = {}): Promise<Account> {
+export async function authenticate(
+  db: ServiceDb,
+  email: string,
+  password: string,
+  nowMs: number,
+  { from = NOWHERE, isSecondFactorRight }: AuthenticateOptions = {},
+): Promise<Account> {
   const address = email.trim().normalize('NFC').toLowerCase();
   const slot = tokenHash(address);
-  const attempts = await db.selectFrom('login_attempts').select('blocked_until').where('email_hash', '=', slot).executeTakeFirst();
+  const attempts = await db
+    .selectFrom('login_attempts')
+    .select('blocked_until')
+    .where('email_hash', '=', slot)
+    .executeTakeFirst();
   if (attempts !== undefined && attempts.blocked_until > nowMs) {
-    throw new ServiceError('too_many_attempts', `too many failed attempts: try again in ${Math.ceil((attempts.blocked_until - nowMs) / 1000)} s`);
+    throw new ServiceError(
+      'too_many_attempts',
+      `too many failed attempts: try again in ${Math.ceil((attempts.blocked_until - nowMs) / 1000)} s`,
+    );
   }
-  const row = await db.selectFrom('accounts').innerJoin('users', 'users.id', 'accounts.user_id').selectAll('accounts').where('email', '=', address).where('users.status', '=', 'active').executeTakeFirst();
-  const isRight = await verifySecret(row?.password_hash ?? await nobodysHash(), password);
-  if (row === undefined || !isRight || (isSecondFactorRight !== undefined && !await isSecondFactorRight(row))) {
+  const row = await db
+    .selectFrom('accounts')
+    .innerJoin('users', 'users.id', 'accounts.user_id')
+    .selectAll('accounts')
+    .where('email', '=', address)
+    .where('users.status', '=', 'active')
+    .executeTakeFirst();
+  const isRight = await verifySecret(row?.password_hash ?? (await nobodysHash()), password);
+  if (row === undefined || !isRight || (isSecondFactorRight !== undefined && !(await isSecondFactorRight(row)))) {
     await countFailure(db, slot, nowMs);
     await recordFailure(db, row?.user_id, from, nowMs);
     throw new ServiceError('bad_credentials', 'the address or the password is wrong');
@@ -111,25 +159,56 @@ export async function authenticate(db: ServiceDb, email: string, password: strin
 }
 
 /** That it is the owner of an account who asks. @throws ServiceError `bad_credentials`, `too_many_attempts` */
-export async function demandPassword(db: ServiceDb, userId: string, password: string, nowMs: number, { actor }: ChangeOptions): Promise<Account> {
+export async function demandPassword(
+  db: ServiceDb,
+  userId: string,
+  password: string,
+  nowMs: number,
+  { actor }: ChangeOptions,
+): Promise<Account> {
   const { email } = await findAccount(db, userId);
-  return authenticate(db, email, password, nowMs, { from: { ip: actor?.ip ?? null, userAgent: actor?.userAgent ?? null } });
+  return authenticate(db, email, password, nowMs, {
+    from: { ip: actor?.ip ?? null, userAgent: actor?.userAgent ?? null },
+  });
 }
 
 /** Sessions end with the old password: see `revokeSessions`. @throws ServiceError `bad_credentials` */
-export async function changePassword(db: ServiceDb, userId: string, current: string, wanted: string, nowMs: number, options: ChangeOptions = {}): Promise<void> {
+export async function changePassword(
+  db: ServiceDb,
+  userId: string,
+  current: string,
+  wanted: string,
+  nowMs: number,
+  options: ChangeOptions = {},
+): Promise<void> {
   const { email } = await demandPassword(db, userId, current, nowMs, options);
   const hash = await hashSecret(checkPassword(wanted, email));
   await serviceChange(db, nowMs, options, async ({ tx, rev, record }) => {
-    await tx.updateTable('accounts').set({ password_hash: hash, updated_at: nowMs, rev }).where('user_id', '=', userId).execute();
-    await tx.updateTable('sessions').set({ revoked_at: nowMs }).where('user_id', '=', userId).where('revoked_at', 'is', null).execute();
+    await tx
+      .updateTable('accounts')
+      .set({ password_hash: hash, updated_at: nowMs, rev })
+      .where('user_id', '=', userId)
+      .execute();
+    await tx
+      .updateTable('sessions')
+      .set({ revoked_at: nowMs })
+      .where('user_id', '=', userId)
+      .where('revoked_at', 'is', null)
+      .execute();
     const user = { type: 'user', id: userId } as const;
     record({ action: 'account.password_changed', owner: user, target: user });
   });
 }
 
 /** What somebody signs in with, and is invited and named by; sessions stay. @throws ServiceError `bad_credentials`, `conflict` */
-export async function changeEmail(db: ServiceDb, userId: string, wanted: string, password: string, nowMs: number, options: ChangeOptions = {}): Promise<Account> {
+export async function changeEmail(
+  db: ServiceDb,
+  userId: string,
+  wanted: string,
+  password: string,
+  nowMs: number,
+  options: ChangeOptions = {},
+): Promise<Account> {
   const email = checkEmail(wanted);
   await demandPassword(db, userId, password, nowMs, options);
   checkPassword(password, email);
@@ -141,7 +220,13 @@ export async function changeEmail(db: ServiceDb, userId: string, wanted: string,
       await tx.updateTable('users').set({ name: email, updated_at: nowMs, rev }).where('id', '=', userId).execute();
       await touch('owner', userId);
       const user = { type: 'user', id: userId } as const;
-      record({ action: 'account.email_changed', owner: user, target: user, before: { email: before }, after: { email } });
+      record({
+        action: 'account.email_changed',
+        owner: user,
+        target: user,
+        before: { email: before },
+        after: { email },
+      });
     }
     return findAccount(tx, userId);
   });
@@ -153,13 +238,27 @@ export interface AccountEdit {
   theme?: AccountRow['theme'];
 }
 
-export async function editAccount(db: ServiceDb, userId: string, edit: AccountEdit, nowMs: number, options: ChangeOptions = {}): Promise<Account> {
+export async function editAccount(
+  db: ServiceDb,
+  userId: string,
+  edit: AccountEdit,
+  nowMs: number,
+  options: ChangeOptions = {},
+): Promise<Account> {
   const name = edit.name === undefined ? {} : { display_name: checkDisplayName(edit.name) };
   return serviceChange(db, nowMs, options, async ({ tx, rev }) => {
     const account = await findAccount(tx, userId);
-    if (options.ifRev !== undefined && options.ifRev !== account.rev) throw new ServiceError('stale', `the account was changed by somebody else: its revision is ${account.rev}, not ${options.ifRev}`);
+    if (options.ifRev !== undefined && options.ifRev !== account.rev)
+      throw new ServiceError(
+        'stale',
+        `the account was changed by somebody else: its revision is ${account.rev}, not ${options.ifRev}`,
+      );
     const { locale = account.locale, theme = account.theme } = edit;
-    await tx.updateTable('accounts').set({ ...name, locale, theme, updated_at: nowMs, rev }).where('user_id', '=', userId).execute();
+    await tx
+      .updateTable('accounts')
+      .set({ ...name, locale, theme, updated_at: nowMs, rev })
+      .where('user_id', '=', userId)
+      .execute();
     return findAccount(tx, userId);
   });
 }
@@ -177,13 +276,30 @@ export async function prepare(spec: NewAccount): Promise<Prepared> {
   return { email, name, hash: await hashSecret(checkPassword(spec.password, email)) };
 }
 
-export async function insertAccount({ access, tx, rev, nowMs, record }: ServiceChange, { email, name, hash }: Prepared, isAdmin: boolean): Promise<Account> {
+export async function insertAccount(
+  { access, tx, rev, nowMs, record }: ServiceChange,
+  { email, name, hash }: Prepared,
+  isAdmin: boolean,
+): Promise<Account> {
   const taken = await tx.selectFrom('accounts').select('user_id').where('email', '=', email).executeTakeFirst();
   if (taken !== undefined) throw new ServiceError('conflict', TAKEN);
   const user = await ensureOwner(access, { type: 'user', name: email });
   const row: AccountRow = {
-    user_id: user.id, email, display_name: name, password_hash: hash, locale: 'en', theme: 'system', is_admin: isAdmin ? 1 : 0,
-    totp_secret: null, totp_confirmed_at: null, totp_last_step: null, quota_gpu: null, quota_deployments: null, created_at: nowMs, updated_at: nowMs, rev,
+    user_id: user.id,
+    email,
+    display_name: name,
+    password_hash: hash,
+    locale: 'en',
+    theme: 'system',
+    is_admin: isAdmin ? 1 : 0,
+    totp_secret: null,
+    totp_confirmed_at: null,
+    totp_last_step: null,
+    quota_gpu: null,
+    quota_deployments: null,
+    created_at: nowMs,
+    updated_at: nowMs,
+    rev,
   };
   await tx.insertInto('accounts').values(row).execute();
   record({ action: 'account.created', owner: user, target: user, after: { email, is_admin: isAdmin } });
@@ -203,17 +319,40 @@ async function demandNoAdmin(tx: ServiceTx): Promise<void> {
 }
 
 async function hasAdmin(db: ServiceDb | ServiceTx): Promise<boolean> {
-  return await db.selectFrom('accounts').innerJoin('users', 'users.id', 'accounts.user_id').select('user_id').where('is_admin', '=', 1).where('users.status', '=', 'active').executeTakeFirst() !== undefined;
+  return (
+    (await db
+      .selectFrom('accounts')
+      .innerJoin('users', 'users.id', 'accounts.user_id')
+      .select('user_id')
+      .where('is_admin', '=', 1)
+      .where('users.status', '=', 'active')
+      .executeTakeFirst()) !== undefined
+  );
 }
 
 async function countFailure(db: ServiceDb, slot: string, nowMs: number): Promise<void> {
   await db.transaction().execute(async (tx) => {
-    await tx.deleteFrom('login_attempts').where('updated_at', '<', nowMs - FORGET_MS).execute();
-    const { failures } = await tx.insertInto('login_attempts').values({ email_hash: slot, failures: 1, blocked_until: 0, updated_at: nowMs })
-      .onConflict((conflict) => conflict.column('email_hash').doUpdateSet((eb) => ({ failures: eb('login_attempts.failures', '+', 1), updated_at: nowMs }))).returning('failures').executeTakeFirstOrThrow();
+    await tx
+      .deleteFrom('login_attempts')
+      .where('updated_at', '<', nowMs - FORGET_MS)
+      .execute();
+    const { failures } = await tx
+      .insertInto('login_attempts')
+      .values({ email_hash: slot, failures: 1, blocked_until: 0, updated_at: nowMs })
+      .onConflict((conflict) =>
+        conflict
+          .column('email_hash')
+          .doUpdateSet((eb) => ({ failures: eb('login_attempts.failures', '+', 1), updated_at: nowMs })),
+      )
+      .returning('failures')
+      .executeTakeFirstOrThrow();
     if (failures < FREE_FAILURES) return;
     const blockedMs = Math.min(LONGEST_BLOCK_MS, FIRST_BLOCK_MS * 2 ** (failures - FREE_FAILURES));
-    await tx.updateTable('login_attempts').set({ blocked_until: nowMs + blockedMs }).where('email_hash', '=', slot).execute();
+    await tx
+      .updateTable('login_attempts')
+      .set({ blocked_until: nowMs + blockedMs })
+      .where('email_hash', '=', slot)
+      .execute();
   });
 }
 
@@ -221,9 +360,31 @@ let nobody: Promise<string> | undefined;
 
 /** What a password is compared with when there is no account: nothing matches it. */
 function nobodysHash(): Promise<string> {
-  return nobody ??= hashSecret(newToken());
+  return (nobody ??= hashSecret(newToken()));
 }
 
-function toAccount({ user_id: userId, email, display_name: name, is_admin: isAdmin, locale, theme, totp_confirmed_at: confirmedAt, quota_gpu: quotaGpu, quota_deployments: quotaDeployments, rev }: AccountRow): Account {
-  return { userId, email, name, isAdmin: isAdmin === 1, locale, theme, hasTotp: confirmedAt !== null, quotaGpu, quotaDeployments, rev };
+function toAccount({
+  user_id: userId,
+  email,
+  display_name: name,
+  is_admin: isAdmin,
+  locale,
+  theme,
+  totp_confirmed_at: confirmedAt,
+  quota_gpu: quotaGpu,
+  quota_deployments: quotaDeployments,
+  rev,
+}: AccountRow): Account {
+  return {
+    userId,
+    email,
+    name,
+    isAdmin: isAdmin === 1,
+    locale,
+    theme,
+    hasTotp: confirmedAt !== null,
+    quotaGpu,
+    quotaDeployments,
+    rev,
+  };
 }

@@ -40,14 +40,24 @@ export class ActivityMeter {
       current.most = Math.max(current.most, this.#total);
       current.last = this.#total;
     } else {
-      this.#seconds.push({ at: second, least: Math.min(before, this.#total), most: Math.max(before, this.#total), last: this.#total });
+      this.#seconds.push({
+        at: second,
+        least: Math.min(before, this.#total),
+        most: Math.max(before, this.#total),
+        last: this.#total,
+      });
     }
     // The newest of those that are too old says what was open when the time that is looked at begins.
     while (this.#seconds.length > 1 && this.#seconds[1].at * 1000 < nowMs - keepMs - 1000) this.#seconds.shift();
   }
 
   read(nowMs: number, { scaleUpAfterMs, scaleDownAfterMs }: ControlPolicy): Activity {
-    return { numOpen: this.#total, lastAt: this.#lastAt, leastOpen: this.#range(nowMs - scaleUpAfterMs).least, mostOpen: this.#range(nowMs - scaleDownAfterMs).most };
+    return {
+      numOpen: this.#total,
+      lastAt: this.#lastAt,
+      leastOpen: this.#range(nowMs - scaleUpAfterMs).least,
+      mostOpen: this.#range(nowMs - scaleDownAfterMs).most,
+    };
   }
 
   #range(sinceMs: number): { least: number; most: number } {

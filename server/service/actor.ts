@@ -35,9 +35,15 @@ export function changeOptions({ userId, ip, userAgent }: ServiceActor, ifRev?: n
  * The one place that decides whose objects somebody may read or change. What belongs to strangers is `not_found`, as if it did not exist; what one sees and may not do is `forbidden`.
  * @throws ServiceError
  */
-export async function demandOwner(db: ServiceDb | ServiceTx, actor: ServiceActor, owner: OwnerRef, right: Right): Promise<void> {
+export async function demandOwner(
+  db: ServiceDb | ServiceTx,
+  actor: ServiceActor,
+  owner: OwnerRef,
+  right: Right,
+): Promise<void> {
   if (owner.type === 'user') {
-    if (owner.id !== actor.userId || (right !== 'read' && !await isHere(db, actor.userId))) throw new ServiceError('not_found', 'there is no such object');
+    if (owner.id !== actor.userId || (right !== 'read' && !(await isHere(db, actor.userId))))
+      throw new ServiceError('not_found', 'there is no such object');
   } else {
     demand(await roleOf(db, owner.id, actor.userId), right);
   }
@@ -46,7 +52,14 @@ export async function demandOwner(db: ServiceDb | ServiceTx, actor: ServiceActor
 
 /** Nothing is made for an account that was deleted while the request was under way. */
 async function isHere(db: ServiceDb | ServiceTx, userId: string): Promise<boolean> {
-  return await db.selectFrom('users').select('id').where('id', '=', userId).where('status', '=', 'active').executeTakeFirst() !== undefined;
+  return (
+    (await db
+      .selectFrom('users')
+      .select('id')
+      .where('id', '=', userId)
+      .where('status', '=', 'active')
+      .executeTakeFirst()) !== undefined
+  );
 }
 
 /** @throws ServiceError */
@@ -55,8 +68,21 @@ export function demandAdmin(actor: ServiceActor): void {
 }
 
 /** Whose objects somebody sees: the own, and those of the organizations in which the right is given. For the scope of lists. */
-export async function visibleOwners(db: ServiceDb | ServiceTx, actor: ServiceActor, right: Right = 'read'): Promise<OwnerRef[]> {
-  const rows = await db.selectFrom('memberships').innerJoin('organizations', 'organizations.id', 'memberships.org_id').select(['org_id', 'role'])
-    .where('user_id', '=', actor.userId).where('organizations.status', '=', 'active').orderBy('org_id').execute();
-  return [{ type: 'user', id: actor.userId }, ...rows.filter(({ role }) => may(role, right)).map(({ org_id: id }) => ({ type: 'org' as const, id }))];
+export async function visibleOwners(
+  db: ServiceDb | ServiceTx,
+  actor: ServiceActor,
+  right: Right = 'read',
+): Promise<OwnerRef[]> {
+  const rows = await db
+    .selectFrom('memberships')
+    .innerJoin('organizations', 'organizations.id', 'memberships.org_id')
+    .select(['org_id', 'role'])
+    .where('user_id', '=', actor.userId)
+    .where('organizations.status', '=', 'active')
+    .orderBy('org_id')
+    .execute();
+  return [
+    { type: 'user', id: actor.userId },
+    ...rows.filter(({ role }) => may(role, right)).map(({ org_id: id }) => ({ type: 'org' as const, id })),
+  ];
 }

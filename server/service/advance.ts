@@ -4,7 +4,18 @@ import { end } from './observe';
 import type { Pool } from './pool';
 import { command, fail, signal } from './version-life';
 import { isInactive, isServing } from './version-state';
-import { type Activity, type ControlPolicy, type DeploymentWork, findVersion, isLive, isRollingOut, leastReplicas, queueVersion, type ReplicaWork, type VersionWork } from './work';
+import {
+  type Activity,
+  type ControlPolicy,
+  type DeploymentWork,
+  findVersion,
+  isLive,
+  isRollingOut,
+  leastReplicas,
+  queueVersion,
+  type ReplicaWork,
+  type VersionWork,
+} from './work';
 
 export interface AdvanceContext {
   nowMs: number;
@@ -45,11 +56,13 @@ function step(work: DeploymentWork, context: AdvanceContext): void {
   for (const version of work.versions) {
     applyDeadlines(version, context);
     if (!mayHaveReplicas(version)) for (const replica of version.replicas) replica.state = 'stopping';
-    if (version.life.state === 'stopping' && version.replicas.length === 0) version.life = signal(version.life, 'ended', context.nowMs);
+    if (version.life.state === 'stopping' && version.replicas.length === 0)
+      version.life = signal(version.life, 'ended', context.nowMs);
   }
   if (work.desired === 'running') followWish(work, context);
   else endAll(work, context.nowMs);
-  for (const version of work.versions) if (version.id !== work.activeId && version.id !== work.targetId) stop(version, context.nowMs);
+  for (const version of work.versions)
+    if (version.id !== work.activeId && version.id !== work.targetId) stop(version, context.nowMs);
   const active = findVersion(work, work.activeId);
   if (active === undefined) return;
   refill(active, context);
@@ -67,7 +80,12 @@ function applyDeadlines(version: VersionWork, { nowMs, policy }: AdvanceContext)
   const { startedAt } = life;
   if (life.state === 'starting' && startedAt !== null && nowMs >= startedAt + version.startDeadlineMs) {
     const misplaced = version.replicas.find(({ misplaced: found }) => found !== null)?.misplaced;
-    version.life = fail(life, 'startExpired', misplaced ?? { reason: 'start_timeout', message: `was not ready within ${version.startDeadlineMs / 1000} s` }, nowMs);
+    version.life = fail(
+      life,
+      'startExpired',
+      misplaced ?? { reason: 'start_timeout', message: `was not ready within ${version.startDeadlineMs / 1000} s` },
+      nowMs,
+    );
   }
   if (life.state === 'backoff' && life.retryAt !== null && nowMs >= life.retryAt) {
     version.life = signal(life, 'retry', nowMs);
@@ -75,10 +93,37 @@ function applyDeadlines(version: VersionWork, { nowMs, policy }: AdvanceContext)
   }
   if (!isServing(version.life.state)) return;
   for (const replica of version.replicas) {
-    if (replica.state === 'unready' && replica.unreadyAt !== null && nowMs >= replica.unreadyAt + policy.unreadyDeadlineMs) {
-      end(version, replica, { exitCode: null, reason: 'readiness_lost', message: `did not answer for ${policy.unreadyDeadlineMs / 1000} s` }, nowMs, policy);
-    } else if ((replica.state === 'starting' || replica.state === 'created') && nowMs >= (replica.startedAt ?? replica.createdAt) + version.startDeadlineMs) {
-      end(version, replica, { exitCode: null, reason: 'start_timeout', message: `was not ready within ${version.startDeadlineMs / 1000} s` }, nowMs, policy);
+    if (
+      replica.state === 'unready' &&
+      replica.unreadyAt !== null &&
+      nowMs >= replica.unreadyAt + policy.unreadyDeadlineMs
+    ) {
+      end(
+        version,
+        replica,
+        {
+          exitCode: null,
+          reason: 'readiness_lost',
+          message: `did not answer for ${policy.unreadyDeadlineMs / 1000} s`,
+        },
+        nowMs,
+        policy,
+      );
+    } else if (
+      (replica.state === 'starting' || replica.state === 'created') &&
+      nowMs >= (replica.startedAt ?? replica.createdAt) + version.startDeadlineMs
+    ) {
+      end(
+        version,
+        replica,
+        {
+          exitCode: null,
+          reason: 'start_timeout',
+          message: `was not ready within ${version.startDeadlineMs / 1000} s`,
+        },
+        nowMs,
+        policy,
+      );
     }
   }
 }
@@ -102,7 +147,12 @@ function followWish(work: DeploymentWork, context: AdvanceContext): void {
   if (active.life.state === 'queued') grant(work, active, leastReplicas(work), context);
 }
 
-function rollOut(work: DeploymentWork, active: VersionWork | undefined, target: VersionWork, context: AdvanceContext): void {
+function rollOut(
+  work: DeploymentWork,
+  active: VersionWork | undefined,
+  target: VersionWork,
+  context: AdvanceContext,
+): void {
   if (isWhole(target, context.nowMs)) {
     if (active !== undefined) work.wanted = Math.max(leastReplicas(work), target.replicas.filter(isLive).length);
     work.activeId = target.id;
@@ -121,11 +171,19 @@ function rollOut(work: DeploymentWork, active: VersionWork | undefined, target: 
 
 /** Every place answers, or has had its time: what comes never serves with less than it has to for want of patience. */
 function isWhole({ life, replicas, startDeadlineMs }: VersionWork, nowMs: number): boolean {
-  return isServing(life.state) && (replicas.every(({ state }) => state === 'ready') || nowMs >= (life.readyAt ?? 0) + startDeadlineMs);
+  return (
+    isServing(life.state) &&
+    (replicas.every(({ state }) => state === 'ready') || nowMs >= (life.readyAt ?? 0) + startDeadlineMs)
+  );
 }
 
 /** Beside the old version where there is room for both, else in its place: never a start that cannot be granted while the old one holds what it needs. */
-function makeWay(work: DeploymentWork, active: VersionWork | undefined, target: VersionWork, context: AdvanceContext): void {
+function makeWay(
+  work: DeploymentWork,
+  active: VersionWork | undefined,
+  target: VersionWork,
+  context: AdvanceContext,
+): void {
   const strategy = work.rolloutStrategy ?? work.strategy;
   const held = active?.replicas ?? [];
   const count = leastReplicas(work);
@@ -135,7 +193,15 @@ function makeWay(work: DeploymentWork, active: VersionWork | undefined, target: 
   const fitsInstead = context.pool.shortage(target.needs, 1, held) === undefined;
   if (strategy === 'replace' || (strategy === 'auto' && fitsInstead)) {
     if (target.homeState === 'pending' || active.life.state === 'stopping') return;
-    context.tell({ type: 'rollout.replace', data: { version: target.number, message: canSurge ? 'the old version ends first, as asked for' : `the old version ends first, for there is no room for both: ${context.pool.shortage(target.needs, count)?.message ?? ''}` } });
+    context.tell({
+      type: 'rollout.replace',
+      data: {
+        version: target.number,
+        message: canSurge
+          ? 'the old version ends first, as asked for'
+          : `the old version ends first, for there is no room for both: ${context.pool.shortage(target.needs, count)?.message ?? ''}`,
+      },
+    });
     stop(active, context.nowMs);
     return;
   }
@@ -150,7 +216,8 @@ function grant(work: DeploymentWork, version: VersionWork, count: number, contex
   if (version.replicas.length > 0 || pool.shortage(version.needs, 1) !== undefined) return wait(version, 1, context);
   version.life = { ...signal(version.life, 'granted', nowMs), reason: null, message: null };
   if (version.id === work.activeId) work.wanted = count;
-  for (let ordinal = 0; ordinal < count && pool.shortage(version.needs, 1) === undefined; ordinal++) addReplica(version, ordinal, context);
+  for (let ordinal = 0; ordinal < count && pool.shortage(version.needs, 1) === undefined; ordinal++)
+    addReplica(version, ordinal, context);
 }
 
 /** It says what it waits for. */
@@ -161,13 +228,20 @@ function wait(version: VersionWork, count: number, { nowMs, policy, pool }: Adva
     return;
   }
   const shortage = missing ?? { reason: 'cancelled' as const, message: 'what it waited for did not end' };
-  version.life = fail(version.life, 'queueExpired', { reason: shortage.reason, message: `waited ${policy.queueDeadlineMs / 1000} s: ${shortage.message}` }, nowMs);
+  version.life = fail(
+    version.life,
+    'queueExpired',
+    { reason: shortage.reason, message: `waited ${policy.queueDeadlineMs / 1000} s: ${shortage.message}` },
+    nowMs,
+  );
 }
 
 /** Places whose replica exited are filled again when it is time; GPUs stay with the place. */
 function refill(version: VersionWork, context: AdvanceContext): void {
   if (version.life.state === 'backoff' || !mayHaveReplicas(version)) return;
-  for (const exited of version.replicas.filter(({ state, retryAt }) => state === 'exited' && retryAt !== null && context.nowMs >= retryAt)) {
+  for (const exited of version.replicas.filter(
+    ({ state, retryAt }) => state === 'exited' && retryAt !== null && context.nowMs >= retryAt,
+  )) {
     const { ordinal, memoryMb, gpuUuids, restarts } = exited;
     version.replicas = version.replicas.filter((replica) => replica !== exited);
     version.replicas.push(newReplica({ ordinal, memoryMb, gpuUuids, restarts }, context));
@@ -176,7 +250,11 @@ function refill(version: VersionWork, context: AdvanceContext): void {
 
 function scale(work: DeploymentWork, active: VersionWork, context: AdvanceContext): void {
   if (!isServing(active.life.state)) return;
-  const { activity: { leastOpen, mostOpen }, policy: { openPerReplica }, pool } = context;
+  const {
+    activity: { leastOpen, mostOpen },
+    policy: { openPerReplica },
+    pool,
+  } = context;
   const bound = (count: number) => Math.min(work.max, Math.max(leastReplicas(work), count));
   work.wanted = bound(work.wanted);
   const busy = bound(Math.ceil(leastOpen / openPerReplica));
@@ -184,9 +262,11 @@ function scale(work: DeploymentWork, active: VersionWork, context: AdvanceContex
   if (busy > work.wanted) work.wanted = busy;
   else if (calm < work.wanted) work.wanted = calm;
   const places = active.replicas.filter((replica) => isLive(replica) || replica.state === 'exited');
-  for (let have = places.length; have < work.wanted && pool.shortage(active.needs, 1) === undefined; have++) addReplica(active, freeOrdinal(active), context);
+  for (let have = places.length; have < work.wanted && pool.shortage(active.needs, 1) === undefined; have++)
+    addReplica(active, freeOrdinal(active), context);
   for (const replica of places.sort(byWorth).slice(work.wanted)) replica.state = 'stopping';
-  if (active.life.state === 'degraded' && readyCount(active) >= work.wanted) active.life = signal(active.life, 'ready', context.nowMs);
+  if (active.life.state === 'degraded' && readyCount(active) >= work.wanted)
+    active.life = signal(active.life, 'ready', context.nowMs);
 }
 
 function readyCount({ replicas }: VersionWork): number {
@@ -202,20 +282,42 @@ function byWorth(a: ReplicaWork, b: ReplicaWork): number {
 
 function sleep({ idleTimeoutMs }: DeploymentWork, active: VersionWork, { nowMs, activity }: AdvanceContext): void {
   if (idleTimeoutMs === null || active.life.state !== 'running' || activity.numOpen > 0) return;
-  if (nowMs >= Math.max(activity.lastAt, active.life.readyAt ?? 0) + idleTimeoutMs) active.life = command(active.life, 'scaleToZero', nowMs);
+  if (nowMs >= Math.max(activity.lastAt, active.life.readyAt ?? 0) + idleTimeoutMs)
+    active.life = command(active.life, 'scaleToZero', nowMs);
 }
 
 function stop(version: VersionWork, nowMs: number): void {
-  if (!isInactive(version.life.state) && version.life.state !== 'stopping') version.life = command(version.life, 'stop', nowMs);
+  if (!isInactive(version.life.state) && version.life.state !== 'stopping')
+    version.life = command(version.life, 'stop', nowMs);
   version.isWaking = false;
 }
 
 function addReplica(version: VersionWork, ordinal: number, context: AdvanceContext): void {
-  version.replicas.push(newReplica({ ordinal, memoryMb: version.needs.memoryMb, gpuUuids: context.pool.take(version.needs), restarts: 0 }, context));
+  version.replicas.push(
+    newReplica(
+      { ordinal, memoryMb: version.needs.memoryMb, gpuUuids: context.pool.take(version.needs), restarts: 0 },
+      context,
+    ),
+  );
 }
 
-function newReplica(place: Pick<ReplicaWork, 'ordinal' | 'memoryMb' | 'gpuUuids' | 'restarts'>, { nowMs, newReplica: make }: AdvanceContext): ReplicaWork {
-  return { ...make(), ...place, state: 'created', reference: null, address: null, misplaced: null, retryAt: null, startedAt: null, readyAt: null, unreadyAt: null, createdAt: nowMs };
+function newReplica(
+  place: Pick<ReplicaWork, 'ordinal' | 'memoryMb' | 'gpuUuids' | 'restarts'>,
+  { nowMs, newReplica: make }: AdvanceContext,
+): ReplicaWork {
+  return {
+    ...make(),
+    ...place,
+    state: 'created',
+    reference: null,
+    address: null,
+    misplaced: null,
+    retryAt: null,
+    startedAt: null,
+    readyAt: null,
+    unreadyAt: null,
+    createdAt: nowMs,
+  };
 }
 
 /** The least that no replica has, those that stop among them: logs tell replicas apart by it. */

@@ -11,7 +11,12 @@ import { WEBHOOKS } from './webhook-schema';
 /** A change of access that also reaches the service's tables: one revision, one lock, one audit. */
 export type ServiceChange = Omit<Change, 'tx'> & { readonly tx: ServiceTx; readonly access: Change };
 
-export function serviceChange<T>(db: ServiceDb, nowMs: number, options: ChangeOptions, run: (change: ServiceChange) => Promise<T>): Promise<T> {
+export function serviceChange<T>(
+  db: ServiceDb,
+  nowMs: number,
+  options: ChangeOptions,
+  run: (change: ServiceChange) => Promise<T>,
+): Promise<T> {
   return change(db as unknown as Db, nowMs, options, (access) => run({ ...access, tx: access.tx, access }));
 }
 

@@ -12,5 +12,8 @@ export const SYSTEM_CLOCK: Clock = {
     const timer = setTimeout(run, ms).unref();
     return () => clearTimeout(timer);
   },
-  sleep: (ms) => new Promise((resolve) => { setTimeout(resolve, ms).unref(); }),
+  sleep: (ms) =>
+    new Promise((resolve) => {
+      setTimeout(resolve, ms).unref();
+    }),
 };

@@ -31,7 +31,11 @@ export interface ContainerView {
 }
 
 /** What happened is written down, and what follows from it decided. Undefined: there is no such container any more. */
-export function advanceContainer(context: StoreContext, containerId: string, observations: readonly Observation[]): Promise<ContainerView | undefined> {
+export function advanceContainer(
+  context: StoreContext,
+  containerId: string,
+  observations: readonly Observation[],
+): Promise<ContainerView | undefined> {
   return controlChange(context.db, async (tx) => {
     const before = await loadContainer(tx, containerId);
     if (before === undefined) return undefined;
@@ -43,11 +47,27 @@ export function advanceContainer(context: StoreContext, containerId: string, obs
       const id = newId('rep', nowMs);
       return { id, secret: context.box.seal(randomBase62(43), secretPurpose(id)), createdAt: nowMs };
     });
-    if (work.state !== before.state || work.reason !== before.reason) await tx.updateTable('containers').set({ state: work.state, reason: work.reason }).where('id', '=', containerId).execute();
+    if (work.state !== before.state || work.reason !== before.reason)
+      await tx
+        .updateTable('containers')
+        .set({ state: work.state, reason: work.reason })
+        .where('id', '=', containerId)
+        .execute();
     await removeReplicas(tx, before.replicas, work.replicas);
     await saveReplicas(tx, { version_id: null, container_id: containerId }, before.replicas, work.replicas, nowMs);
-    if (work.state !== before.state) await recordEvents(tx, { type: work.ownerType, id: work.ownerId }, { type: 'container', id: containerId }, [{ type: `container.${work.state}`, data: work.reason === null ? {} : { message: work.reason } }], nowMs);
-    return { work, secrets: openSecrets(context, work.replicas), hasChanged: JSON.stringify(before) !== JSON.stringify(work) };
+    if (work.state !== before.state)
+      await recordEvents(
+        tx,
+        { type: work.ownerType, id: work.ownerId },
+        { type: 'container', id: containerId },
+        [{ type: `container.${work.state}`, data: work.reason === null ? {} : { message: work.reason } }],
+        nowMs,
+      );
+    return {
+      work,
+      secrets: openSecrets(context, work.replicas),
+      hasChanged: JSON.stringify(before) !== JSON.stringify(work),
+    };
   });
 }
 
@@ -66,7 +86,8 @@ export function observeContainer(work: ContainerWork, observation: Observation, 
       if (replica.state === 'created') go(work, 'failed', observation.message);
       return;
     case 'ready':
-      if (replica.state === 'starting' || replica.state === 'unready') Object.assign(replica, { state: 'ready', readyAt: replica.readyAt ?? nowMs });
+      if (replica.state === 'starting' || replica.state === 'unready')
+        Object.assign(replica, { state: 'ready', readyAt: replica.readyAt ?? nowMs });
       return;
     case 'unready':
       if (replica.state === 'ready') replica.state = 'unready';
@@ -87,8 +108,13 @@ export function observeContainer(work: ContainerWork, observation: Observation, 
   }
 }
 
-export function stepContainer(work: ContainerWork, pool: Pool, make: () => Pick<ReplicaWork, 'id' | 'secret' | 'createdAt'>): void {
-  if (work.state !== 'preparing' && work.state !== 'running') for (const replica of work.replicas) replica.state = 'stopping';
+export function stepContainer(
+  work: ContainerWork,
+  pool: Pool,
+  make: () => Pick<ReplicaWork, 'id' | 'secret' | 'createdAt'>,
+): void {
+  if (work.state !== 'preparing' && work.state !== 'running')
+    for (const replica of work.replicas) replica.state = 'stopping';
   if (work.state === 'stopping' && work.replicas.length === 0) go(work, 'ended');
   if (work.state !== 'queued') return;
   const shortage = pool.shortage(work.needs, 1);
@@ -96,7 +122,19 @@ export function stepContainer(work: ContainerWork, pool: Pool, make: () => Pick<
   if (shortage !== undefined || work.replicas.length > 0) return;
   go(work, 'granted');
   work.replicas.push({
-    ...make(), ordinal: 0, state: 'created', reference: null, address: null, memoryMb: work.needs.memoryMb, gpuUuids: pool.take(work.needs), restarts: 0, misplaced: null, retryAt: null, startedAt: null, readyAt: null, unreadyAt: null,
+    ...make(),
+    ordinal: 0,
+    state: 'created',
+    reference: null,
+    address: null,
+    memoryMb: work.needs.memoryMb,
+    gpuUuids: pool.take(work.needs),
+    restarts: 0,
+    misplaced: null,
+    retryAt: null,
+    startedAt: null,
+    readyAt: null,
+    unreadyAt: null,
   });
 }
 
@@ -112,14 +150,26 @@ async function loadContainer(tx: ServiceTx, containerId: string): Promise<Contai
   if (row === undefined) return undefined;
   const { compute, start_command: script, image_type: type } = JSON.parse(row.spec) as StoredSpec;
   return {
-    id: row.id, ownerType: row.owner_type, ownerId: row.owner_id, state: row.state, reason: row.reason, needs: { gpuCount: compute.gpu_count, gpuType: compute.gpu_type, memoryMb: compute.memory_mb }, isBuiltin: script === null && type === 'builtin-runtime',
+    id: row.id,
+    ownerType: row.owner_type,
+    ownerId: row.owner_id,
+    state: row.state,
+    reason: row.reason,
+    needs: { gpuCount: compute.gpu_count, gpuType: compute.gpu_type, memoryMb: compute.memory_mb },
+    isBuiltin: script === null && type === 'builtin-runtime',
     replicas: (await loadReplicas(tx, 'container_id', [containerId])).get(containerId) ?? [],
   };
 }
 
 /** Those that run, are to, or have something left. */
 export async function listBusyContainerIds(db: StoreContext['db']): Promise<string[]> {
-  const rows = await db.selectFrom('containers').leftJoin('replicas', 'replicas.container_id', 'containers.id').select('containers.id').distinct()
-    .where((eb) => eb.or([eb('containers.state', 'not in', ['stopped', 'error']), eb('replicas.id', 'is not', null)])).orderBy('containers.id').execute();
+  const rows = await db
+    .selectFrom('containers')
+    .leftJoin('replicas', 'replicas.container_id', 'containers.id')
+    .select('containers.id')
+    .distinct()
+    .where((eb) => eb.or([eb('containers.state', 'not in', ['stopped', 'error']), eb('replicas.id', 'is not', null)]))
+    .orderBy('containers.id')
+    .execute();
   return rows.map(({ id }) => id);
 }

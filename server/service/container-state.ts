@@ -6,7 +6,9 @@ export const CONTAINER_EVENTS = ['start', 'stop', 'granted', 'started', 'failed'
 export type ContainerEvent = (typeof CONTAINER_EVENTS)[number];
 
 /** Where each event leads. A container is made stopped; what it runs ends by itself or because it is told to. */
-export const CONTAINER_TRANSITIONS: Readonly<Record<ContainerState, Readonly<Partial<Record<ContainerEvent, ContainerState>>>>> = {
+export const CONTAINER_TRANSITIONS: Readonly<
+  Record<ContainerState, Readonly<Partial<Record<ContainerEvent, ContainerState>>>>
+> = {
   queued: { granted: 'preparing', failed: 'error', stop: 'stopped' },
   preparing: { started: 'running', failed: 'error', stop: 'stopping' },
   running: { ended: 'stopped', failed: 'error', stop: 'stopping' },

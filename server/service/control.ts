@@ -11,7 +11,15 @@ import { loadPool } from './pool-rows';
 import type { ServiceDb, ServiceTx } from './schema';
 import type { StoreContext } from './store-context';
 import { wake } from './wishes';
-import { type Activity, type ControlPolicy, type DeploymentWork, findVersion, type Observation, readyReplicas, type ReplicaWork } from './work';
+import {
+  type Activity,
+  type ControlPolicy,
+  type DeploymentWork,
+  findVersion,
+  type Observation,
+  readyReplicas,
+  type ReplicaWork,
+} from './work';
 import { loadWork, saveWork } from './work-rows';
 
 /** A deployment as it stands after a step, for the controller: what is to run follows from it. */
@@ -37,17 +45,55 @@ export function controlChange<T>(db: ServiceDb, run: (tx: ServiceTx) => Promise<
 }
 
 /** What happened is written down, and what follows from it decided, at once. Undefined: there is no such deployment any more. */
-export function advanceDeployment(context: StoreContext, deploymentId: string, observations: readonly Observation[], activity: Activity, policy: ControlPolicy): Promise<DeploymentView | undefined> {
-  return controlChange(context.db, (tx) => stepDeployment(context, tx, deploymentId, (work, nowMs) => { for (const observation of observations) observe(work, observation, nowMs, policy); }, activity, policy));
+export function advanceDeployment(
+  context: StoreContext,
+  deploymentId: string,
+  observations: readonly Observation[],
+  activity: Activity,
+  policy: ControlPolicy,
+): Promise<DeploymentView | undefined> {
+  return controlChange(context.db, (tx) =>
+    stepDeployment(
+      context,
+      tx,
+      deploymentId,
+      (work, nowMs) => {
+        for (const observation of observations) observe(work, observation, nowMs, policy);
+      },
+      activity,
+      policy,
+    ),
+  );
 }
 
 /** A request came for what is scaled to zero. Where it is not, nothing changes. */
-export function wakeDeployment(context: StoreContext, deploymentId: string, activity: Activity, policy: ControlPolicy): Promise<DeploymentView | undefined> {
-  return controlChange(context.db, (tx) => stepDeployment(context, tx, deploymentId, (work, nowMs) => { wake(work, nowMs); }, activity, policy));
+export function wakeDeployment(
+  context: StoreContext,
+  deploymentId: string,
+  activity: Activity,
+  policy: ControlPolicy,
+): Promise<DeploymentView | undefined> {
+  return controlChange(context.db, (tx) =>
+    stepDeployment(
+      context,
+      tx,
+      deploymentId,
+      (work, nowMs) => {
+        wake(work, nowMs);
+      },
+      activity,
+      policy,
+    ),
+  );
 }
 
 async function stepDeployment(
-  context: StoreContext, tx: ServiceTx, deploymentId: string, change: (work: DeploymentWork, nowMs: number) => void, activity: Activity, policy: ControlPolicy,
+  context: StoreContext,
+  tx: ServiceTx,
+  deploymentId: string,
+  change: (work: DeploymentWork, nowMs: number) => void,
+  activity: Activity,
+  policy: ControlPolicy,
 ): Promise<DeploymentView | undefined> {
   const before = await loadWork(tx, deploymentId);
   if (before === undefined) return undefined;
@@ -57,13 +103,35 @@ async function stepDeployment(
   change(work, nowMs);
   giveBack(pool, before, work);
   const told: ControlEvent[] = [];
-  advance(work, { nowMs, policy, activity, pool, newReplica: () => newReplica(context, nowMs), tell: (event) => void told.push(event) });
+  advance(work, {
+    nowMs,
+    policy,
+    activity,
+    pool,
+    newReplica: () => newReplica(context, nowMs),
+    tell: (event) => void told.push(event),
+  });
   const hasChanged = await saveWork(tx, before, work, nowMs);
-  if (hasChanged) await recordEvents(tx, { type: work.ownerType, id: work.ownerId }, { type: 'deployment', id: deploymentId }, [...told, ...workEvents(before, work)], nowMs);
+  if (hasChanged)
+    await recordEvents(
+      tx,
+      { type: work.ownerType, id: work.ownerId },
+      { type: 'deployment', id: deploymentId },
+      [...told, ...workEvents(before, work)],
+      nowMs,
+    );
   return {
-    work, secrets: openSecrets(context, work.versions.flatMap(({ replicas }) => replicas)), dueAt: dueAt(work, activity, policy, nowMs), hasChanged,
+    work,
+    secrets: openSecrets(
+      context,
+      work.versions.flatMap(({ replicas }) => replicas),
+    ),
+    dueAt: dueAt(work, activity, policy, nowMs),
+    hasChanged,
     isWaiting: work.versions.some(({ life }) => life.state === 'queued') || wantsMore(work),
-    lackLastLines: work.versions.filter(({ life, hasLastLines }) => life.state === 'error' && !hasLastLines).map(({ id }) => id),
+    lackLastLines: work.versions
+      .filter(({ life, hasLastLines }) => life.state === 'error' && !hasLastLines)
+      .map(({ id }) => id),
   };
 }
 
@@ -75,7 +143,8 @@ function wantsMore(work: DeploymentWork): boolean {
 /** What is gone since the pool was read. */
 function giveBack(pool: Pool, before: DeploymentWork, after: DeploymentWork): void {
   const kept = new Set(after.versions.flatMap(({ replicas }) => replicas.map(({ id }) => id)));
-  for (const { replicas } of before.versions) for (const replica of replicas) if (!kept.has(replica.id)) pool.give(replica);
+  for (const { replicas } of before.versions)
+    for (const replica of replicas) if (!kept.has(replica.id)) pool.give(replica);
 }
 
 function newReplica({ box }: StoreContext, nowMs: number): { id: string; secret: string } {
@@ -89,7 +158,11 @@ export function secretPurpose(replicaId: string): string {
 
 /** What callers prove themselves with, of replicas that have an address. */
 export function openSecrets({ box }: StoreContext, replicas: readonly ReplicaWork[]): Record<string, string> {
-  return Object.fromEntries(replicas.filter(({ address }) => address !== null).map(({ id, secret }) => [id, box.open(secret, secretPurpose(id))]));
+  return Object.fromEntries(
+    replicas
+      .filter(({ address }) => address !== null)
+      .map(({ id, secret }) => [id, box.open(secret, secretPurpose(id))]),
+  );
 }
 
 /** All that the controller looks after. */
@@ -100,5 +173,10 @@ export async function listDeploymentIds(db: ServiceDb): Promise<string[]> {
 
 /** The end of a failed version's log, once. */
 export async function saveLastLines(db: ServiceDb, versionId: string, lines: readonly string[]): Promise<void> {
-  await db.updateTable('deployment_versions').set({ last_lines: JSON.stringify(lines) }).where('id', '=', versionId).where('state', '=', 'error').execute();
+  await db
+    .updateTable('deployment_versions')
+    .set({ last_lines: JSON.stringify(lines) })
+    .where('id', '=', versionId)
+    .where('state', '=', 'error')
+    .execute();
 }

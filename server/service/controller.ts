@@ -74,7 +74,9 @@ export class Controller implements GatewayControl {
     this.#options = options;
     this.#policy = options.policy ?? DEFAULT_CONTROL_POLICY;
     this.#clock = options.clock ?? SYSTEM_CLOCK;
-    this.#lanes = new Lanes((id, items) => (id.startsWith('con_') ? this.#stepContainer(id, items) : this.#stepDeployment(id, items)));
+    this.#lanes = new Lanes((id, items) =>
+      id.startsWith('con_') ? this.#stepContainer(id, items) : this.#stepDeployment(id, items),
+    );
     this.#runner = new ReplicaRunner({
       driver: options.driver,
       clock: this.#clock,
@@ -85,7 +87,8 @@ export class Controller implements GatewayControl {
       },
       openOf: (ownerId, replicaId) => this.#meters.get(ownerId)?.openOf(replicaId) ?? 0,
       tell: (ownerId, observation) => void this.#lanes.add(ownerId, observation),
-      onError: (error, replicaId) => options.log.warn({ replicaId, reason: (error as Error).message }, 'the driver failed'),
+      onError: (error, replicaId) =>
+        options.log.warn({ replicaId, reason: (error as Error).message }, 'the driver failed'),
     });
   }
 
@@ -93,7 +96,7 @@ export class Controller implements GatewayControl {
   async start(): Promise<void> {
     const { store, driver } = this.#options;
     this.#stopObserving = driver.observe((event) => this.#observe(event));
-    const ids = [...await store.listDeploymentIds(), ...await store.listBusyContainerIds()];
+    const ids = [...(await store.listDeploymentIds()), ...(await store.listBusyContainerIds())];
     await Promise.all(ids.map((id) => this.changed(id)));
   }
 
@@ -116,7 +119,8 @@ export class Controller implements GatewayControl {
   wake(deploymentId: string): void {
     const work = this.#views.get(deploymentId)?.work;
     // One that is on its way up is asked for already.
-    if (work !== undefined && findVersion(work, work.activeId)?.life.state === 'idle') void this.#lanes.add(deploymentId, { type: 'wake' });
+    if (work !== undefined && findVersion(work, work.activeId)?.life.state === 'idle')
+      void this.#lanes.add(deploymentId, { type: 'wake' });
   }
 
   onOpenRequests(deploymentId: string, replicaId: string, numOpen: number): void {
@@ -127,7 +131,8 @@ export class Controller implements GatewayControl {
     const work = this.#views.get(deploymentId)?.work;
     if (work === undefined) return;
     if (meter.numOpen === 0 && work.idleTimeoutMs !== null) this.#schedule(deploymentId, nowMs + work.idleTimeoutMs);
-    else if (work.wanted < work.max && meter.numOpen > work.wanted * this.#policy.openPerReplica) this.#schedule(deploymentId, nowMs + this.#policy.scaleUpAfterMs);
+    else if (work.wanted < work.max && meter.numOpen > work.wanted * this.#policy.openPerReplica)
+      this.#schedule(deploymentId, nowMs + this.#policy.scaleUpAfterMs);
   }
 
   /** Tells of each deployment and container of which something changed; returns what ends it. */
@@ -178,14 +183,18 @@ export class Controller implements GatewayControl {
     const before = this.#views.get(id);
     this.#views.set(id, view);
     this.#route(work.slug, targetOf(view));
-    this.#runner.sync(id, work.versions.flatMap(({ replicas, graceMs }) => replicas.map((replica) => ({ replica, graceMs }))));
+    this.#runner.sync(
+      id,
+      work.versions.flatMap(({ replicas, graceMs }) => replicas.map((replica) => ({ replica, graceMs }))),
+    );
     for (const version of work.versions) if (version.homeState === 'pending') this.#copyHome(id, version.id);
     for (const versionId of view.lackLastLines) this.#saveLastLines(id, versionId);
     this.#timers.get(id)?.cancel();
     this.#timers.delete(id);
     if (view.dueAt !== null) this.#schedule(id, view.dueAt);
     this.#afterStep(id, { isWaiting: view.isWaiting, hasChanged: before === undefined || view.hasChanged, makesRoom });
-    if (work.desired === 'deleted' && work.versions.every(({ replicas }) => replicas.length === 0)) await this.#remove(id);
+    if (work.desired === 'deleted' && work.versions.every(({ replicas }) => replicas.length === 0))
+      await this.#remove(id);
   }
 
   #route(slug: string, target: Target | undefined): void {
@@ -198,19 +207,32 @@ export class Controller implements GatewayControl {
     if (this.#isClosed) return;
     let view: ContainerView | undefined;
     try {
-      view = await this.#options.store.advanceContainer(id, items.filter((item) => item.type !== 'wake'));
+      view = await this.#options.store.advanceContainer(
+        id,
+        items.filter((item) => item.type !== 'wake'),
+      );
     } catch (error) {
       return this.#retry(id, items, error);
     }
     const target = view === undefined ? undefined : containerTargetOf(view);
     this.#route(containerSlug(id), target);
     if (target === undefined) this.#meters.delete(id);
-    this.#runner.sync(id, (view?.work.replicas ?? []).map((replica) => ({ replica, graceMs: 0 })));
-    this.#afterStep(id, { isWaiting: view?.work.state === 'queued', hasChanged: view?.hasChanged ?? true, makesRoom: items.some(isRoomMade) });
+    this.#runner.sync(
+      id,
+      (view?.work.replicas ?? []).map((replica) => ({ replica, graceMs: 0 })),
+    );
+    this.#afterStep(id, {
+      isWaiting: view?.work.state === 'queued',
+      hasChanged: view?.hasChanged ?? true,
+      makesRoom: items.some(isRoomMade),
+    });
   }
 
   /** Whoever waits for room looks again when somebody else's step has made some. */
-  #afterStep(id: string, { isWaiting, hasChanged, makesRoom }: { isWaiting: boolean; hasChanged: boolean; makesRoom: boolean }): void {
+  #afterStep(
+    id: string,
+    { isWaiting, hasChanged, makesRoom }: { isWaiting: boolean; hasChanged: boolean; makesRoom: boolean },
+  ): void {
     if (isWaiting) this.#waiting.add(id);
     else this.#waiting.delete(id);
     if (hasChanged) for (const listener of this.#listeners) listener(id);
@@ -219,19 +241,27 @@ export class Controller implements GatewayControl {
 
   #retry(id: string, items: Item[], error: unknown): void {
     this.#options.log.warn({ id, reason: (error as Error).message }, 'a step could not be written; it is tried again');
-    this.#clock.after(RETRY_MS, () => { if (!this.#isClosed) void this.#lanes.add(id, ...items); });
+    this.#clock.after(RETRY_MS, () => {
+      if (!this.#isClosed) void this.#lanes.add(id, ...items);
+    });
   }
 
   #copyHome(id: string, versionId: string): void {
     if (this.#copying.has(versionId)) return;
     this.#copying.add(versionId);
-    void this.#takeSnapshot(versionId).then(
-      () => ({ type: 'homeReady' as const, versionId }),
-      (error: unknown) => ({ type: 'homeFailed' as const, versionId, message: `its home could not be copied: ${(error as Error).message}` }),
-    ).then((observation) => {
-      this.#copying.delete(versionId);
-      if (!this.#isClosed) void this.#lanes.add(id, observation);
-    });
+    void this.#takeSnapshot(versionId)
+      .then(
+        () => ({ type: 'homeReady' as const, versionId }),
+        (error: unknown) => ({
+          type: 'homeFailed' as const,
+          versionId,
+          message: `its home could not be copied: ${(error as Error).message}`,
+        }),
+      )
+      .then((observation) => {
+        this.#copying.delete(versionId);
+        if (!this.#isClosed) void this.#lanes.add(id, observation);
+      });
   }
 
   async #takeSnapshot(versionId: string): Promise<void> {
@@ -245,8 +275,18 @@ export class Controller implements GatewayControl {
     if (this.#saving.has(versionId)) return;
     this.#saving.add(versionId);
     const { logs, store, log } = this.#options;
-    void logs.last(versionId, LAST_LINES).catch(() => []).then((lines) => store.saveLastLines(versionId, lines.map(({ text }) => text)))
-      .catch((error: unknown) => log.warn({ versionId, reason: (error as Error).message }, 'the last lines of a version could not be stored'))
+    void logs
+      .last(versionId, LAST_LINES)
+      .catch(() => [])
+      .then((lines) =>
+        store.saveLastLines(
+          versionId,
+          lines.map(({ text }) => text),
+        ),
+      )
+      .catch((error: unknown) =>
+        log.warn({ versionId, reason: (error as Error).message }, 'the last lines of a version could not be stored'),
+      )
       .finally(() => {
         this.#saving.delete(versionId);
         for (const listener of this.#listeners) listener(id);
@@ -259,7 +299,13 @@ export class Controller implements GatewayControl {
       const versionIds = await store.removeDeployment(id);
       if (versionIds === undefined) return;
       this.#drop(id);
-      await Promise.all(versionIds.map((versionId) => this.forget(versionId).catch((error: unknown) => log.warn({ versionId, reason: (error as Error).message }, 'the files of a version could not be removed'))));
+      await Promise.all(
+        versionIds.map((versionId) =>
+          this.forget(versionId).catch((error: unknown) =>
+            log.warn({ versionId, reason: (error as Error).message }, 'the files of a version could not be removed'),
+          ),
+        ),
+      );
     } catch (error) {
       this.#retry(id, [], error);
     }
@@ -276,7 +322,7 @@ export class Controller implements GatewayControl {
 
   #meter(id: string): ActivityMeter {
     let meter = this.#meters.get(id);
-    if (meter === undefined) this.#meters.set(id, meter = new ActivityMeter(this.#clock.now()));
+    if (meter === undefined) this.#meters.set(id, (meter = new ActivityMeter(this.#clock.now())));
     return meter;
   }
 

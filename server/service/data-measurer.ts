@@ -71,7 +71,13 @@ export class DataMeasurer {
   }
 
   /** Undefined where it was cancelled. */
-  async #measure({ id, path: folder }: { id: string; path: string }): Promise<FolderMeasure | { error: string } | undefined> {
+  async #measure({
+    id,
+    path: folder,
+  }: {
+    id: string;
+    path: string;
+  }): Promise<FolderMeasure | { error: string } | undefined> {
     const { dataRoots, measure = measureInThread } = this.#options;
     const inside = resolveInside(folder, dataRoots);
     if (inside === undefined) return { error: 'the folder is gone, or lies no longer below a data root' };
@@ -96,7 +102,10 @@ export function measureInThread(folder: string, limits: MeasureLimits, signal: A
     const end = () => void worker.terminate();
     signal.addEventListener('abort', end, { once: true });
     worker.unref();
-    worker.once('message', (answer: MeasureAnswer) => { if ('measure' in answer) resolve(answer.measure); else reject(new Error(answer.error)); });
+    worker.once('message', (answer: MeasureAnswer) => {
+      if ('measure' in answer) resolve(answer.measure);
+      else reject(new Error(answer.error));
+    });
     worker.once('error', reject);
     worker.once('exit', () => {
       signal.removeEventListener('abort', end);

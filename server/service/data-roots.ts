@@ -15,7 +15,9 @@ export function resolveInside(folder: string, roots: readonly string[]): string 
 function isBelow(real: string, root: string): boolean {
   try {
     const relative = path.relative(fs.realpathSync(root), real);
-    return relative === '' || (relative !== '..' && !relative.startsWith(`..${path.sep}`) && !path.isAbsolute(relative));
+    return (
+      relative === '' || (relative !== '..' && !relative.startsWith(`..${path.sep}`) && !path.isAbsolute(relative))
+    );
   } catch {
     return false;
   }

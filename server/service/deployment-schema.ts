@@ -18,7 +18,14 @@ export interface DeploymentTables {
   deployment_versions: VersionRow;
   replicas: ReplicaRow;
   /** A whole GPU to one replica; gone with its row. */
-  gpu_leases: { node: string; gpu_uuid: string; slot: number; replica_id: string; exclusive: 0 | 1; acquired_at: number };
+  gpu_leases: {
+    node: string;
+    gpu_uuid: string;
+    slot: number;
+    replica_id: string;
+    exclusive: 0 | 1;
+    acquired_at: number;
+  };
 }
 
 export interface ImageRow {

@@ -1,7 +1,18 @@
 import { isComingUp, isInactive, isServing, type VersionState } from './version-state';
 
 /** What the console shows of a deployment. */
-export const DEPLOYMENT_STATES = ['pending', 'running', 'updating', 'update_failed', 'degraded', 'scaled_to_zero', 'paused', 'stopping', 'deleting', 'failed'] as const;
+export const DEPLOYMENT_STATES = [
+  'pending',
+  'running',
+  'updating',
+  'update_failed',
+  'degraded',
+  'scaled_to_zero',
+  'paused',
+  'stopping',
+  'deleting',
+  'failed',
+] as const;
 export type DeploymentState = (typeof DEPLOYMENT_STATES)[number];
 
 /** What its owner wants. */
@@ -20,8 +31,10 @@ export interface DeploymentFacts {
 /** Follows from the versions and the wish, and from nothing else. */
 export function deploymentState({ desired, active, target, wasReady }: DeploymentFacts): DeploymentState {
   if (desired === 'deleted') return 'deleting';
-  if (desired === 'paused') return active === undefined || active.state === 'stopped' || active.state === 'error' ? 'paused' : 'stopping';
-  if (target !== undefined && !(isInactive(target.state) && active !== undefined && isAsleep(active))) return rolloutState(active?.state, target.state, wasReady);
+  if (desired === 'paused')
+    return active === undefined || active.state === 'stopped' || active.state === 'error' ? 'paused' : 'stopping';
+  if (target !== undefined && !(isInactive(target.state) && active !== undefined && isAsleep(active)))
+    return rolloutState(active?.state, target.state, wasReady);
   if (active === undefined) return 'pending';
   return activeState(active.state, active.isWaking, wasReady);
 }
@@ -34,7 +47,8 @@ function isAsleep({ state, isWaking }: { state: VersionState; isWaking: boolean 
 /** The old version serves on until the new one is ready; where there was no room for both, nothing serves meanwhile. */
 function rolloutState(active: VersionState | undefined, target: VersionState, wasReady: boolean): DeploymentState {
   // An old version that made room for one that failed is on its way back.
-  const oldServes = active !== undefined && (isServing(active) || isComingUp(active) || active === 'idle' || active === 'backoff');
+  const oldServes =
+    active !== undefined && (isServing(active) || isComingUp(active) || active === 'idle' || active === 'backoff');
   if (target === 'error' || target === 'stopped') return oldServes ? 'update_failed' : 'failed';
   return oldServes || wasReady ? 'updating' : 'pending';
 }
@@ -42,19 +56,28 @@ function rolloutState(active: VersionState | undefined, target: VersionState, wa
 function activeState(state: VersionState, isWaking: boolean, wasReady: boolean): DeploymentState {
   if (isComingUp(state)) return isWaking ? 'scaled_to_zero' : 'pending';
   switch (state) {
-    case 'running': return 'running';
-    case 'degraded': return 'degraded';
+    case 'running':
+      return 'running';
+    case 'degraded':
+      return 'degraded';
     // What never served is not less of what it was: it comes up, with a reason why it takes so long.
-    case 'backoff': return wasReady ? 'degraded' : 'pending';
-    case 'idle': return 'scaled_to_zero';
+    case 'backoff':
+      return wasReady ? 'degraded' : 'pending';
+    case 'idle':
+      return 'scaled_to_zero';
     case 'stopping':
-    case 'stopped': return state === 'stopping' ? 'stopping' : 'paused';
-    default: return 'failed';
+    case 'stopped':
+      return state === 'stopping' ? 'stopping' : 'paused';
+    default:
+      return 'failed';
   }
 }
 
 /** What becomes of a request to the deployment's URL. */
-export type UrlBehaviour = { type: 'serve' } | { type: 'hold' } | { type: 'refuse'; status: 404 | 503; code: string; retryAfterS: number | null };
+export type UrlBehaviour =
+  | { type: 'serve' }
+  | { type: 'hold' }
+  | { type: 'refuse'; status: 404 | 503; code: string; retryAfterS: number | null };
 
 /** `canServe`: some replica answers right now. It goes before the state: an old version serves while a new one comes up. */
 export function urlBehaviour(state: DeploymentState, canServe: boolean): UrlBehaviour {

@@ -5,7 +5,19 @@ import { VERSION_STATES } from './version-state';
 /** What happens, and is told: by the object that it happens to. */
 const EVENTS = {
   key: ['created', 'updated', 'rotated', 'rotation_finished', 'disabled', 'enabled', 'deleted', 'first_used'],
-  deployment: ['created', 'updated', 'access_control', 'start', 'stop', 'restart', 'scale_to_zero', 'delete', 'deleted', 'activated', ...DEPLOYMENT_STATES],
+  deployment: [
+    'created',
+    'updated',
+    'access_control',
+    'start',
+    'stop',
+    'restart',
+    'scale_to_zero',
+    'delete',
+    'deleted',
+    'activated',
+    ...DEPLOYMENT_STATES,
+  ],
   version: ['created', 'activated', 'deleted', ...VERSION_STATES],
   rollout: ['replace'],
   container: ['created', 'updated', 'deleted', 'start', 'stop', ...CONTAINER_STATES],
@@ -15,12 +27,24 @@ const EVENTS = {
   member: ['invited', 'invitation_revoked', 'added', 'removed', 'role_changed'],
   org: ['updated'],
   owner: ['created', 'deleted', 'key_policy', 'quota'],
-  account: ['created', 'deleted', 'role_changed', 'signed_in', 'sign_in_failed', 'email_changed', 'password_changed', 'totp_on', 'totp_off'],
+  account: [
+    'created',
+    'deleted',
+    'role_changed',
+    'signed_in',
+    'sign_in_failed',
+    'email_changed',
+    'password_changed',
+    'totp_on',
+    'totp_off',
+  ],
   webhook: ['created', 'updated', 'rotated', 'rotation_finished', 'deleted', 'disabled'],
 } as const;
 
 /** `deployment.running` and the like. */
-export const EVENT_TYPES: readonly string[] = Object.entries(EVENTS).flatMap(([object, names]) => names.map((name) => `${object}.${name}`));
+export const EVENT_TYPES: readonly string[] = Object.entries(EVENTS).flatMap(([object, names]) =>
+  names.map((name) => `${object}.${name}`),
+);
 /** Of all events of one object: `deployment.*`. */
 export const EVENT_GROUPS: readonly string[] = Object.keys(EVENTS).map((object) => `${object}.*`);
 

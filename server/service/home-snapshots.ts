@@ -18,7 +18,8 @@ export class HomeSnapshots {
   /** @throws Error when the source is gone, or lies no longer below a data root. */
   async takeInside(versionId: string, source: string, dataRoots: readonly string[]): Promise<void> {
     const folder = resolveInside(source, dataRoots);
-    if (folder === undefined && !fs.existsSync(this.folderOf(versionId))) throw new Error('the folder is gone, or lies no longer below a data root');
+    if (folder === undefined && !fs.existsSync(this.folderOf(versionId)))
+      throw new Error('the folder is gone, or lies no longer below a data root');
     if (folder !== undefined) await this.take(versionId, folder);
   }
 
@@ -30,7 +31,12 @@ export class HomeSnapshots {
     await fs.promises.rm(unfinished, { recursive: true, force: true });
     await fs.promises.mkdir(this.#folder, { recursive: true, mode: 0o700 });
     try {
-      await fs.promises.cp(source, unfinished, { recursive: true, mode: fs.constants.COPYFILE_FICLONE, verbatimSymlinks: true, filter: isCopied });
+      await fs.promises.cp(source, unfinished, {
+        recursive: true,
+        mode: fs.constants.COPYFILE_FICLONE,
+        verbatimSymlinks: true,
+        filter: isCopied,
+      });
       await fs.promises.rename(unfinished, folder);
     } catch (error) {
       // Half a copy only takes room.
@@ -40,7 +46,8 @@ export class HomeSnapshots {
   }
 
   async remove(versionId: string): Promise<void> {
-    for (const folder of [this.folderOf(versionId), `${this.folderOf(versionId)}.part`]) await fs.promises.rm(folder, { recursive: true, force: true });
+    for (const folder of [this.folderOf(versionId), `${this.folderOf(versionId)}.part`])
+      await fs.promises.rm(folder, { recursive: true, force: true });
   }
 }
 

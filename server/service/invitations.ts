@@ -24,38 +24,97 @@ const LIFETIME_MS = 7 * 86_400_000;
 
 /** For one address, with a role that is no higher than the inviter's. An earlier invitation of the same address ends. */
 export async function invite(
-  db: ServiceDb, actorId: string, orgId: string, spec: { email: string; role: MemberRole }, nowMs: number, options: ChangeOptions = {},
+  db: ServiceDb,
+  actorId: string,
+  orgId: string,
+  spec: { email: string; role: MemberRole },
+  nowMs: number,
+  options: ChangeOptions = {},
 ): Promise<{ invitation: Invitation; token: string }> {
   const email = checkEmail(spec.email);
   if (!ROLES.includes(spec.role)) throw new ServiceError('invalid_argument', `role: expected ${ROLES.join(', ')}`);
   const token = newToken();
   return serviceChange(db, nowMs, options, async ({ tx, record }) => {
     demandRoleChange(await roleOf(tx, orgId, actorId), null, spec.role);
-    const member = await tx.selectFrom('memberships').innerJoin('accounts', 'accounts.user_id', 'memberships.user_id').select('email').where('org_id', '=', orgId).where('email', '=', email).executeTakeFirst();
-    if (member !== undefined) throw new ServiceError('conflict', 'email: somebody with this address is a member already');
-    await tx.updateTable('invitations').set({ revoked_at: nowMs }).where('org_id', '=', orgId).where('email', '=', email).where('accepted_at', 'is', null).where('revoked_at', 'is', null).execute();
+    const member = await tx
+      .selectFrom('memberships')
+      .innerJoin('accounts', 'accounts.user_id', 'memberships.user_id')
+      .select('email')
+      .where('org_id', '=', orgId)
+      .where('email', '=', email)
+      .executeTakeFirst();
+    if (member !== undefined)
+      throw new ServiceError('conflict', 'email: somebody with this address is a member already');
+    await tx
+      .updateTable('invitations')
+      .set({ revoked_at: nowMs })
+      .where('org_id', '=', orgId)
+      .where('email', '=', email)
+      .where('accepted_at', 'is', null)
+      .where('revoked_at', 'is', null)
+      .execute();
     const row: InvitationRow = {
-      id: newId('inv', nowMs), org_id: orgId, email, role: spec.role, token_hash: tokenHash(token), expires_at: nowMs + LIFETIME_MS, accepted_at: null, revoked_at: null, invited_by: actorId, created_at: nowMs,
+      id: newId('inv', nowMs),
+      org_id: orgId,
+      email,
+      role: spec.role,
+      token_hash: tokenHash(token),
+      expires_at: nowMs + LIFETIME_MS,
+      accepted_at: null,
+      revoked_at: null,
+      invited_by: actorId,
+      created_at: nowMs,
     };
     await tx.insertInto('invitations').values(row).execute();
     const org = { type: 'org', id: orgId } as const;
-    record({ action: 'member.invited', owner: org, target: org, after: { invitation: row.id, email, role: spec.role } });
+    record({
+      action: 'member.invited',
+      owner: org,
+      target: org,
+      after: { invitation: row.id, email, role: spec.role },
+    });
     return { invitation: toInvitation(row), token };
   });
 }
 
 /** Open ones; members who may invite see them. */
-export async function listInvitations(db: ServiceDb, actorId: string, orgId: string, nowMs: number): Promise<Invitation[]> {
+export async function listInvitations(
+  db: ServiceDb,
+  actorId: string,
+  orgId: string,
+  nowMs: number,
+): Promise<Invitation[]> {
   await demandRight(db, orgId, actorId, 'member.change');
-  const rows = await db.selectFrom('invitations').selectAll().where('org_id', '=', orgId).where('accepted_at', 'is', null).where('revoked_at', 'is', null).where('expires_at', '>', nowMs).orderBy('id').execute();
+  const rows = await db
+    .selectFrom('invitations')
+    .selectAll()
+    .where('org_id', '=', orgId)
+    .where('accepted_at', 'is', null)
+    .where('revoked_at', 'is', null)
+    .where('expires_at', '>', nowMs)
+    .orderBy('id')
+    .execute();
   return rows.map(toInvitation);
 }
 
-export async function revokeInvitation(db: ServiceDb, actorId: string, orgId: string, invitationId: string, nowMs: number, options: ChangeOptions = {}): Promise<void> {
+export async function revokeInvitation(
+  db: ServiceDb,
+  actorId: string,
+  orgId: string,
+  invitationId: string,
+  nowMs: number,
+  options: ChangeOptions = {},
+): Promise<void> {
   await serviceChange(db, nowMs, options, async ({ tx, record }) => {
     await demandRight(tx, orgId, actorId, 'member.change');
-    const { numUpdatedRows } = await tx.updateTable('invitations').set({ revoked_at: nowMs }).where('id', '=', invitationId).where('org_id', '=', orgId)
-      .where('accepted_at', 'is', null).where('revoked_at', 'is', null).executeTakeFirst();
+    const { numUpdatedRows } = await tx
+      .updateTable('invitations')
+      .set({ revoked_at: nowMs })
+      .where('id', '=', invitationId)
+      .where('org_id', '=', orgId)
+      .where('accepted_at', 'is', null)
+      .where('revoked_at', 'is', null)
+      .executeTakeFirst();
     if (numUpdatedRows === 0n) throw new ServiceError('not_found', 'there is no such open invitation');
     const org = { type: 'org', id: orgId } as const;
     record({ action: 'member.invitation_revoked', owner: org, target: org, before: { invitation: invitationId } });
@@ -63,12 +122,19 @@ export async function revokeInvitation(db: ServiceDb, actorId: string, orgId: st
 }
 
 /** Once, and only by the account of the address that was invited. */
-export async function acceptInvitation(db: ServiceDb, userId: string, token: string, nowMs: number, options: ChangeOptions = {}): Promise<{ orgId: string; role: MemberRole }> {
+export async function acceptInvitation(
+  db: ServiceDb,
+  userId: string,
+  token: string,
+  nowMs: number,
+  options: ChangeOptions = {},
+): Promise<{ orgId: string; role: MemberRole }> {
   return serviceChange(db, nowMs, options, async (context) => {
     const { tx } = context;
     const row = await openInvitation(tx, token, nowMs);
     const { email } = await findAccount(tx, userId);
-    if (email !== row.email) throw new ServiceError('forbidden', 'this invitation is for another address than that of your account');
+    if (email !== row.email)
+      throw new ServiceError('forbidden', 'this invitation is for another address than that of your account');
     await tx.updateTable('invitations').set({ accepted_at: nowMs }).where('id', '=', row.id).execute();
     await addMember(context, row.org_id, userId, row.role);
     return { orgId: row.org_id, role: row.role };
@@ -76,7 +142,12 @@ export async function acceptInvitation(db: ServiceDb, userId: string, token: str
 }
 
 /** By somebody whose address has no account yet: the account is made with it. Gives the user's id. */
-export async function acceptInvitationAnew(db: ServiceDb, token: string, spec: { name: string; password: string }, nowMs: number): Promise<string> {
+export async function acceptInvitationAnew(
+  db: ServiceDb,
+  token: string,
+  spec: { name: string; password: string },
+  nowMs: number,
+): Promise<string> {
   const { email } = await openInvitation(db, token, nowMs);
   const values = await prepare({ ...spec, email });
   return serviceChange(db, nowMs, {}, async (context) => {
@@ -99,18 +170,35 @@ export interface InvitationView {
 
 export async function findInvitation(db: ServiceDb, token: string, nowMs: number): Promise<InvitationView> {
   const { org_id: orgId, email, role } = await openInvitation(db, token, nowMs);
-  const { display_name: organization } = await db.selectFrom('org_settings').select('display_name').where('org_id', '=', orgId).executeTakeFirstOrThrow();
+  const { display_name: organization } = await db
+    .selectFrom('org_settings')
+    .select('display_name')
+    .where('org_id', '=', orgId)
+    .executeTakeFirstOrThrow();
   const account = await db.selectFrom('accounts').select('user_id').where('email', '=', email).executeTakeFirst();
   return { organization, email, role, hasAccount: account !== undefined };
 }
 
 async function openInvitation(db: ServiceDb | ServiceTx, token: string, nowMs: number): Promise<InvitationRow> {
-  const row = await db.selectFrom('invitations').innerJoin('organizations', 'organizations.id', 'invitations.org_id').selectAll('invitations')
-    .where('token_hash', '=', tokenHash(token)).where('organizations.status', '=', 'active').executeTakeFirst();
-  if (row === undefined || row.accepted_at !== null || row.revoked_at !== null || row.expires_at <= nowMs) throw new ServiceError('gone', 'this invitation was used or withdrawn, or is older than a week');
+  const row = await db
+    .selectFrom('invitations')
+    .innerJoin('organizations', 'organizations.id', 'invitations.org_id')
+    .selectAll('invitations')
+    .where('token_hash', '=', tokenHash(token))
+    .where('organizations.status', '=', 'active')
+    .executeTakeFirst();
+  if (row === undefined || row.accepted_at !== null || row.revoked_at !== null || row.expires_at <= nowMs)
+    throw new ServiceError('gone', 'this invitation was used or withdrawn, or is older than a week');
   return row;
 }
 
-function toInvitation({ id, org_id: orgId, email, role, invited_by: invitedBy, expires_at: expiresAt }: InvitationRow): Invitation {
+function toInvitation({
+  id,
+  org_id: orgId,
+  email,
+  role,
+  invited_by: invitedBy,
+  expires_at: expiresAt,
+}: InvitationRow): Invitation {
   return { id, orgId, email, role, invitedBy, expiresAt };
 }

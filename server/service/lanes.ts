@@ -20,7 +20,9 @@ export class Lanes<T> {
     this.#waiting.set(id, next);
     next.done = (this.#running.get(id) ?? Promise.resolve()).then(() => {
       this.#waiting.delete(id);
-      const running = this.#run(id, next.items).finally(() => { if (this.#running.get(id) === running) this.#running.delete(id); });
+      const running = this.#run(id, next.items).finally(() => {
+        if (this.#running.get(id) === running) this.#running.delete(id);
+      });
       this.#running.set(id, running);
       return running;
     });
@@ -29,6 +31,7 @@ export class Lanes<T> {
 
   /** When nothing runs or waits. */
   async idle(): Promise<void> {
-    while (this.#waiting.size > 0 || this.#running.size > 0) await Promise.all([...this.#running.values(), ...[...this.#waiting.values()].map(({ done }) => done)]);
+    while (this.#waiting.size > 0 || this.#running.size > 0)
+      await Promise.all([...this.#running.values(), ...[...this.#waiting.values()].map(({ done }) => done)]);
   }
 }

@@ -13,5 +13,9 @@ export interface Machine {
 
 /** Of a store that runs nothing: for commands that need none. */
 export const NO_MACHINE: Machine = {
-  driver: 'none', isolation: { level: 'L0', reason: 'nothing runs here' }, capacity: { cpuMillis: 0, memoryMb: 0, gpus: [] }, dataRoots: [], allowsUnisolated: false,
+  driver: 'none',
+  isolation: { level: 'L0', reason: 'nothing runs here' },
+  capacity: { cpuMillis: 0, memoryMb: 0, gpus: [] },
+  dataRoots: [],
+  allowsUnisolated: false,
 };

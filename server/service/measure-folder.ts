@@ -34,20 +34,36 @@ interface Entry {
  * and where a link points. Links are not followed; owners, rights and times are no contents. Equal folders have equal digests on every machine.
  * @throws Error for people, where it has too many entries, or changes while it is read.
  */
-export async function measureFolder(folder: string, { maxEntries, maxDigestBytes }: MeasureLimits, signal?: AbortSignal): Promise<FolderMeasure> {
+export async function measureFolder(
+  folder: string,
+  { maxEntries, maxDigestBytes }: MeasureLimits,
+  signal?: AbortSignal,
+): Promise<FolderMeasure> {
   const entries: Entry[] = [];
   await list(folder, '', entries, maxEntries, signal);
   const files = entries.filter(({ type }) => type === 'file');
   const sizeBytes = files.reduce((sum, { size }) => sum + size, 0);
   const known = { sizeBytes, numFiles: files.length };
-  if (sizeBytes > maxDigestBytes) return { ...known, digest: null, note: `it holds more than the ${maxDigestBytes / 2 ** 30} GiB of which a digest is made` };
+  if (sizeBytes > maxDigestBytes)
+    return {
+      ...known,
+      digest: null,
+      note: `it holds more than the ${maxDigestBytes / 2 ** 30} GiB of which a digest is made`,
+    };
   const hash = createHash('sha256');
   const buffer = Buffer.allocUnsafe(CHUNK_BYTES);
-  for (const entry of entries.sort((a, b) => (a.name < b.name ? -1 : 1))) hash.update(await lineOf(folder, entry, buffer, signal));
+  for (const entry of entries.sort((a, b) => (a.name < b.name ? -1 : 1)))
+    hash.update(await lineOf(folder, entry, buffer, signal));
   return { ...known, digest: `sha256:${hash.digest('hex')}`, note: null };
 }
 
-async function list(root: string, name: string, entries: Entry[], maxEntries: number, signal: AbortSignal | undefined): Promise<void> {
+async function list(
+  root: string,
+  name: string,
+  entries: Entry[],
+  maxEntries: number,
+  signal: AbortSignal | undefined,
+): Promise<void> {
   signal?.throwIfAborted();
   for await (const found of await fs.promises.opendir(path.join(root, name))) {
     const below = name === '' ? found.name : `${name}/${found.name}`;
@@ -55,13 +71,22 @@ async function list(root: string, name: string, entries: Entry[], maxEntries: nu
     // Sockets, pipes and devices are nothing that a copy could hold.
     if (type === undefined) continue;
     if (entries.length >= maxEntries) throw new Error(`it has more than ${maxEntries} files and folders`);
-    entries.push({ name: below, type, size: type === 'file' ? (await fs.promises.lstat(path.join(root, below))).size : 0 });
+    entries.push({
+      name: below,
+      type,
+      size: type === 'file' ? (await fs.promises.lstat(path.join(root, below))).size : 0,
+    });
     if (type === 'folder') await list(root, below, entries, maxEntries, signal);
   }
 }
 
 /** `file SIZE SHA256 "name"`. */
-async function lineOf(root: string, { name, type, size }: Entry, buffer: Buffer, signal: AbortSignal | undefined): Promise<string> {
+async function lineOf(
+  root: string,
+  { name, type, size }: Entry,
+  buffer: Buffer,
+  signal: AbortSignal | undefined,
+): Promise<string> {
   const file = path.join(root, name);
   if (type === 'folder') return `folder ${JSON.stringify(name)}\n`;
   if (type === 'link') return `link ${JSON.stringify(name)} ${JSON.stringify(await fs.promises.readlink(file))}\n`;

@@ -11,5 +11,10 @@ export type MeasureAnswer = { measure: FolderMeasure } | { error: string };
 if (parentPort !== null) {
   const port = parentPort;
   const { folder, limits } = workerData as MeasureTask;
-  void measureFolder(folder, limits).then((measure): MeasureAnswer => ({ measure }), (error: unknown): MeasureAnswer => ({ error: (error as Error).message })).then((answer) => port.postMessage(answer));
+  void measureFolder(folder, limits)
+    .then(
+      (measure): MeasureAnswer => ({ measure }),
+      (error: unknown): MeasureAnswer => ({ error: (error as Error).message }),
+    )
+    .then((answer) => port.postMessage(answer));
 }

@@ -1,12 +1,33 @@
 import { sql } from 'kysely';
 import type { Component } from '../access/migrations';
 import type { Tx } from '../access/schema';
-import { createCatalog, createContainers, createDeployments, createReplicas, measureSources } from './deployment-migrations';
+import {
+  createCatalog,
+  createContainers,
+  createDeployments,
+  createReplicas,
+  measureSources,
+} from './deployment-migrations';
 
-export const SERVICE: Component = { name: 'service', steps: [createAccounts, createOrganizations, addManagement, createCatalog, createDeployments, createContainers, createReplicas, countFailures, measureSources, keepLocations] };
+export const SERVICE: Component = {
+  name: 'service',
+  steps: [
+    createAccounts,
+    createOrganizations,
+    addManagement,
+    createCatalog,
+    createDeployments,
+    createContainers,
+    createReplicas,
+    countFailures,
+    measureSources,
+    keepLocations,
+  ],
+};
 
 async function createAccounts(tx: Tx): Promise<void> {
-  await tx.schema.createTable('accounts')
+  await tx.schema
+    .createTable('accounts')
     .addColumn('user_id', 'text', (column) => column.primaryKey().references('users.id'))
     .addColumn('email', 'text', (column) => column.notNull().unique())
     .addColumn('display_name', 'text', (column) => column.notNull())
@@ -18,13 +39,15 @@ async function createAccounts(tx: Tx): Promise<void> {
     .addColumn('updated_at', 'bigint', (column) => column.notNull())
     .addColumn('rev', 'bigint', (column) => column.notNull())
     .execute();
-  await tx.schema.createTable('login_attempts')
+  await tx.schema
+    .createTable('login_attempts')
     .addColumn('email_hash', 'text', (column) => column.primaryKey())
     .addColumn('failures', 'integer', (column) => column.notNull())
     .addColumn('blocked_until', 'bigint', (column) => column.notNull())
     .addColumn('updated_at', 'bigint', (column) => column.notNull())
     .execute();
-  await tx.schema.createTable('sessions')
+  await tx.schema
+    .createTable('sessions')
     .addColumn('id_hash', 'text', (column) => column.primaryKey())
     .addColumn('user_id', 'text', (column) => column.notNull().references('users.id'))
     .addColumn('csrf_hash', 'text', (column) => column.notNull())
@@ -38,7 +61,8 @@ async function createAccounts(tx: Tx): Promise<void> {
     .addColumn('step_up_at', 'bigint')
     .execute();
   await tx.schema.createIndex('sessions_user').on('sessions').column('user_id').execute();
-  await tx.schema.createTable('bootstrap_links')
+  await tx.schema
+    .createTable('bootstrap_links')
     .addColumn('token_hash', 'text', (column) => column.primaryKey())
     .addColumn('created_at', 'bigint', (column) => column.notNull())
     .addColumn('expires_at', 'bigint', (column) => column.notNull())
@@ -46,7 +70,8 @@ async function createAccounts(tx: Tx): Promise<void> {
 }
 
 async function createOrganizations(tx: Tx): Promise<void> {
-  await tx.schema.createTable('org_settings')
+  await tx.schema
+    .createTable('org_settings')
     .addColumn('org_id', 'text', (column) => column.primaryKey().references('organizations.id'))
     .addColumn('display_name', 'text', (column) => column.notNull())
     .addColumn('quota_gpu', 'integer', (column) => column.check(sql`quota_gpu >= 0`))
@@ -55,11 +80,14 @@ async function createOrganizations(tx: Tx): Promise<void> {
     .addColumn('updated_at', 'bigint', (column) => column.notNull())
     .addColumn('rev', 'bigint', (column) => column.notNull())
     .execute();
-  await tx.schema.createTable('invitations')
+  await tx.schema
+    .createTable('invitations')
     .addColumn('id', 'text', (column) => column.primaryKey())
     .addColumn('org_id', 'text', (column) => column.notNull().references('organizations.id'))
     .addColumn('email', 'text', (column) => column.notNull())
-    .addColumn('role', 'text', (column) => column.notNull().check(sql`role in ('owner', 'admin', 'developer', 'viewer')`))
+    .addColumn('role', 'text', (column) =>
+      column.notNull().check(sql`role in ('owner', 'admin', 'developer', 'viewer')`),
+    )
     .addColumn('token_hash', 'text', (column) => column.notNull().unique())
     .addColumn('expires_at', 'bigint', (column) => column.notNull())
     .addColumn('accepted_at', 'bigint')
@@ -74,7 +102,8 @@ async function addManagement(tx: Tx): Promise<void> {
   await tx.schema.alterTable('accounts').addColumn('totp_secret', 'text').execute();
   await tx.schema.alterTable('accounts').addColumn('totp_confirmed_at', 'bigint').execute();
   await tx.schema.alterTable('accounts').addColumn('totp_last_step', 'bigint').execute();
-  await tx.schema.createTable('management_tokens')
+  await tx.schema
+    .createTable('management_tokens')
     .addColumn('id', 'text', (column) => column.primaryKey())
     .addColumn('user_id', 'text', (column) => column.notNull().references('users.id'))
     .addColumn('name', 'text', (column) => column.notNull())
@@ -88,7 +117,8 @@ async function addManagement(tx: Tx): Promise<void> {
     .addColumn('revoked_at', 'bigint')
     .execute();
   await tx.schema.createIndex('management_tokens_user').on('management_tokens').column('user_id').execute();
-  await tx.schema.createTable('idempotency_keys')
+  await tx.schema
+    .createTable('idempotency_keys')
     .addColumn('user_id', 'text', (column) => column.notNull().references('users.id'))
     .addColumn('key', 'text', (column) => column.notNull())
     .addColumn('request_hash', 'text', (column) => column.notNull())
@@ -100,7 +130,8 @@ async function addManagement(tx: Tx): Promise<void> {
 }
 
 async function countFailures(tx: Tx): Promise<void> {
-  await tx.schema.createTable('sign_in_failures')
+  await tx.schema
+    .createTable('sign_in_failures')
     .addColumn('slot', 'text', (column) => column.primaryKey())
     .addColumn('since', 'bigint', (column) => column.notNull())
     .addColumn('failures', 'integer', (column) => column.notNull())

@@ -3,13 +3,31 @@ import type { ServiceDb } from './schema';
 /** What people call the objects of these ids, by id: an address, a slug, a name. Those that are gone are missing. */
 export async function objectNames(db: ServiceDb, ids: readonly string[]): Promise<Map<string, string>> {
   const names = new Map<string, string>();
-  const add = (rows: readonly { id: string; name: string }[]) => { for (const { id, name } of rows) names.set(id, name); };
+  const add = (rows: readonly { id: string; name: string }[]) => {
+    for (const { id, name } of rows) names.set(id, name);
+  };
   const wanted = (prefix: string) => [...new Set(ids.filter((id) => id.startsWith(`${prefix}_`)))];
-  for (const [prefix, table] of [['usr', 'users'], ['org', 'organizations'], ['key', 'api_keys']] as const) {
+  for (const [prefix, table] of [
+    ['usr', 'users'],
+    ['org', 'organizations'],
+    ['key', 'api_keys'],
+  ] as const) {
     const some = wanted(prefix);
-    if (some.length > 0) add(await db.selectFrom(table).select(['id', 'name']).where('id', 'in', some).where('status', '!=', 'deleted').execute());
+    if (some.length > 0)
+      add(
+        await db
+          .selectFrom(table)
+          .select(['id', 'name'])
+          .where('id', 'in', some)
+          .where('status', '!=', 'deleted')
+          .execute(),
+      );
   }
-  for (const [prefix, table] of [['dep', 'deployments'], ['con', 'containers'], ['src', 'data_sources']] as const) {
+  for (const [prefix, table] of [
+    ['dep', 'deployments'],
+    ['con', 'containers'],
+    ['src', 'data_sources'],
+  ] as const) {
     const some = wanted(prefix);
     if (some.length > 0) add(await db.selectFrom(table).select(['id', 'name']).where('id', 'in', some).execute());
   }

@@ -1,6 +1,14 @@
 import { DISK_FULL } from '../disk-full';
 import { type Exit, exited, fail, retryDelayMs, signal } from './version-life';
-import { type ControlPolicy, type DeploymentWork, isLive, leastReplicas, type Observation, type ReplicaWork, type VersionWork } from './work';
+import {
+  type ControlPolicy,
+  type DeploymentWork,
+  isLive,
+  leastReplicas,
+  type Observation,
+  type ReplicaWork,
+  type VersionWork,
+} from './work';
 
 /** Puts what happened into the rows. What is late, or about what is no more, changes nothing. */
 export function observe(work: DeploymentWork, observation: Observation, nowMs: number, policy: ControlPolicy): void {
@@ -9,7 +17,16 @@ export function observe(work: DeploymentWork, observation: Observation, nowMs: n
     if (version?.homeState !== 'pending') return;
     if (observation.type === 'homeReady') version.homeState = 'ready';
     // A version waits in the queue for its home, and is brought to an end from there.
-    else version.life = fail(signal(version.life, 'granted', nowMs), 'prepareFailed', { reason: DISK_FULL.test(observation.message) ? 'disk_full' : 'data_binding_missing', message: observation.message }, nowMs);
+    else
+      version.life = fail(
+        signal(version.life, 'granted', nowMs),
+        'prepareFailed',
+        {
+          reason: DISK_FULL.test(observation.message) ? 'disk_full' : 'data_binding_missing',
+          message: observation.message,
+        },
+        nowMs,
+      );
     return;
   }
   const version = work.versions.find(({ replicas }) => replicas.some(({ id }) => id === observation.replicaId));
@@ -27,7 +44,14 @@ export function observe(work: DeploymentWork, observation: Observation, nowMs: n
       if (replica.state !== 'created') return;
       if (version.life.state === 'preparing') version.life = fail(version.life, 'prepareFailed', observation, nowMs);
       else if (observation.reason === 'disk_full') awaitRoom(version, replica, observation.message, nowMs, policy);
-      else end(version, replica, { exitCode: null, reason: observation.reason, message: observation.message }, nowMs, policy);
+      else
+        end(
+          version,
+          replica,
+          { exitCode: null, reason: observation.reason, message: observation.message },
+          nowMs,
+          policy,
+        );
       return;
     case 'ready':
       if (replica.state !== 'starting' && replica.state !== 'unready') return;
@@ -42,7 +66,8 @@ export function observe(work: DeploymentWork, observation: Observation, nowMs: n
       version.life = signal(version.life, 'replicaLost', nowMs);
       return;
     case 'misplaced':
-      if (replica.state === 'starting') replica.misplaced = { reason: observation.reason, message: observation.message };
+      if (replica.state === 'starting')
+        replica.misplaced = { reason: observation.reason, message: observation.message };
       return;
     case 'placed':
       replica.misplaced = null;
@@ -50,7 +75,14 @@ export function observe(work: DeploymentWork, observation: Observation, nowMs: n
     case 'exited':
       // What the service stopped itself, when it was told to end with all that runs, did not crash.
       if (isLive(replica) && observation.wasStopped) lose(version, replica, nowMs, policy);
-      else if (isLive(replica)) end(version, replica, { exitCode: observation.exitCode, cause: observation.cause, message: observation.message }, nowMs, policy);
+      else if (isLive(replica))
+        end(
+          version,
+          replica,
+          { exitCode: observation.exitCode, cause: observation.cause, message: observation.message },
+          nowMs,
+          policy,
+        );
       return;
     case 'lost':
       if (isLive(replica)) lose(version, replica, nowMs, policy);
@@ -61,7 +93,13 @@ export function observe(work: DeploymentWork, observation: Observation, nowMs: n
 }
 
 /** A replica has ended by itself, or has to. The last one takes the version with it. */
-export function end(version: VersionWork, replica: ReplicaWork, exit: Exit, nowMs: number, policy: ControlPolicy): void {
+export function end(
+  version: VersionWork,
+  replica: ReplicaWork,
+  exit: Exit,
+  nowMs: number,
+  policy: ControlPolicy,
+): void {
   // It may end before its start is told.
   begin(version, nowMs);
   replica.state = 'exited';
@@ -73,7 +111,8 @@ export function end(version: VersionWork, replica: ReplicaWork, exit: Exit, nowM
     return;
   }
   // Whoever ended because it was not let listen says so; one that listened and answered ended for a reason of its own.
-  const misplaced = exit.cause === undefined && replica.misplaced?.reason !== 'health_check_failed' ? replica.misplaced : null;
+  const misplaced =
+    exit.cause === undefined && replica.misplaced?.reason !== 'health_check_failed' ? replica.misplaced : null;
   version.life = exited(version.life, { ...exit, ...misplaced }, nowMs, policy.crash);
 }
 
@@ -88,9 +127,18 @@ function lose(version: VersionWork, replica: ReplicaWork, nowMs: number, policy:
 }
 
 /** It is tried for as long as the disk is full: what ran before runs again once there is room. */
-function awaitRoom(version: VersionWork, replica: ReplicaWork, message: string, nowMs: number, policy: ControlPolicy): void {
+function awaitRoom(
+  version: VersionWork,
+  replica: ReplicaWork,
+  message: string,
+  nowMs: number,
+  policy: ControlPolicy,
+): void {
   const { crash } = policy;
-  end(version, replica, { exitCode: null, reason: 'disk_full', message }, nowMs, { ...policy, crash: { ...crash, maxExits: Infinity } });
+  end(version, replica, { exitCode: null, reason: 'disk_full', message }, nowMs, {
+    ...policy,
+    crash: { ...crash, maxExits: Infinity },
+  });
   version.life = { ...version.life, numExits: Math.min(version.life.numExits, crash.maxExits - 1) };
 }
 
@@ -101,7 +149,12 @@ function begin(version: VersionWork, nowMs: number): void {
 function answer(work: DeploymentWork, version: VersionWork, nowMs: number): void {
   const isFirst = version.life.state === 'starting';
   const numWanted = version.id === work.activeId ? work.wanted : leastReplicas(work);
-  const isWhole = version.replicas.filter(({ state }) => state === 'ready').length >= Math.min(numWanted, version.replicas.filter(isLive).length + version.replicas.filter(({ state }) => state === 'exited').length);
+  const isWhole =
+    version.replicas.filter(({ state }) => state === 'ready').length >=
+    Math.min(
+      numWanted,
+      version.replicas.filter(isLive).length + version.replicas.filter(({ state }) => state === 'exited').length,
+    );
   if (isFirst || isWhole) version.life = signal(version.life, 'ready', nowMs);
   if (version.life.state !== 'running' && version.life.state !== 'degraded') return;
   version.isWaking = false;

@@ -7,37 +7,72 @@ import type { ServiceDb, ServiceTx } from './schema';
 /** The machine as it is taken now, and what the owner may take of it. */
 export async function loadPool(tx: ServiceTx, capacity: DriverCapacity, owner: OwnerRef): Promise<Pool> {
   const leases = await leaseOwners(tx);
-  const { memory } = await tx.selectFrom('replicas').select((eb) => eb.fn.coalesce(eb.fn.sum<number | string>('memory_mb'), eb.val(0)).as('memory')).executeTakeFirstOrThrow();
+  const { memory } = await tx
+    .selectFrom('replicas')
+    .select((eb) => eb.fn.coalesce(eb.fn.sum<number | string>('memory_mb'), eb.val(0)).as('memory'))
+    .executeTakeFirstOrThrow();
   return new Pool(capacity, {
-    takenGpus: leases.map(({ uuid }) => uuid), usedMemoryMb: Number(memory), gpuQuota: (await quotaOf(tx, owner)).gpu,
+    takenGpus: leases.map(({ uuid }) => uuid),
+    usedMemoryMb: Number(memory),
+    gpuQuota: (await quotaOf(tx, owner)).gpu,
     ownerGpus: leases.filter(({ ownerId }) => ownerId === owner.id).length,
   });
 }
 
 /** Every GPU that is taken, and by whom. */
 export async function leaseOwners(db: ServiceDb | ServiceTx): Promise<{ uuid: string; ownerId: string | null }[]> {
-  const rows = await db.selectFrom('gpu_leases').innerJoin('replicas', 'replicas.id', 'gpu_leases.replica_id').leftJoin('deployment_versions', 'deployment_versions.id', 'replicas.version_id')
-    .leftJoin('deployments', 'deployments.id', 'deployment_versions.deployment_id').leftJoin('containers', 'containers.id', 'replicas.container_id')
-    .select(['gpu_uuid', 'deployments.owner_id as deployment_owner', 'containers.owner_id as container_owner']).execute();
-  return rows.map(({ gpu_uuid: uuid, deployment_owner: first, container_owner: second }) => ({ uuid, ownerId: first ?? second }));
+  const rows = await db
+    .selectFrom('gpu_leases')
+    .innerJoin('replicas', 'replicas.id', 'gpu_leases.replica_id')
+    .leftJoin('deployment_versions', 'deployment_versions.id', 'replicas.version_id')
+    .leftJoin('deployments', 'deployments.id', 'deployment_versions.deployment_id')
+    .leftJoin('containers', 'containers.id', 'replicas.container_id')
+    .select(['gpu_uuid', 'deployments.owner_id as deployment_owner', 'containers.owner_id as container_owner'])
+    .execute();
+  return rows.map(({ gpu_uuid: uuid, deployment_owner: first, container_owner: second }) => ({
+    uuid,
+    ownerId: first ?? second,
+  }));
 }
 
 /** Those that are not on their way out, by owner. */
-export async function countDeployments(db: ServiceDb | ServiceTx, ownerIds: readonly string[]): Promise<Map<string, number>> {
+export async function countDeployments(
+  db: ServiceDb | ServiceTx,
+  ownerIds: readonly string[],
+): Promise<Map<string, number>> {
   if (ownerIds.length === 0) return new Map();
-  const rows = await db.selectFrom('deployment_settings').innerJoin('deployments', 'deployments.id', 'deployment_settings.deployment_id')
-    .select((eb) => ['owner_id', eb.fn.countAll<number | string>().as('count')]).where('owner_id', 'in', ownerIds).where('desired', '!=', 'deleted').groupBy('owner_id').execute();
+  const rows = await db
+    .selectFrom('deployment_settings')
+    .innerJoin('deployments', 'deployments.id', 'deployment_settings.deployment_id')
+    .select((eb) => ['owner_id', eb.fn.countAll<number | string>().as('count')])
+    .where('owner_id', 'in', ownerIds)
+    .where('desired', '!=', 'deleted')
+    .groupBy('owner_id')
+    .execute();
   return new Map(rows.map(({ owner_id: id, count }) => [id, Number(count)]));
 }
 
 /** Null is no bound. */
-export async function quotaOf(tx: ServiceTx, { type, id }: OwnerRef): Promise<{ gpu: number | null; deployments: number | null }> {
-  const row = type === 'org'
-    ? await tx.selectFrom('org_settings').select(['quota_gpu', 'quota_deployments']).where('org_id', '=', id).executeTakeFirst()
-    : await tx.selectFrom('accounts').select(['quota_gpu', 'quota_deployments']).where('user_id', '=', id).executeTakeFirst();
+export async function quotaOf(
+  tx: ServiceTx,
+  { type, id }: OwnerRef,
+): Promise<{ gpu: number | null; deployments: number | null }> {
+  const row =
+    type === 'org'
+      ? await tx
+          .selectFrom('org_settings')
+          .select(['quota_gpu', 'quota_deployments'])
+          .where('org_id', '=', id)
+          .executeTakeFirst()
+      : await tx
+          .selectFrom('accounts')
+          .select(['quota_gpu', 'quota_deployments'])
+          .where('user_id', '=', id)
+          .executeTakeFirst();
   return { gpu: row?.quota_gpu ?? null, deployments: row?.quota_deployments ?? null };
 }
 
 export function demandGpuQuota(quota: number | null, gpus: number): void {
-  if (quota !== null && gpus > quota) throw new ServiceError('quota_exceeded', `this needs ${gpus} GPUs; the owner's quota is ${quota}`);
+  if (quota !== null && gpus > quota)
+    throw new ServiceError('quota_exceeded', `this needs ${gpus} GPUs; the owner's quota is ${quota}`);
 }

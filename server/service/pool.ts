@@ -35,22 +35,44 @@ export class Pool {
   }
 
   /** Why so many replicas do not fit now, were `returned` given back first; undefined when they do. */
-  shortage({ gpuCount, gpuType, memoryMb }: Needs, count: number, returned: readonly { gpuUuids: readonly string[]; memoryMb: number }[] = []): Shortage | undefined {
+  shortage(
+    { gpuCount, gpuType, memoryMb }: Needs,
+    count: number,
+    returned: readonly { gpuUuids: readonly string[]; memoryMb: number }[] = [],
+  ): Shortage | undefined {
     const back = new Set(returned.flatMap(({ gpuUuids }) => gpuUuids));
     const gpus = gpuCount * count;
-    const free = this.#capacity.gpus.filter(({ uuid, type }) => (!this.#taken.has(uuid) || back.has(uuid)) && (gpuType === null || type === gpuType)).length;
-    if (gpus > free) return { reason: 'insufficient_gpu', message: `needs ${gpus} free GPU${gpus === 1 ? '' : 's'}${gpuType === null ? '' : ` of type ${gpuType}`}; there ${free === 1 ? 'is' : 'are'} ${free}` };
+    const free = this.#capacity.gpus.filter(
+      ({ uuid, type }) => (!this.#taken.has(uuid) || back.has(uuid)) && (gpuType === null || type === gpuType),
+    ).length;
+    if (gpus > free)
+      return {
+        reason: 'insufficient_gpu',
+        message: `needs ${gpus} free GPU${gpus === 1 ? '' : 's'}${gpuType === null ? '' : ` of type ${gpuType}`}; there ${free === 1 ? 'is' : 'are'} ${free}`,
+      };
     const quotaLeft = this.#gpuQuota === null ? Infinity : this.#gpuQuota - this.#ownerGpus + back.size;
-    if (gpus > quotaLeft) return { reason: 'quota_exceeded', message: `needs ${gpus} GPU${gpus === 1 ? '' : 's'}; the owner's quota of ${this.#gpuQuota} leaves ${Math.max(0, quotaLeft)}` };
+    if (gpus > quotaLeft)
+      return {
+        reason: 'quota_exceeded',
+        message: `needs ${gpus} GPU${gpus === 1 ? '' : 's'}; the owner's quota of ${this.#gpuQuota} leaves ${Math.max(0, quotaLeft)}`,
+      };
     const memory = memoryMb * count;
-    const freeMb = this.#capacity.memoryMb - this.#usedMemoryMb + returned.reduce((sum, replica) => sum + replica.memoryMb, 0);
-    if (memory > freeMb) return { reason: 'insufficient_memory', message: `needs ${memory} MB of memory; ${Math.max(0, freeMb)} MB are not set aside for others` };
+    const freeMb =
+      this.#capacity.memoryMb - this.#usedMemoryMb + returned.reduce((sum, replica) => sum + replica.memoryMb, 0);
+    if (memory > freeMb)
+      return {
+        reason: 'insufficient_memory',
+        message: `needs ${memory} MB of memory; ${Math.max(0, freeMb)} MB are not set aside for others`,
+      };
     return undefined;
   }
 
   /** For one replica that fits: its GPUs. */
   take({ gpuCount, gpuType, memoryMb }: Needs): string[] {
-    const uuids = this.#capacity.gpus.filter(({ uuid, type }) => !this.#taken.has(uuid) && (gpuType === null || type === gpuType)).slice(0, gpuCount).map(({ uuid }) => uuid);
+    const uuids = this.#capacity.gpus
+      .filter(({ uuid, type }) => !this.#taken.has(uuid) && (gpuType === null || type === gpuType))
+      .slice(0, gpuCount)
+      .map(({ uuid }) => uuid);
     for (const uuid of uuids) this.#taken.add(uuid);
     this.#usedMemoryMb += memoryMb;
     this.#ownerGpus += uuids.length;

@@ -35,11 +35,18 @@ export interface QuotaFilter {
 const MAX_QUOTA = 1_000_000;
 
 /** Of every account and every organization, by id; one more than asked for where there are more. @throws ServiceError */
-export async function listQuotas(db: ServiceDb, actor: ServiceActor, { q, after, limit }: QuotaFilter): Promise<OwnerQuota[]> {
+export async function listQuotas(
+  db: ServiceDb,
+  actor: ServiceActor,
+  { q, after, limit }: QuotaFilter,
+): Promise<OwnerQuota[]> {
   demandAdmin(actor);
-  let query = owners(db).orderBy('id').limit(limit + 1);
+  let query = owners(db)
+    .orderBy('id')
+    .limit(limit + 1);
   if (after !== undefined) query = query.where('id', '>', after);
-  if (q !== undefined) query = query.where(sql<boolean>`lower(name) like ${`%${q.toLowerCase().replace(/[%_!]/g, '!$&')}%`} escape '!'`);
+  if (q !== undefined)
+    query = query.where(sql<boolean>`lower(name) like ${`%${q.toLowerCase().replace(/[%_!]/g, '!$&')}%`} escape '!'`);
   return withUse(db, await query.execute());
 }
 
@@ -50,15 +57,39 @@ export async function findQuota(db: ServiceDb, actor: ServiceActor, ownerId: str
 }
 
 /** Of administrators alone. What an owner has beyond a smaller quota stays; it gets no more. @throws ServiceError */
-export async function editQuota(db: ServiceDb, actor: ServiceActor, ownerId: string, edit: QuotaEdit, nowMs: number, ifRev?: number): Promise<OwnerQuota> {
+export async function editQuota(
+  db: ServiceDb,
+  actor: ServiceActor,
+  ownerId: string,
+  edit: QuotaEdit,
+  nowMs: number,
+  ifRev?: number,
+): Promise<OwnerQuota> {
   demandAdmin(actor);
   await serviceChange(db, nowMs, changeOptions(actor), async ({ tx, rev, record }) => {
     const row = await findRow(tx, ownerId);
-    if (ifRev !== undefined && ifRev !== row.rev) throw new ServiceError('stale', `the owner was changed by somebody else: its revision is ${row.rev}, not ${ifRev}`);
+    if (ifRev !== undefined && ifRev !== row.rev)
+      throw new ServiceError(
+        'stale',
+        `the owner was changed by somebody else: its revision is ${row.rev}, not ${ifRev}`,
+      );
     const before = { quota_gpu: row.quota_gpu, quota_deployments: row.quota_deployments };
-    const after = { quota_gpu: checkQuota('quota_gpu', edit.quotaGpu, row.quota_gpu), quota_deployments: checkQuota('quota_deployments', edit.quotaDeployments, row.quota_deployments) };
-    if (row.type === 'user') await tx.updateTable('accounts').set({ ...after, updated_at: nowMs, rev }).where('user_id', '=', ownerId).execute();
-    else await tx.updateTable('org_settings').set({ ...after, updated_at: nowMs, rev }).where('org_id', '=', ownerId).execute();
+    const after = {
+      quota_gpu: checkQuota('quota_gpu', edit.quotaGpu, row.quota_gpu),
+      quota_deployments: checkQuota('quota_deployments', edit.quotaDeployments, row.quota_deployments),
+    };
+    if (row.type === 'user')
+      await tx
+        .updateTable('accounts')
+        .set({ ...after, updated_at: nowMs, rev })
+        .where('user_id', '=', ownerId)
+        .execute();
+    else
+      await tx
+        .updateTable('org_settings')
+        .set({ ...after, updated_at: nowMs, rev })
+        .where('org_id', '=', ownerId)
+        .execute();
     const owner = { type: row.type, id: ownerId };
     record({ action: 'owner.quota', owner, target: owner, before, after });
   });
@@ -76,10 +107,32 @@ interface Row {
 }
 
 function owners(db: ServiceDb | ServiceTx) {
-  const users = db.selectFrom('accounts').innerJoin('users', 'users.id', 'accounts.user_id').where('users.status', '=', 'active')
-    .select([sql<OwnerType>`'user'`.as('type'), 'users.id as id', 'users.name as name', 'accounts.quota_gpu as quota_gpu', 'accounts.quota_deployments as quota_deployments', 'accounts.is_admin as is_admin', 'accounts.rev as rev']);
-  const organizations = db.selectFrom('org_settings').innerJoin('organizations', 'organizations.id', 'org_settings.org_id').where('organizations.status', '=', 'active')
-    .select([sql<OwnerType>`'org'`.as('type'), 'organizations.id as id', 'organizations.name as name', 'org_settings.quota_gpu as quota_gpu', 'org_settings.quota_deployments as quota_deployments', sql<0 | 1>`0`.as('is_admin'), 'org_settings.rev as rev']);
+  const users = db
+    .selectFrom('accounts')
+    .innerJoin('users', 'users.id', 'accounts.user_id')
+    .where('users.status', '=', 'active')
+    .select([
+      sql<OwnerType>`'user'`.as('type'),
+      'users.id as id',
+      'users.name as name',
+      'accounts.quota_gpu as quota_gpu',
+      'accounts.quota_deployments as quota_deployments',
+      'accounts.is_admin as is_admin',
+      'accounts.rev as rev',
+    ]);
+  const organizations = db
+    .selectFrom('org_settings')
+    .innerJoin('organizations', 'organizations.id', 'org_settings.org_id')
+    .where('organizations.status', '=', 'active')
+    .select([
+      sql<OwnerType>`'org'`.as('type'),
+      'organizations.id as id',
+      'organizations.name as name',
+      'org_settings.quota_gpu as quota_gpu',
+      'org_settings.quota_deployments as quota_deployments',
+      sql<0 | 1>`0`.as('is_admin'),
+      'org_settings.rev as rev',
+    ]);
   return db.selectFrom(users.unionAll(organizations).as('owners')).selectAll();
 }
 
@@ -90,15 +143,27 @@ async function findRow(db: ServiceDb | ServiceTx, ownerId: string): Promise<Row>
 }
 
 async function withUse(db: ServiceDb, rows: readonly Row[]): Promise<OwnerQuota[]> {
-  const deployments = await countDeployments(db, rows.map(({ id }) => id));
+  const deployments = await countDeployments(
+    db,
+    rows.map(({ id }) => id),
+  );
   const leases = await leaseOwners(db);
-  return rows.map(({ type, id, name, quota_gpu: quotaGpu, quota_deployments: quotaDeployments, is_admin: isAdmin, rev }) => ({
-    owner: { type, id, name }, quotaGpu, quotaDeployments, usedGpu: leases.filter(({ ownerId }) => ownerId === id).length, usedDeployments: deployments.get(id) ?? 0, isAdmin: isAdmin === 1, rev,
-  }));
+  return rows.map(
+    ({ type, id, name, quota_gpu: quotaGpu, quota_deployments: quotaDeployments, is_admin: isAdmin, rev }) => ({
+      owner: { type, id, name },
+      quotaGpu,
+      quotaDeployments,
+      usedGpu: leases.filter(({ ownerId }) => ownerId === id).length,
+      usedDeployments: deployments.get(id) ?? 0,
+      isAdmin: isAdmin === 1,
+      rev,
+    }),
+  );
 }
 
 function checkQuota(param: string, value: number | null | undefined, before: number | null): number | null {
   if (value === undefined) return before;
-  if (value !== null && !(Number.isInteger(value) && value >= 0 && value <= MAX_QUOTA)) throw new ServiceError('invalid_argument', `${param}: expected an integer from 0 to ${MAX_QUOTA}, or none`);
+  if (value !== null && !(Number.isInteger(value) && value >= 0 && value <= MAX_QUOTA))
+    throw new ServiceError('invalid_argument', `${param}: expected an integer from 0 to ${MAX_QUOTA}, or none`);
   return value;
 }

@@ -65,17 +65,21 @@ export class ReplicaRunner {
 
   /** For the end of the service; what the rows say stays. */
   async stopAll(): Promise<void> {
-    await Promise.all([...this.#entries].map(async ([id, { starting }]) => {
-      await starting;
-      await this.#options.driver.stop(id, TERM_MS);
-    }));
+    await Promise.all(
+      [...this.#entries].map(async ([id, { starting }]) => {
+        await starting;
+        await this.#options.driver.stop(id, TERM_MS);
+      }),
+    );
   }
 
   #start(ownerId: string, replica: ReplicaWork): void {
     if (this.#entries.has(replica.id)) return;
     const entry: Entry = { ownerId, starting: Promise.resolve(), ending: undefined, isGone: false, onIdle: undefined };
     this.#entries.set(replica.id, entry);
-    entry.starting = this.#run(replica).then((observation) => { if (observation !== undefined && entry.ending === undefined) this.#options.tell(ownerId, observation); });
+    entry.starting = this.#run(replica).then((observation) => {
+      if (observation !== undefined && entry.ending === undefined) this.#options.tell(ownerId, observation);
+    });
   }
 
   async #run({ id, reference, state }: ReplicaWork): Promise<Observation | undefined> {
@@ -90,17 +94,28 @@ export class ReplicaRunner {
       if (!(error instanceof DriverError)) this.#options.onError(error, id);
       const reason = error instanceof DriverError ? error.reason : 'driver_lost';
       // One that ran cannot be started wrong: it is lost.
-      return state === 'created' ? { type: 'notStarted', replicaId: id, reason, message: (error as Error).message } : { type: 'lost', replicaId: id };
+      return state === 'created'
+        ? { type: 'notStarted', replicaId: id, reason, message: (error as Error).message }
+        : { type: 'lost', replicaId: id };
     }
   }
 
   #end(ownerId: string, replicaId: string, graceMs: number, isTold: boolean): void {
     let entry = this.#entries.get(replicaId);
-    if (entry === undefined) this.#entries.set(replicaId, entry = { ownerId, starting: Promise.resolve(), ending: undefined, isGone: false, onIdle: undefined });
+    if (entry === undefined)
+      this.#entries.set(
+        replicaId,
+        (entry = { ownerId, starting: Promise.resolve(), ending: undefined, isGone: false, onIdle: undefined }),
+      );
     const { tell } = this.#options;
     const known = entry;
-    known.ending ??= this.#stop(replicaId, known, graceMs).then(() => { known.isGone = true; });
-    if (isTold) void known.ending.then(() => { if (this.#entries.delete(replicaId)) tell(ownerId, { type: 'gone', replicaId }); });
+    known.ending ??= this.#stop(replicaId, known, graceMs).then(() => {
+      known.isGone = true;
+    });
+    if (isTold)
+      void known.ending.then(() => {
+        if (this.#entries.delete(replicaId)) tell(ownerId, { type: 'gone', replicaId });
+      });
   }
 
   /** Until it is gone: a driver that fails is asked again. */
@@ -122,7 +137,10 @@ export class ReplicaRunner {
     if (this.#options.openOf(entry.ownerId, replicaId) === 0) return;
     await new Promise<void>((resolve) => {
       const cancel = this.#options.clock.after(graceMs, resolve);
-      entry.onIdle = () => { cancel(); resolve(); };
+      entry.onIdle = () => {
+        cancel();
+        resolve();
+      };
     });
     entry.onIdle = undefined;
   }

@@ -16,23 +16,63 @@ export function replicaSpec(launch: Launch, { dataRoots, snapshots }: Folders, i
   for (const { mount, mode, path } of launch.folders) {
     if (mode === 'copy') {
       home = { path: snapshots.folderOf(launch.ownerId), mode };
-      if (!fs.existsSync(home.path)) throw new DriverError('data_binding_missing', 'the copy of its home is gone from the data directory');
+      if (!fs.existsSync(home.path))
+        throw new DriverError('data_binding_missing', 'the copy of its home is gone from the data directory');
       continue;
     }
     const folder = resolveInside(path, dataRoots);
-    if (folder === undefined) throw new DriverError('data_binding_missing', `${mount}: the folder that is bound to it is gone, or lies no longer below a data root`);
+    if (folder === undefined)
+      throw new DriverError(
+        'data_binding_missing',
+        `${mount}: the folder that is bound to it is gone, or lies no longer below a data root`,
+      );
     if (mode === 'rw') home = { path: folder, mode };
     else inputs.push({ mount, path: folder });
   }
-  const { replicaId: id, ownerId: logId, ordinal, startCommand, isProduction, cpuMillis, memoryMb, gpuUuids, env, healthPath, secret } = launch;
-  const runtimeArgs = isolation.level === 'L2' ? launch.runtimeArgs : launch.runtimeArgs.map((argument) => unmapped(argument, inputs));
-  return { id, logId, ordinal, startCommand, runtimeArgs, isProduction, cpuMillis, memoryMb, gpuUuids, env, inputs, home, healthPath, secret };
+  const {
+    replicaId: id,
+    ownerId: logId,
+    ordinal,
+    startCommand,
+    isProduction,
+    cpuMillis,
+    memoryMb,
+    gpuUuids,
+    env,
+    healthPath,
+    secret,
+  } = launch;
+  const runtimeArgs =
+    isolation.level === 'L2' ? launch.runtimeArgs : launch.runtimeArgs.map((argument) => unmapped(argument, inputs));
+  return {
+    id,
+    logId,
+    ordinal,
+    startCommand,
+    runtimeArgs,
+    isProduction,
+    cpuMillis,
+    memoryMb,
+    gpuUuids,
+    env,
+    inputs,
+    home,
+    healthPath,
+    secret,
+  };
 }
 
 /** A script that was made where replicas are isolated is not started where they are not any more, unless the service was started to allow it. @throws DriverError */
-export function demandIsolated({ startCommand }: ReplicaSpec, { level, reason }: Isolation, allowsUnisolated: boolean): void {
+export function demandIsolated(
+  { startCommand }: ReplicaSpec,
+  { level, reason }: Isolation,
+  allowsUnisolated: boolean,
+): void {
   if (startCommand === null || level === 'L2' || allowsUnisolated) return;
-  throw new DriverError('not_isolated', `Its start script needs namespaces, or a service that was started with --allow-unisolated; this one found level ${level} alone: ${reason}`);
+  throw new DriverError(
+    'not_isolated',
+    `Its start script needs namespaces, or a service that was started with --allow-unisolated; this one found level ${level} alone: ${reason}`,
+  );
 }
 
 /** Where nothing is mounted the built-in runtime reads its model where it lies. */

@@ -6,7 +6,7 @@ export const ROLES = ['viewer', 'developer', 'admin', 'owner'] as const satisfie
 
 /** What a member may do in an organization, by the least role that may. */
 export const RIGHTS = {
-  'read': 'viewer',
+  read: 'viewer',
   'deployment.change': 'developer',
   'container.change': 'developer',
   'key.create': 'developer',
@@ -29,13 +29,15 @@ export function may(role: MemberRole, right: Right): boolean {
 
 /** @throws ServiceError */
 export function demand(role: MemberRole, right: Right): void {
-  if (!may(role, right)) throw new ServiceError('forbidden', `this needs the role ${RIGHTS[right]} or above; yours is ${role}`);
+  if (!may(role, right))
+    throw new ServiceError('forbidden', `this needs the role ${RIGHTS[right]} or above; yours is ${role}`);
 }
 
 /** Nobody gives, or takes away, a role above the own; owners alone name owners. @throws ServiceError */
 export function demandRoleChange(actor: MemberRole, from: MemberRole | null, to: MemberRole | null): void {
   demand(actor, 'member.change');
   for (const role of [from, to]) {
-    if (role !== null && ROLES.indexOf(role) > ROLES.indexOf(actor)) throw new ServiceError('forbidden', `a member with the role ${actor} cannot give or take the role ${role}`);
+    if (role !== null && ROLES.indexOf(role) > ROLES.indexOf(actor))
+      throw new ServiceError('forbidden', `a member with the role ${actor} cannot give or take the role ${role}`);
   }
 }

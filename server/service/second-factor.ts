@@ -19,7 +19,13 @@ export interface Credentials {
  * A sign-in with all that the account asks for. A code is good once.
  * @throws ServiceError `otp_required` where only the code is missing, `bad_credentials`, `too_many_attempts`
  */
-export function signIn(db: ServiceDb, box: SecretBox, { email, password, otp }: Credentials, from: From, nowMs: number): Promise<Account> {
+export function signIn(
+  db: ServiceDb,
+  box: SecretBox,
+  { email, password, otp }: Credentials,
+  from: From,
+  nowMs: number,
+): Promise<Account> {
   const isSecondFactorRight = async (account: AccountRow): Promise<boolean> => {
     if (account.totp_confirmed_at === null) return true;
     if (otp === undefined) throw new ServiceError('otp_required', 'otp: expected the six digits of your authenticator');
@@ -29,51 +35,105 @@ export function signIn(db: ServiceDb, box: SecretBox, { email, password, otp }: 
 }
 
 /** For the audit, with how many failures went before it. */
-export async function recordSignIn(db: ServiceDb, userId: string, { ip, userAgent }: From, nowMs: number): Promise<void> {
+export async function recordSignIn(
+  db: ServiceDb,
+  userId: string,
+  { ip, userAgent }: From,
+  nowMs: number,
+): Promise<void> {
   await serviceChange(db, nowMs, { actor: { type: 'user', id: userId, ip, userAgent } }, async ({ tx, record }) => {
     const failures = await forgetFailures(tx, userId, nowMs);
     const user = { type: 'user', id: userId } as const;
-    record({ action: 'account.signed_in', owner: user, target: user, ...(failures === 0 ? {} : { after: { failures_before: failures } }) });
+    record({
+      action: 'account.signed_in',
+      owner: user,
+      target: user,
+      ...(failures === 0 ? {} : { after: { failures_before: failures } }),
+    });
   });
 }
 
 /** Makes a secret, which is in force once a code of it was given. @throws ServiceError `bad_credentials` */
-export async function startTotp(db: ServiceDb, box: SecretBox, userId: string, password: string, nowMs: number, options: ChangeOptions = {}): Promise<{ secret: string; url: string }> {
+export async function startTotp(
+  db: ServiceDb,
+  box: SecretBox,
+  userId: string,
+  password: string,
+  nowMs: number,
+  options: ChangeOptions = {},
+): Promise<{ secret: string; url: string }> {
   const { email, hasTotp } = await demandPassword(db, userId, password, nowMs, options);
   if (hasTotp) throw new ServiceError('conflict', 'the account has a second factor already: take it off first');
   const secret = newTotpSecret();
-  await db.updateTable('accounts').set({ totp_secret: box.seal(secret, purposeOf(userId)), totp_confirmed_at: null, totp_last_step: null }).where('user_id', '=', userId).execute();
+  await db
+    .updateTable('accounts')
+    .set({ totp_secret: box.seal(secret, purposeOf(userId)), totp_confirmed_at: null, totp_last_step: null })
+    .where('user_id', '=', userId)
+    .execute();
   return { secret, url: totpUrl(secret, email) };
 }
 
-export async function confirmTotp(db: ServiceDb, box: SecretBox, userId: string, otp: string, nowMs: number, options: ChangeOptions = {}): Promise<void> {
+export async function confirmTotp(
+  db: ServiceDb,
+  box: SecretBox,
+  userId: string,
+  otp: string,
+  nowMs: number,
+  options: ChangeOptions = {},
+): Promise<void> {
   const account = await db.selectFrom('accounts').selectAll().where('user_id', '=', userId).executeTakeFirstOrThrow();
-  if (account.totp_secret === null || account.totp_confirmed_at !== null) throw new ServiceError('wrong_state', 'there is no second factor that waits to be confirmed');
-  if (!await takeCode(db, box, account, otp, nowMs)) throw new ServiceError('invalid_argument', 'otp: expected the six digits that your authenticator shows now');
+  if (account.totp_secret === null || account.totp_confirmed_at !== null)
+    throw new ServiceError('wrong_state', 'there is no second factor that waits to be confirmed');
+  if (!(await takeCode(db, box, account, otp, nowMs)))
+    throw new ServiceError('invalid_argument', 'otp: expected the six digits that your authenticator shows now');
   await serviceChange(db, nowMs, options, async ({ tx, rev, record }) => {
-    await tx.updateTable('accounts').set({ totp_confirmed_at: nowMs, updated_at: nowMs, rev }).where('user_id', '=', userId).execute();
+    await tx
+      .updateTable('accounts')
+      .set({ totp_confirmed_at: nowMs, updated_at: nowMs, rev })
+      .where('user_id', '=', userId)
+      .execute();
     const user = { type: 'user', id: userId } as const;
     record({ action: 'account.totp_on', owner: user, target: user });
   });
 }
 
 /** @throws ServiceError `bad_credentials` */
-export async function removeTotp(db: ServiceDb, userId: string, password: string, nowMs: number, options: ChangeOptions = {}): Promise<void> {
+export async function removeTotp(
+  db: ServiceDb,
+  userId: string,
+  password: string,
+  nowMs: number,
+  options: ChangeOptions = {},
+): Promise<void> {
   await demandPassword(db, userId, password, nowMs, options);
   await serviceChange(db, nowMs, options, async ({ tx, rev, record }) => {
-    await tx.updateTable('accounts').set({ totp_secret: null, totp_confirmed_at: null, totp_last_step: null, updated_at: nowMs, rev }).where('user_id', '=', userId).execute();
+    await tx
+      .updateTable('accounts')
+      .set({ totp_secret: null, totp_confirmed_at: null, totp_last_step: null, updated_at: nowMs, rev })
+      .where('user_id', '=', userId)
+      .execute();
     const user = { type: 'user', id: userId } as const;
     record({ action: 'account.totp_off', owner: user, target: user });
   });
 }
 
 /** Whether a code is good, and then used up: of two requests with the same one, one passes. */
-async function takeCode(db: ServiceDb, box: SecretBox, account: AccountRow, otp: string, nowMs: number): Promise<boolean> {
+async function takeCode(
+  db: ServiceDb,
+  box: SecretBox,
+  account: AccountRow,
+  otp: string,
+  nowMs: number,
+): Promise<boolean> {
   const { user_id: userId, totp_secret: sealed, totp_last_step: lastStep } = account;
   const step = sealed === null ? undefined : totpStep(box.open(sealed, purposeOf(userId)), otp, nowMs, lastStep);
   if (step === undefined) return false;
-  const { numUpdatedRows } = await db.updateTable('accounts').set({ totp_last_step: step }).where('user_id', '=', userId)
-    .where((eb) => eb.or([eb('totp_last_step', 'is', null), eb('totp_last_step', '<', step)])).executeTakeFirst();
+  const { numUpdatedRows } = await db
+    .updateTable('accounts')
+    .set({ totp_last_step: step })
+    .where('user_id', '=', userId)
+    .where((eb) => eb.or([eb('totp_last_step', 'is', null), eb('totp_last_step', '<', step)]))
+    .executeTakeFirst();
   return numUpdatedRows > 0n;
 }
 

@@ -17,7 +17,11 @@ export function loadSecretKey(dataDir: string): Buffer {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
   }
   const key = fs.readFileSync(file);
-  if (key.length !== KEY_BYTES) throw new ServiceError('invalid_argument', `${file}: expected ${KEY_BYTES} bytes, got ${key.length}: put back the file that belongs to this database`);
+  if (key.length !== KEY_BYTES)
+    throw new ServiceError(
+      'invalid_argument',
+      `${file}: expected ${KEY_BYTES} bytes, got ${key.length}: put back the file that belongs to this database`,
+    );
   if ((fs.statSync(file).mode & 0o077) !== 0) fs.chmodSync(file, 0o600);
   return key;
 }
@@ -41,11 +45,19 @@ export class SecretBox {
   open(sealed: string, purpose: string): string {
     const bytes = Buffer.from(sealed, 'base64');
     try {
-      const decipher = createDecipheriv('aes-256-gcm', this.#key, bytes.subarray(0, NONCE_BYTES), { authTagLength: TAG_BYTES }).setAAD(Buffer.from(purpose));
+      const decipher = createDecipheriv('aes-256-gcm', this.#key, bytes.subarray(0, NONCE_BYTES), {
+        authTagLength: TAG_BYTES,
+      }).setAAD(Buffer.from(purpose));
       decipher.setAuthTag(bytes.subarray(bytes.length - TAG_BYTES));
-      return decipher.update(bytes.subarray(NONCE_BYTES, bytes.length - TAG_BYTES), undefined, 'utf8') + decipher.final('utf8');
+      return (
+        decipher.update(bytes.subarray(NONCE_BYTES, bytes.length - TAG_BYTES), undefined, 'utf8') +
+        decipher.final('utf8')
+      );
     } catch {
-      throw new ServiceError('invalid_argument', `a stored secret cannot be opened: ${KEY_FILE} is not the one that it was written with`);
+      throw new ServiceError(
+        'invalid_argument',
+        `a stored secret cannot be opened: ${KEY_FILE} is not the one that it was written with`,
+      );
     }
   }
   /** Tells texts apart without keeping them: whoever has the database alone cannot try what a short one was. */

@@ -2,15 +2,52 @@ import { readKeyPolicy } from '../access/key-policy';
 import { type DeploymentRef, findDeploymentById, type OwnerRef } from '../access/owners';
 import type { Db, MemberRole } from '../access/schema';
 import { deleteOtherAccount, deleteOwnAccount } from './account-deletion';
-import { type Account, type AccountEdit, changeEmail, changePassword, createAccount, createBootstrapLink, editAccount, ensureFirstAdmin, findAccount, type NewAccount, redeemBootstrapLink } from './accounts';
+import {
+  type Account,
+  type AccountEdit,
+  changeEmail,
+  changePassword,
+  createAccount,
+  createBootstrapLink,
+  editAccount,
+  ensureFirstAdmin,
+  findAccount,
+  type NewAccount,
+  redeemBootstrapLink,
+} from './accounts';
 import { setAdministrator } from './administrators';
 import { changeOptions, demandOwner, type From, type ServiceActor } from './actor';
 import { ServiceError } from './errors';
 import { beginOnce, endOnce, type SavedAnswer } from './idempotency';
-import { acceptInvitation, acceptInvitationAnew, findInvitation, type Invitation, type InvitationView, invite, listInvitations, revokeInvitation } from './invitations';
-import { createToken, findToken, listTokens, type ManagementToken, revokeToken, type TokenBearer, type TokenSpec } from './management-tokens';
 import {
-  createOrganization, deleteOrganization, editOrganization, listMembers, listOrganizations, type Member, type OrganizationEdit, removeMember, setMemberRole,
+  acceptInvitation,
+  acceptInvitationAnew,
+  findInvitation,
+  type Invitation,
+  type InvitationView,
+  invite,
+  listInvitations,
+  revokeInvitation,
+} from './invitations';
+import {
+  createToken,
+  findToken,
+  listTokens,
+  type ManagementToken,
+  revokeToken,
+  type TokenBearer,
+  type TokenSpec,
+} from './management-tokens';
+import {
+  createOrganization,
+  deleteOrganization,
+  editOrganization,
+  listMembers,
+  listOrganizations,
+  type Member,
+  type OrganizationEdit,
+  removeMember,
+  setMemberRole,
 } from './organizations';
 import { objectNames } from './object-names';
 import { findOrganization, type OrganizationView } from './owner-names';
@@ -18,7 +55,16 @@ import { editQuota, findQuota, listQuotas, type OwnerQuota, type QuotaEdit, type
 import type { Right } from './roles';
 import type { ServiceDb } from './schema';
 import { confirmTotp, type Credentials, recordSignIn, removeTotp, signIn, startTotp } from './second-factor';
-import { findSession, listSessions, type NewSession, openSession, revokeSession, revokeSessions, type Session, type SessionView } from './sessions';
+import {
+  findSession,
+  listSessions,
+  type NewSession,
+  openSession,
+  revokeSession,
+  revokeSessions,
+  type Session,
+  type SessionView,
+} from './sessions';
 import type { StoreContext } from './store-context';
 
 export type { OrganizationView } from './owner-names';
@@ -61,12 +107,21 @@ export interface AccountStore {
   createOrganization(actor: ServiceActor, spec: { slug: string; name: string }): Promise<OrganizationView>;
   listOrganizations(actor: ServiceActor): Promise<OrganizationView[]>;
   findOrganization(actor: ServiceActor, orgId: string): Promise<OrganizationView>;
-  editOrganization(actor: ServiceActor, orgId: string, edit: OrganizationEdit, ifRev?: number): Promise<OrganizationView>;
+  editOrganization(
+    actor: ServiceActor,
+    orgId: string,
+    edit: OrganizationEdit,
+    ifRev?: number,
+  ): Promise<OrganizationView>;
   deleteOrganization(actor: ServiceActor, orgId: string): Promise<void>;
   listMembers(actor: ServiceActor, orgId: string): Promise<Member[]>;
   setMemberRole(actor: ServiceActor, orgId: string, userId: string, role: MemberRole): Promise<void>;
   removeMember(actor: ServiceActor, orgId: string, userId: string): Promise<void>;
-  invite(actor: ServiceActor, orgId: string, spec: { email: string; role: MemberRole }): Promise<{ invitation: Invitation; token: string }>;
+  invite(
+    actor: ServiceActor,
+    orgId: string,
+    spec: { email: string; role: MemberRole },
+  ): Promise<{ invitation: Invitation; token: string }>;
   listInvitations(actor: ServiceActor, orgId: string): Promise<Invitation[]>;
   revokeInvitation(actor: ServiceActor, orgId: string, invitationId: string): Promise<void>;
   findInvitation(token: string): Promise<InvitationView>;
@@ -93,7 +148,8 @@ export function accountMethods({ db, box, now }: StoreContext): AccountStore {
   const view = (actor: ServiceActor, orgId: string) => findOrganization(db, orgId, actor.userId);
   return {
     createBootstrapLink: () => createBootstrapLink(db, now()),
-    redeemBootstrapLink: async (token, spec, from) => open((await redeemBootstrapLink(db, token, spec, now())).userId, from),
+    redeemBootstrapLink: async (token, spec, from) =>
+      open((await redeemBootstrapLink(db, token, spec, now())).userId, from),
     ensureFirstAdmin: (spec) => ensureFirstAdmin(db, spec, now()),
     createAccount: (spec) => createAccount(db, spec, now()),
     findAccount: (userId) => findAccount(db, userId),
@@ -102,7 +158,8 @@ export function accountMethods({ db, box, now }: StoreContext): AccountStore {
       await changePassword(db, actor.userId, current, wanted, now(), changeOptions(actor));
       return open(actor.userId, actor);
     },
-    changeEmail: (actor, email, password) => changeEmail(db, actor.userId, email, password, now(), changeOptions(actor)),
+    changeEmail: (actor, email, password) =>
+      changeEmail(db, actor.userId, email, password, now(), changeOptions(actor)),
     deleteOwnAccount: (actor, password) => deleteOwnAccount(db, actor, password, now()),
     deleteOtherAccount: (actor, userId) => deleteOtherAccount(db, actor, userId, now()),
     setAdministrator: (actor, userId, isAdmin) => setAdministrator(db, actor, userId, isAdmin, now()),
@@ -120,7 +177,8 @@ export function accountMethods({ db, box, now }: StoreContext): AccountStore {
     findSession: (token, isUse) => findSession(db, token, now(), isUse),
     listSessions: (actor) => listSessions(db, actor.userId, now()),
     revokeSession: async (actor, idHash) => {
-      if (!await revokeSession(db, actor.userId, idHash, now())) throw new ServiceError('not_found', 'there is no such session');
+      if (!(await revokeSession(db, actor.userId, idHash, now())))
+        throw new ServiceError('not_found', 'there is no such session');
     },
     revokeSessions: (actor, exceptIdHash) => revokeSessions(db, actor.userId, now(), exceptIdHash),
 
@@ -132,17 +190,27 @@ export function accountMethods({ db, box, now }: StoreContext): AccountStore {
     beginOnce: (userId, key, request) => beginOnce(db, userId, key, box.digest(request), now()),
     endOnce: (userId, key, answer) => endOnce(db, userId, key, answer, now()),
 
-    createOrganization: async (actor, spec) => view(actor, (await createOrganization(db, actor.userId, spec, now(), changeOptions(actor))).id),
-    listOrganizations: async (actor) => Promise.all((await listOrganizations(db, actor.userId)).map(async (org) => ({ ...org, keyPolicy: await readKeyPolicy(accessDb(db), org.id) }))),
+    createOrganization: async (actor, spec) =>
+      view(actor, (await createOrganization(db, actor.userId, spec, now(), changeOptions(actor))).id),
+    listOrganizations: async (actor) =>
+      Promise.all(
+        (await listOrganizations(db, actor.userId)).map(async (org) => ({
+          ...org,
+          keyPolicy: await readKeyPolicy(accessDb(db), org.id),
+        })),
+      ),
     findOrganization: (actor, orgId) => view(actor, orgId),
-    editOrganization: async (actor, orgId, edit, ifRev) => view(actor, (await editOrganization(db, actor.userId, orgId, edit, now(), changeOptions(actor, ifRev))).id),
+    editOrganization: async (actor, orgId, edit, ifRev) =>
+      view(actor, (await editOrganization(db, actor.userId, orgId, edit, now(), changeOptions(actor, ifRev))).id),
     deleteOrganization: (actor, orgId) => deleteOrganization(db, actor.userId, orgId, now(), changeOptions(actor)),
     listMembers: (actor, orgId) => listMembers(db, actor.userId, orgId),
-    setMemberRole: (actor, orgId, userId, role) => setMemberRole(db, actor.userId, orgId, userId, role, now(), changeOptions(actor)),
+    setMemberRole: (actor, orgId, userId, role) =>
+      setMemberRole(db, actor.userId, orgId, userId, role, now(), changeOptions(actor)),
     removeMember: (actor, orgId, userId) => removeMember(db, actor.userId, orgId, userId, now(), changeOptions(actor)),
     invite: (actor, orgId, spec) => invite(db, actor.userId, orgId, spec, now(), changeOptions(actor)),
     listInvitations: (actor, orgId) => listInvitations(db, actor.userId, orgId, now()),
-    revokeInvitation: (actor, orgId, invitationId) => revokeInvitation(db, actor.userId, orgId, invitationId, now(), changeOptions(actor)),
+    revokeInvitation: (actor, orgId, invitationId) =>
+      revokeInvitation(db, actor.userId, orgId, invitationId, now(), changeOptions(actor)),
     findInvitation: (token) => findInvitation(db, token, now()),
     acceptInvitation: (actor, token) => acceptInvitation(db, actor.userId, token, now(), changeOptions(actor)),
     acceptInvitationAnew: async (token, spec, from) => open(await acceptInvitationAnew(db, token, spec, now()), from),
@@ -160,7 +228,12 @@ export function accountMethods({ db, box, now }: StoreContext): AccountStore {
     },
     objectNames: (ids) => objectNames(db, ids),
     countKeysSince: async (ownerId, sinceMs) => {
-      const { count } = await db.selectFrom('api_keys').select((eb) => eb.fn.countAll<number | string>().as('count')).where('owner_id', '=', ownerId).where('created_at', '>', sinceMs).executeTakeFirstOrThrow();
+      const { count } = await db
+        .selectFrom('api_keys')
+        .select((eb) => eb.fn.countAll<number | string>().as('count'))
+        .where('owner_id', '=', ownerId)
+        .where('created_at', '>', sinceMs)
+        .executeTakeFirstOrThrow();
       return Number(count);
     },
   };

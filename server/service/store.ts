@@ -16,10 +16,25 @@ export type { ServiceStoreOptions } from './store-context';
 export type ServiceStore = AccessStore & AccountStore & DeploymentStore & ControlStore & UsageStore & WebhookStore;
 
 /** In this thread: for commands and tests. */
-export async function openServiceStore(options: ServiceStoreOptions, now: () => number = Date.now): Promise<ServiceStore> {
+export async function openServiceStore(
+  options: ServiceStoreOptions,
+  now: () => number = Date.now,
+): Promise<ServiceStore> {
   const db = await openServiceDatabase(options.location);
-  const context: StoreContext = { db, now, options: { machine: NO_MACHINE, ...options }, box: new SecretBox(options.secretKey) };
+  const context: StoreContext = {
+    db,
+    now,
+    options: { machine: NO_MACHINE, ...options },
+    box: new SecretBox(options.secretKey),
+  };
   if (options.machine !== undefined) await reserveRoom(db);
   if (options.version !== undefined) await seedImages(db, options.version, now());
-  return { ...createStore(db, now), ...accountMethods(context), ...deploymentMethods(context), ...controlMethods(context), ...usageMethods(context), ...webhookMethods(context) };
+  return {
+    ...createStore(db, now),
+    ...accountMethods(context),
+    ...deploymentMethods(context),
+    ...controlMethods(context),
+    ...usageMethods(context),
+    ...webhookMethods(context),
+  };
 }

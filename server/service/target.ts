@@ -10,9 +10,16 @@ export function targetOf({ work, secrets }: Pick<DeploymentView, 'work' | 'secre
   // A version that ends takes no new requests.
   const serving = active?.life.state === 'running' || active?.life.state === 'degraded' ? readyReplicas(active) : [];
   return {
-    deploymentId: work.id, slug: work.slug, ownerId: work.ownerId, accessControl: work.accessControl, state: work.observed,
-    replicas: serving.flatMap(({ id, address }) => (address === null ? [] : [{ id, address, secret: secrets[id] ?? '', isBuiltin: active?.isBuiltin ?? false }])),
-    coldStartWaitMs: work.coldStartWaitMs, cacheScope: work.cacheScope,
+    deploymentId: work.id,
+    slug: work.slug,
+    ownerId: work.ownerId,
+    accessControl: work.accessControl,
+    state: work.observed,
+    replicas: serving.flatMap(({ id, address }) =>
+      address === null ? [] : [{ id, address, secret: secrets[id] ?? '', isBuiltin: active?.isBuiltin ?? false }],
+    ),
+    coldStartWaitMs: work.coldStartWaitMs,
+    cacheScope: work.cacheScope,
   };
 }
 
@@ -25,8 +32,18 @@ export function containerSlug(containerId: string): string {
 export function containerTargetOf({ work, secrets }: Pick<ContainerView, 'work' | 'secrets'>): Target | undefined {
   if (work.state !== 'preparing' && work.state !== 'running') return undefined;
   return {
-    deploymentId: work.id, isContainer: true, slug: containerSlug(work.id), ownerId: work.ownerId, accessControl: true, state: 'running',
-    replicas: work.replicas.filter(isLive).flatMap(({ id, address }) => (address === null ? [] : [{ id, address, secret: secrets[id] ?? '', isBuiltin: work.isBuiltin }])),
-    coldStartWaitMs: 0, cacheScope: 'key',
+    deploymentId: work.id,
+    isContainer: true,
+    slug: containerSlug(work.id),
+    ownerId: work.ownerId,
+    accessControl: true,
+    state: 'running',
+    replicas: work.replicas
+      .filter(isLive)
+      .flatMap(({ id, address }) =>
+        address === null ? [] : [{ id, address, secret: secrets[id] ?? '', isBuiltin: work.isBuiltin }],
+      ),
+    coldStartWaitMs: 0,
+    cacheScope: 'key',
   };
 }

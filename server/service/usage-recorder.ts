@@ -39,7 +39,8 @@ export class UsageRecorder {
 
   start(): void {
     const { store } = this.#options;
-    const every = (ms: number, work: () => Promise<void>) => this.#timers.push(setInterval(() => void work().catch((error: unknown) => this.#tell(error)), ms).unref());
+    const every = (ms: number, work: () => Promise<void>) =>
+      this.#timers.push(setInterval(() => void work().catch((error: unknown) => this.#tell(error)), ms).unref());
     every(FLUSH_MS, () => this.flush());
     every(SAMPLE_MS, () => this.sample());
     every(PRUNE_MS, () => store.pruneUsage(Math.floor(this.#now() / MINUTE_MS) - KEPT_MINUTES));
@@ -56,7 +57,9 @@ export class UsageRecorder {
     const { targets, driver } = this.#options;
     const minute = Math.floor(this.#now() / MINUTE_MS);
     for (const { deploymentId, replicas } of targets.deployments()) {
-      const usages = (await Promise.all(replicas.map(({ id }) => driver.usage(id)))).filter((usage) => usage !== undefined);
+      const usages = (await Promise.all(replicas.map(({ id }) => driver.usage(id)))).filter(
+        (usage) => usage !== undefined,
+      );
       if (usages.length === 0) continue;
       const name = `${minute} ${deploymentId}`;
       const sample = this.#samples.get(name) ?? { minute, deploymentId, samples: 0, cpuPercentSum: 0, memoryMbSum: 0 };
@@ -91,7 +94,8 @@ export class UsageRecorder {
 
   /** Once per outage. */
   #tell(error: unknown): void {
-    if (!this.#isFailing) this.#options.log.warn({ reason: (error as Error).message }, 'usage could not be written; it is tried again');
+    if (!this.#isFailing)
+      this.#options.log.warn({ reason: (error as Error).message }, 'usage could not be written; it is tried again');
     this.#isFailing = true;
   }
 }

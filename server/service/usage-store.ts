@@ -25,14 +25,25 @@ export interface UsageFilter {
   keyId?: string;
 }
 
-export type UsageTotals = Pick<UsageRollup, 'requests' | 'told' | 'promptTokens' | 'completionTokens' | 'cachedTokens' | 'latency' | 'firstByte' | 'statusClass'>;
+export type UsageTotals = Pick<
+  UsageRollup,
+  'requests' | 'told' | 'promptTokens' | 'completionTokens' | 'cachedTokens' | 'latency' | 'firstByte' | 'statusClass'
+>;
 
 /** `bucket`: its first minute divided by the step. */
 export interface UsageReport {
   buckets: (UsageTotals & { bucket: number })[];
   resources: { bucket: number; cpuPercent: number; memoryMb: number }[];
   /** By key, the busiest first; `name` is null for a key that is not known any more, and all of it for requests without one. */
-  keys: { keyId: string | null; name: string | null; display: string | null; requests: number; errors: number; promptTokens: number; completionTokens: number }[];
+  keys: {
+    keyId: string | null;
+    name: string | null;
+    display: string | null;
+    requests: number;
+    errors: number;
+    promptTokens: number;
+    completionTokens: number;
+  }[];
 }
 
 export interface UsageStore {
@@ -48,11 +59,16 @@ export function usageMethods({ db }: { readonly db: ServiceDb }): UsageStore {
   return {
     recordUsage: (rollups) => recordUsage(db, rollups),
     recordResources: (samples) => recordResources(db, samples),
-    readUsageReport: async (filter) => ({ buckets: await readBuckets(db, filter), resources: await readResources(db, filter), keys: await readKeys(db, filter) }),
-    pruneUsage: (beforeMinute) => db.transaction().execute(async (tx) => {
-      await sql`delete from usage_rollups where minute < ${sql.lit(beforeMinute)}`.execute(tx);
-      await sql`delete from resource_samples where minute < ${sql.lit(beforeMinute)}`.execute(tx);
+    readUsageReport: async (filter) => ({
+      buckets: await readBuckets(db, filter),
+      resources: await readResources(db, filter),
+      keys: await readKeys(db, filter),
     }),
+    pruneUsage: (beforeMinute) =>
+      db.transaction().execute(async (tx) => {
+        await sql`delete from usage_rollups where minute < ${sql.lit(beforeMinute)}`.execute(tx);
+        await sql`delete from resource_samples where minute < ${sql.lit(beforeMinute)}`.execute(tx);
+      }),
   };
 }
 
@@ -67,24 +83,59 @@ async function recordUsage(db: ServiceDb, rollups: readonly UsageRollup[]): Prom
   // In one order everywhere: two gateways on PostgreSQL would deadlock otherwise.
   const rows = rollups.map(toRow).sort(byKey);
   await db.transaction().execute(async (tx) => {
-    for (let at = 0; at < rows.length; at += ROWS_PER_STATEMENT) await addRows(tx, rows.slice(at, at + ROWS_PER_STATEMENT));
+    for (let at = 0; at < rows.length; at += ROWS_PER_STATEMENT)
+      await addRows(tx, rows.slice(at, at + ROWS_PER_STATEMENT));
   });
 }
 
 async function addRows(tx: ServiceTx, rows: readonly (readonly (string | number)[])[]): Promise<void> {
   const columns = sql.join(ALL_COLUMNS.map((name) => sql.ref(name)));
-  const values = sql.join(rows.map((row) => sql`(${sql.join(row.map((value) => (typeof value === 'number' ? sql.lit(value) : sql.val(value))))})`));
+  const values = sql.join(
+    rows.map(
+      (row) => sql`(${sql.join(row.map((value) => (typeof value === 'number' ? sql.lit(value) : sql.val(value))))})`,
+    ),
+  );
   const updates = sql.join([
     ...SUM_COLUMNS.map((name) => sql`${sql.ref(name)} = usage_rollups.${sql.ref(name)} + excluded.${sql.ref(name)}`),
-    ...MAX_COLUMNS.map((name) => sql`${sql.ref(name)} = case when excluded.${sql.ref(name)} > usage_rollups.${sql.ref(name)} then excluded.${sql.ref(name)} else usage_rollups.${sql.ref(name)} end`),
+    ...MAX_COLUMNS.map(
+      (name) =>
+        sql`${sql.ref(name)} = case when excluded.${sql.ref(name)} > usage_rollups.${sql.ref(name)} then excluded.${sql.ref(name)} else usage_rollups.${sql.ref(name)} end`,
+    ),
   ]);
-  await sql`insert into usage_rollups (${columns}) values ${values} on conflict (deployment_id, minute, key_id, status_class) do update set ${updates}`.execute(tx);
+  await sql`insert into usage_rollups (${columns}) values ${values} on conflict (deployment_id, minute, key_id, status_class) do update set ${updates}`.execute(
+    tx,
+  );
 }
 
-function toRow({ minute, deploymentId, keyId, statusClass, requests, told, promptTokens, completionTokens, cachedTokens, latency, firstByte }: UsageRollup): (string | number)[] {
+function toRow({
+  minute,
+  deploymentId,
+  keyId,
+  statusClass,
+  requests,
+  told,
+  promptTokens,
+  completionTokens,
+  cachedTokens,
+  latency,
+  firstByte,
+}: UsageRollup): (string | number)[] {
   return [
-    minute, deploymentId, keyId ?? '', statusClass, requests, told, promptTokens, completionTokens, cachedTokens, Math.round(latency.sumMs), Math.round(firstByte.sumMs),
-    ...latency.counts, ...firstByte.counts, Math.ceil(latency.maxMs), Math.ceil(firstByte.maxMs),
+    minute,
+    deploymentId,
+    keyId ?? '',
+    statusClass,
+    requests,
+    told,
+    promptTokens,
+    completionTokens,
+    cachedTokens,
+    Math.round(latency.sumMs),
+    Math.round(firstByte.sumMs),
+    ...latency.counts,
+    ...firstByte.counts,
+    Math.ceil(latency.maxMs),
+    Math.ceil(firstByte.maxMs),
   ];
 }
 
@@ -95,7 +146,10 @@ function byKey(a: readonly (string | number)[], b: readonly (string | number)[])
 
 type SumRow = Record<string, number>;
 
-async function readBuckets(db: ServiceDb, { deploymentId, fromMinute, toMinute, stepMinutes, keyId }: UsageFilter): Promise<UsageReport['buckets']> {
+async function readBuckets(
+  db: ServiceDb,
+  { deploymentId, fromMinute, toMinute, stepMinutes, keyId }: UsageFilter,
+): Promise<UsageReport['buckets']> {
   // NOTE: numbers are written out: bound, the embedded database would take them for fractions and divide so.
   const bucket = sql`minute / ${sql.lit(stepMinutes)}`;
   const sums = sql.join([
@@ -106,8 +160,15 @@ async function readBuckets(db: ServiceDb, { deploymentId, fromMinute, toMinute, 
     where deployment_id = ${deploymentId} and minute >= ${sql.lit(fromMinute)} and minute < ${sql.lit(toMinute)} ${keyId === undefined ? sql`` : sql`and key_id = ${keyId}`}
     group by ${bucket}, status_class order by 1, 2`.execute(db);
   return rows.map((row) => ({
-    bucket: Number(row.bucket), statusClass: row.status_class, requests: row.requests, told: row.told, promptTokens: row.prompt_tokens, completionTokens: row.completion_tokens, cachedTokens: row.cached_tokens,
-    latency: toHistogram(row, LATENCY_COLUMNS, 'latency'), firstByte: toHistogram(row, FIRST_BYTE_COLUMNS, 'first_byte'),
+    bucket: Number(row.bucket),
+    statusClass: row.status_class,
+    requests: row.requests,
+    told: row.told,
+    promptTokens: row.prompt_tokens,
+    completionTokens: row.completion_tokens,
+    cachedTokens: row.cached_tokens,
+    latency: toHistogram(row, LATENCY_COLUMNS, 'latency'),
+    firstByte: toHistogram(row, FIRST_BYTE_COLUMNS, 'first_byte'),
   }));
 }
 
@@ -119,8 +180,19 @@ function toHistogram(row: SumRow, columns: readonly string[], name: string): His
   return histogram;
 }
 
-async function readKeys(db: ServiceDb, { deploymentId, fromMinute, toMinute, keyId }: UsageFilter): Promise<UsageReport['keys']> {
-  const { rows } = await sql<{ key_id: string; name: string | null; display: string | null; requests: number; errors: number; prompt_tokens: number; completion_tokens: number }>`
+async function readKeys(
+  db: ServiceDb,
+  { deploymentId, fromMinute, toMinute, keyId }: UsageFilter,
+): Promise<UsageReport['keys']> {
+  const { rows } = await sql<{
+    key_id: string;
+    name: string | null;
+    display: string | null;
+    requests: number;
+    errors: number;
+    prompt_tokens: number;
+    completion_tokens: number;
+  }>`
     select used.key_id, api_keys.name, api_keys.display, used.requests, used.errors, used.prompt_tokens, used.completion_tokens from (
       select key_id, cast(sum(requests) as bigint) as requests, cast(sum(case when status_class >= 4 then requests else 0 end) as bigint) as errors,
         cast(sum(prompt_tokens) as bigint) as prompt_tokens, cast(sum(completion_tokens) as bigint) as completion_tokens
@@ -128,7 +200,13 @@ async function readKeys(db: ServiceDb, { deploymentId, fromMinute, toMinute, key
       group by key_id order by 2 desc, 1 limit ${sql.lit(MAX_KEYS)}
     ) as used left join api_keys on api_keys.id = used.key_id order by used.requests desc, used.key_id`.execute(db);
   return rows.map((row) => ({
-    keyId: row.key_id === '' ? null : row.key_id, name: row.name, display: row.display, requests: row.requests, errors: row.errors, promptTokens: row.prompt_tokens, completionTokens: row.completion_tokens,
+    keyId: row.key_id === '' ? null : row.key_id,
+    name: row.name,
+    display: row.display,
+    requests: row.requests,
+    errors: row.errors,
+    promptTokens: row.prompt_tokens,
+    completionTokens: row.completion_tokens,
   }));
 }
 
@@ -137,14 +215,25 @@ async function recordResources(db: ServiceDb, samples: readonly ResourceSample[]
     for (const { deploymentId, minute, samples: count, cpuPercentSum, memoryMbSum } of samples) {
       await sql`insert into resource_samples (deployment_id, minute, samples, cpu_percent_sum, memory_mb_sum) values (${deploymentId}, ${sql.lit(minute)}, ${sql.lit(count)}, ${cpuPercentSum}, ${memoryMbSum})
         on conflict (deployment_id, minute) do update set samples = resource_samples.samples + excluded.samples,
-          cpu_percent_sum = resource_samples.cpu_percent_sum + excluded.cpu_percent_sum, memory_mb_sum = resource_samples.memory_mb_sum + excluded.memory_mb_sum`.execute(tx);
+          cpu_percent_sum = resource_samples.cpu_percent_sum + excluded.cpu_percent_sum, memory_mb_sum = resource_samples.memory_mb_sum + excluded.memory_mb_sum`.execute(
+        tx,
+      );
     }
   });
 }
 
-async function readResources(db: ServiceDb, { deploymentId, fromMinute, toMinute, stepMinutes }: UsageFilter): Promise<UsageReport['resources']> {
+async function readResources(
+  db: ServiceDb,
+  { deploymentId, fromMinute, toMinute, stepMinutes }: UsageFilter,
+): Promise<UsageReport['resources']> {
   const bucket = sql`minute / ${sql.lit(stepMinutes)}`;
-  const { rows } = await sql<{ bucket: number; cpu: number; memory: number }>`select ${bucket} as bucket, sum(cpu_percent_sum) / sum(samples) as cpu, sum(memory_mb_sum) / sum(samples) as memory from resource_samples
-    where deployment_id = ${deploymentId} and minute >= ${sql.lit(fromMinute)} and minute < ${sql.lit(toMinute)} group by ${bucket} order by 1`.execute(db);
+  const { rows } = await sql<{
+    bucket: number;
+    cpu: number;
+    memory: number;
+  }>`select ${bucket} as bucket, sum(cpu_percent_sum) / sum(samples) as cpu, sum(memory_mb_sum) / sum(samples) as memory from resource_samples
+    where deployment_id = ${deploymentId} and minute >= ${sql.lit(fromMinute)} and minute < ${sql.lit(toMinute)} group by ${bucket} order by 1`.execute(
+    db,
+  );
   return rows.map((row) => ({ bucket: Number(row.bucket), cpuPercent: row.cpu, memoryMb: row.memory }));
 }

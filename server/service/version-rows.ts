@@ -17,38 +17,100 @@ export interface VersionDraft {
 }
 
 /** A version never changes; its secret values are sealed for it alone. Returns its id. */
-export async function insertVersion({ box }: StoreContext, { tx, nowMs }: ServiceChange, actor: ServiceActor, { deploymentId, number, spec, note, state }: VersionDraft): Promise<string> {
-  await demandSources(tx, actor, spec.bindings.map(({ source_id: id }) => id));
+export async function insertVersion(
+  { box }: StoreContext,
+  { tx, nowMs }: ServiceChange,
+  actor: ServiceActor,
+  { deploymentId, number, spec, note, state }: VersionDraft,
+): Promise<string> {
+  await demandSources(
+    tx,
+    actor,
+    spec.bindings.map(({ source_id: id }) => id),
+  );
   const id = newId('ver', nowMs);
   const row: VersionRow = {
-    id, deployment_id: deploymentId, number, spec: JSON.stringify(spec.stored), spec_hash: specHash(spec), secret_env: sealSecrets(box, id, spec.secrets),
-    home_state: spec.bindings.some(({ mount }) => mount === 'home') ? 'pending' : 'none', state, reason: null, message: null, exit_code: null, num_exits: 0, retry_at: null, queued_at: nowMs,
-    started_at: null, ready_at: null, ended_at: state === 'stopped' ? nowMs : null, is_waking: 0, last_lines: null, note, created_by: actor.userId, created_at: nowMs,
+    id,
+    deployment_id: deploymentId,
+    number,
+    spec: JSON.stringify(spec.stored),
+    spec_hash: specHash(spec),
+    secret_env: sealSecrets(box, id, spec.secrets),
+    home_state: spec.bindings.some(({ mount }) => mount === 'home') ? 'pending' : 'none',
+    state,
+    reason: null,
+    message: null,
+    exit_code: null,
+    num_exits: 0,
+    retry_at: null,
+    queued_at: nowMs,
+    started_at: null,
+    ready_at: null,
+    ended_at: state === 'stopped' ? nowMs : null,
+    is_waking: 0,
+    last_lines: null,
+    note,
+    created_by: actor.userId,
+    created_at: nowMs,
   };
   await tx.insertInto('deployment_versions').values(row).execute();
   await insertBindings(tx, { version_id: id, container_id: null }, spec.bindings, nowMs);
   return id;
 }
 
-export async function insertBindings(tx: ServiceTx, owner: { version_id: string | null; container_id: string | null }, bindings: readonly Binding[], nowMs: number): Promise<void> {
+export async function insertBindings(
+  tx: ServiceTx,
+  owner: { version_id: string | null; container_id: string | null },
+  bindings: readonly Binding[],
+  nowMs: number,
+): Promise<void> {
   for (const { mount, source_id } of bindings) {
-    const { digest } = await tx.selectFrom('data_sources').select('digest').where('id', '=', source_id).executeTakeFirstOrThrow();
+    const { digest } = await tx
+      .selectFrom('data_sources')
+      .select('digest')
+      .where('id', '=', source_id)
+      .executeTakeFirstOrThrow();
     const mode = mount !== 'home' ? 'ro' : owner.container_id === null ? 'copy' : 'rw';
-    await tx.insertInto('data_bindings').values({ id: newId('bnd', nowMs), ...owner, source_id, mount, mode, source_digest: digest }).execute();
+    await tx
+      .insertInto('data_bindings')
+      .values({ id: newId('bnd', nowMs), ...owner, source_id, mount, mode, source_digest: digest })
+      .execute();
   }
 }
 
 export function sealSecrets(box: StoreContext['box'], ownerId: string, secrets: Record<string, string>): string {
-  return JSON.stringify(Object.fromEntries(Object.entries(secrets).map(([name, value]) => [name, box.seal(value, `env ${ownerId} ${name}`)])));
+  return JSON.stringify(
+    Object.fromEntries(
+      Object.entries(secrets).map(([name, value]) => [name, box.seal(value, `env ${ownerId} ${name}`)]),
+    ),
+  );
 }
 
 export function openSecrets(box: StoreContext['box'], ownerId: string, sealed: string): Record<string, string> {
-  return Object.fromEntries(Object.entries(JSON.parse(sealed) as Record<string, string>).map(([name, value]) => [name, box.open(value, `env ${ownerId} ${name}`)]));
+  return Object.fromEntries(
+    Object.entries(JSON.parse(sealed) as Record<string, string>).map(([name, value]) => [
+      name,
+      box.open(value, `env ${ownerId} ${name}`),
+    ]),
+  );
 }
 
 /** With its secrets in the open. */
-export async function openVersion({ box }: StoreContext, db: ServiceDb | ServiceTx, versionId: string): Promise<OpenSpec> {
-  const row = await db.selectFrom('deployment_versions').select(['spec', 'secret_env']).where('id', '=', versionId).executeTakeFirstOrThrow();
-  const bindings = await db.selectFrom('data_bindings').select(['mount', 'source_id']).where('version_id', '=', versionId).orderBy('mount').execute();
+export async function openVersion(
+  { box }: StoreContext,
+  db: ServiceDb | ServiceTx,
+  versionId: string,
+): Promise<OpenSpec> {
+  const row = await db
+    .selectFrom('deployment_versions')
+    .select(['spec', 'secret_env'])
+    .where('id', '=', versionId)
+    .executeTakeFirstOrThrow();
+  const bindings = await db
+    .selectFrom('data_bindings')
+    .select(['mount', 'source_id'])
+    .where('version_id', '=', versionId)
+    .orderBy('mount')
+    .execute();
   return { stored: JSON.parse(row.spec) as StoredSpec, bindings, secrets: openSecrets(box, versionId, row.secret_env) };
 }

@@ -1,5 +1,16 @@
 /** What a version of a deployment can be; the words are the interface's. */
-export const VERSION_STATES = ['queued', 'preparing', 'starting', 'running', 'degraded', 'idle', 'backoff', 'stopping', 'stopped', 'error'] as const;
+export const VERSION_STATES = [
+  'queued',
+  'preparing',
+  'starting',
+  'running',
+  'degraded',
+  'idle',
+  'backoff',
+  'stopping',
+  'stopped',
+  'error',
+] as const;
 export type VersionState = (typeof VERSION_STATES)[number];
 
 /** What people ask for; refused where it makes no sense. */
@@ -7,13 +18,27 @@ export const VERSION_COMMANDS = ['start', 'stop', 'wake', 'scaleToZero'] as cons
 export type VersionCommand = (typeof VERSION_COMMANDS)[number];
 
 /** What the scheduler, the driver and the clock report; late ones change nothing. */
-export const VERSION_SIGNALS = ['granted', 'queueExpired', 'started', 'prepareFailed', 'ready', 'startExpired', 'replicaLost', 'exited', 'retry', 'giveUp', 'ended'] as const;
+export const VERSION_SIGNALS = [
+  'granted',
+  'queueExpired',
+  'started',
+  'prepareFailed',
+  'ready',
+  'startExpired',
+  'replicaLost',
+  'exited',
+  'retry',
+  'giveUp',
+  'ended',
+] as const;
 export type VersionSignal = (typeof VERSION_SIGNALS)[number];
 
 export type VersionEvent = VersionCommand | VersionSignal;
 
 /** Where each event leads. What is not here does not happen. */
-export const VERSION_TRANSITIONS: Readonly<Record<VersionState, Readonly<Partial<Record<VersionEvent, VersionState>>>>> = {
+export const VERSION_TRANSITIONS: Readonly<
+  Record<VersionState, Readonly<Partial<Record<VersionEvent, VersionState>>>>
+> = {
   /** Accepted; waits for a GPU, quota or an earlier operation. */
   queued: { granted: 'preparing', queueExpired: 'error', stop: 'stopped' },
   /** Image and data are checked, home is copied, the process made. */
@@ -35,8 +60,24 @@ export const VERSION_TRANSITIONS: Readonly<Record<VersionState, Readonly<Partial
 };
 
 export const ERROR_REASONS = [
-  'image_missing', 'data_binding_missing', 'not_isolated', 'insufficient_gpu', 'insufficient_memory', 'quota_exceeded', 'port_80_not_bound', 'wrong_port', 'bound_to_loopback', 'health_check_failed', 'start_timeout', 'crash_loop',
-  'out_of_memory', 'gpu_out_of_memory', 'disk_full', 'readiness_lost', 'driver_lost', 'cancelled',
+  'image_missing',
+  'data_binding_missing',
+  'not_isolated',
+  'insufficient_gpu',
+  'insufficient_memory',
+  'quota_exceeded',
+  'port_80_not_bound',
+  'wrong_port',
+  'bound_to_loopback',
+  'health_check_failed',
+  'start_timeout',
+  'crash_loop',
+  'out_of_memory',
+  'gpu_out_of_memory',
+  'disk_full',
+  'readiness_lost',
+  'driver_lost',
+  'cancelled',
 ] as const;
 /** Why a version is in error; clients branch on it. */
 export type ErrorReason = (typeof ERROR_REASONS)[number];

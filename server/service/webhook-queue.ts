@@ -51,56 +51,149 @@ export async function queueWebhookEvents({ db, now }: StoreContext): Promise<voi
 }
 
 async function hasNewEvents(db: ServiceDb): Promise<boolean> {
-  const { seq, event_seq: last } = await db.selectFrom('webhook_cursor').innerJoin('auth_state', (join) => join.onTrue()).select(['seq', 'event_seq']).executeTakeFirstOrThrow();
+  const { seq, event_seq: last } = await db
+    .selectFrom('webhook_cursor')
+    .innerJoin('auth_state', (join) => join.onTrue())
+    .select(['seq', 'event_seq'])
+    .executeTakeFirstOrThrow();
   return seq < last;
 }
 
 async function queueSome(tx: ServiceTx, nowMs: number): Promise<void> {
-  const { seq, event_seq: last } = await tx.selectFrom('webhook_cursor').innerJoin('auth_state', (join) => join.onTrue()).select(['seq', 'event_seq']).executeTakeFirstOrThrow();
-  const isWanted = await tx.selectFrom('webhooks').select('id').where('status', '=', 'active').limit(1).executeTakeFirst() !== undefined;
+  const { seq, event_seq: last } = await tx
+    .selectFrom('webhook_cursor')
+    .innerJoin('auth_state', (join) => join.onTrue())
+    .select(['seq', 'event_seq'])
+    .executeTakeFirstOrThrow();
+  const isWanted =
+    (await tx.selectFrom('webhooks').select('id').where('status', '=', 'active').limit(1).executeTakeFirst()) !==
+    undefined;
   const end = isWanted ? Math.min(last, seq + WINDOW) : last;
-  const rows = !isWanted ? [] : await tx.selectFrom('events').innerJoin('webhooks', 'webhooks.owner_id', 'events.owner_id')
-    .selectAll('events').select(['webhooks.id', 'webhooks.owner_type', 'webhooks.events as wanted']).where('status', '=', 'active').where('seq', '>', seq).where('seq', '<=', end).whereRef('seq', '>', 'after_seq').orderBy('seq').execute();
+  const rows = !isWanted
+    ? []
+    : await tx
+        .selectFrom('events')
+        .innerJoin('webhooks', 'webhooks.owner_id', 'events.owner_id')
+        .selectAll('events')
+        .select(['webhooks.id', 'webhooks.owner_type', 'webhooks.events as wanted'])
+        .where('status', '=', 'active')
+        .where('seq', '>', seq)
+        .where('seq', '<=', end)
+        .whereRef('seq', '>', 'after_seq')
+        .orderBy('seq')
+        .execute();
   const due = rows.filter(({ wanted, type }) => wantsEvent(JSON.parse(wanted) as string[], type));
   const waiting = await countWaiting(tx, [...new Set(due.map(({ id }) => id))]);
   for (const event of due) {
     const num = waiting.get(event.id) ?? 0;
     if (num >= MAX_WAITING) {
-      await tx.updateTable('webhooks').set((eb) => ({ num_dropped: eb('num_dropped', '+', 1) })).where('id', '=', event.id).execute();
+      await tx
+        .updateTable('webhooks')
+        .set((eb) => ({ num_dropped: eb('num_dropped', '+', 1) }))
+        .where('id', '=', event.id)
+        .execute();
       continue;
     }
     waiting.set(event.id, num + 1);
-    const payload = payloadOf({ type: event.type, at: event.at, seq: event.seq, owner: { type: event.owner_type, id: event.owner_id }, target: { type: event.target_type, id: event.target_id }, data: JSON.parse(event.data) as object });
-    await tx.insertInto('webhook_deliveries').values(newDelivery({ webhookId: event.id, type: event.type, seq: event.seq, payload, nextAt: nowMs }, nowMs)).onConflict((conflict) => conflict.columns(['webhook_id', 'event_seq']).doNothing()).execute();
+    const payload = payloadOf({
+      type: event.type,
+      at: event.at,
+      seq: event.seq,
+      owner: { type: event.owner_type, id: event.owner_id },
+      target: { type: event.target_type, id: event.target_id },
+      data: JSON.parse(event.data) as object,
+    });
+    await tx
+      .insertInto('webhook_deliveries')
+      .values(newDelivery({ webhookId: event.id, type: event.type, seq: event.seq, payload, nextAt: nowMs }, nowMs))
+      .onConflict((conflict) => conflict.columns(['webhook_id', 'event_seq']).doNothing())
+      .execute();
   }
   await tx.updateTable('webhook_cursor').set({ seq: end }).execute();
 }
 
 async function countWaiting(tx: ServiceTx, webhookIds: readonly string[]): Promise<Map<string, number>> {
   if (webhookIds.length === 0) return new Map();
-  const rows = await tx.selectFrom('webhook_deliveries').select((eb) => ['webhook_id', eb.fn.countAll<number | string>().as('num')]).where('state', '=', 'pending').where('webhook_id', 'in', webhookIds).groupBy('webhook_id').execute();
+  const rows = await tx
+    .selectFrom('webhook_deliveries')
+    .select((eb) => ['webhook_id', eb.fn.countAll<number | string>().as('num')])
+    .where('state', '=', 'pending')
+    .where('webhook_id', 'in', webhookIds)
+    .groupBy('webhook_id')
+    .execute();
   return new Map(rows.map(({ webhook_id: id, num }) => [id, Number(num)]));
 }
 
 /** What receivers get. */
-function payloadOf({ type, at, ...rest }: { type: string; at: number; seq: number | null; owner: object; target: object; data: object }): string {
+function payloadOf({
+  type,
+  at,
+  ...rest
+}: {
+  type: string;
+  at: number;
+  seq: number | null;
+  owner: object;
+  target: object;
+  data: object;
+}): string {
   return JSON.stringify({ type, timestamp: rfc3339(at), ...rest });
 }
 
-function newDelivery({ webhookId, type, seq, payload, nextAt }: { webhookId: string; type: string; seq: number | null; payload: string; nextAt: number }, nowMs: number): WebhookDeliveryRow {
-  return { id: newId('whd', nowMs), webhook_id: webhookId, event_seq: seq, event_type: type, payload, state: 'pending', num_attempts: 0, next_at: nextAt, attempts: '[]', created_at: nowMs, ended_at: null };
+function newDelivery(
+  {
+    webhookId,
+    type,
+    seq,
+    payload,
+    nextAt,
+  }: { webhookId: string; type: string; seq: number | null; payload: string; nextAt: number },
+  nowMs: number,
+): WebhookDeliveryRow {
+  return {
+    id: newId('whd', nowMs),
+    webhook_id: webhookId,
+    event_seq: seq,
+    event_type: type,
+    payload,
+    state: 'pending',
+    num_attempts: 0,
+    next_at: nextAt,
+    attempts: '[]',
+    created_at: nowMs,
+    ended_at: null,
+  };
 }
 
 /** The oldest that is due of each webhook, and nothing of those that are busy. Each is given out once until its lease is over. */
-export function takeWebhookMessages({ db, box, now }: StoreContext, busy: readonly string[], limit: number): Promise<WebhookMessage[]> {
+export function takeWebhookMessages(
+  { db, box, now }: StoreContext,
+  busy: readonly string[],
+  limit: number,
+): Promise<WebhookMessage[]> {
   return controlChange(db, async (tx) => {
     const nowMs = now();
-    let due = tx.selectFrom('webhook_deliveries').innerJoin('webhooks', 'webhooks.id', 'webhook_id').select((eb) => ['webhook_id', eb.fn.min('event_seq').as('seq')])
-      .where('state', '=', 'pending').where('next_at', '<=', nowMs).where('webhooks.status', '=', 'active').where('event_seq', 'is not', null).groupBy('webhook_id').orderBy('seq').limit(limit);
+    let due = tx
+      .selectFrom('webhook_deliveries')
+      .innerJoin('webhooks', 'webhooks.id', 'webhook_id')
+      .select((eb) => ['webhook_id', eb.fn.min('event_seq').as('seq')])
+      .where('state', '=', 'pending')
+      .where('next_at', '<=', nowMs)
+      .where('webhooks.status', '=', 'active')
+      .where('event_seq', 'is not', null)
+      .groupBy('webhook_id')
+      .orderBy('seq')
+      .limit(limit);
     if (busy.length > 0) due = due.where('webhook_id', 'not in', busy);
     const messages: WebhookMessage[] = [];
     for (const { webhook_id: webhookId, seq } of await due.execute()) {
-      const row = await tx.updateTable('webhook_deliveries').set({ next_at: nowMs + LEASE_MS }).where('webhook_id', '=', webhookId).where('event_seq', '=', seq).returning(['id', 'payload']).executeTakeFirstOrThrow();
+      const row = await tx
+        .updateTable('webhook_deliveries')
+        .set({ next_at: nowMs + LEASE_MS })
+        .where('webhook_id', '=', webhookId)
+        .where('event_seq', '=', seq)
+        .returning(['id', 'payload'])
+        .executeTakeFirstOrThrow();
       const webhook = await tx.selectFrom('webhooks').selectAll().where('id', '=', webhookId).executeTakeFirstOrThrow();
       messages.push({ ...row, webhookId, url: webhook.url, secrets: secretsOf(webhook, box, nowMs) });
     }
@@ -109,27 +202,49 @@ export function takeWebhookMessages({ db, box, now }: StoreContext, busy: readon
 }
 
 /** A message of no event, to be sent now and once. */
-export async function newTestMessage({ box, now }: StoreContext, tx: ServiceTx, webhook: WebhookRow): Promise<WebhookMessage> {
+export async function newTestMessage(
+  { box, now }: StoreContext,
+  tx: ServiceTx,
+  webhook: WebhookRow,
+): Promise<WebhookMessage> {
   const { id: webhookId, owner_type: type, owner_id: ownerId, url } = webhook;
   const nowMs = now();
-  const payload = payloadOf({ type: 'webhook.test', at: nowMs, seq: null, owner: { type, id: ownerId }, target: { type: 'webhook', id: webhookId }, data: {} });
+  const payload = payloadOf({
+    type: 'webhook.test',
+    at: nowMs,
+    seq: null,
+    owner: { type, id: ownerId },
+    target: { type: 'webhook', id: webhookId },
+    data: {},
+  });
   const row = newDelivery({ webhookId, type: 'webhook.test', seq: null, payload, nextAt: nowMs + LEASE_MS }, nowMs);
   await tx.insertInto('webhook_deliveries').values(row).execute();
   return { id: row.id, webhookId, url, payload, secrets: secretsOf(webhook, box, nowMs) };
 }
 
 /** Those in force, the newest first. */
-function secretsOf({ id, secret, old_secret: old, old_secret_until: until }: WebhookRow, box: StoreContext['box'], nowMs: number): string[] {
+function secretsOf(
+  { id, secret, old_secret: old, old_secret_until: until }: WebhookRow,
+  box: StoreContext['box'],
+  nowMs: number,
+): string[] {
   const sealed = old !== null && until !== null && until > nowMs ? [secret, old] : [secret];
   return sealed.map((text) => box.open(text, webhookPurpose(id)));
 }
 
 /** Has a message that came to an end sent once more, under its id, with as many attempts as a new one. @throws ServiceError `conflict` */
-export async function queueAgain(tx: ServiceTx, delivery: WebhookDeliveryRow, webhook: WebhookRow, nowMs: number): Promise<WebhookDeliveryRow> {
+export async function queueAgain(
+  tx: ServiceTx,
+  delivery: WebhookDeliveryRow,
+  webhook: WebhookRow,
+  nowMs: number,
+): Promise<WebhookDeliveryRow> {
   if (delivery.event_seq === null) throw new ServiceError('conflict', 'a test is not sent again: send a new one');
   if (delivery.state === 'pending') throw new ServiceError('conflict', 'this message is still to be sent');
-  if (webhook.status !== 'active') throw new ServiceError('conflict', 'the webhook is switched off: switch it on first');
-  if (((await countWaiting(tx, [webhook.id])).get(webhook.id) ?? 0) >= MAX_WAITING) throw new ServiceError('conflict', `${MAX_WAITING} messages wait: send this one again once they are gone`);
+  if (webhook.status !== 'active')
+    throw new ServiceError('conflict', 'the webhook is switched off: switch it on first');
+  if (((await countWaiting(tx, [webhook.id])).get(webhook.id) ?? 0) >= MAX_WAITING)
+    throw new ServiceError('conflict', `${MAX_WAITING} messages wait: send this one again once they are gone`);
   const change = { state: 'pending', num_attempts: 0, next_at: nowMs, ended_at: null } as const;
   await tx.updateTable('webhook_deliveries').set(change).where('id', '=', delivery.id).execute();
   return { ...delivery, ...change };
@@ -140,7 +255,11 @@ export function webhookPurpose(webhookId: string): string {
 }
 
 /** Writes down how an attempt ended, and what follows. Gives the reason where that was the end of the webhook. */
-export function endWebhookAttempt({ db, now }: StoreContext, deliveryId: string, attempt: WebhookAttempt): Promise<string | undefined> {
+export function endWebhookAttempt(
+  { db, now }: StoreContext,
+  deliveryId: string,
+  attempt: WebhookAttempt,
+): Promise<string | undefined> {
   return controlChange(db, async (tx) => {
     const row = await tx.selectFrom('webhook_deliveries').selectAll().where('id', '=', deliveryId).executeTakeFirst();
     // Deleted meanwhile, with its webhook; or given up, for that was switched off.
@@ -149,9 +268,17 @@ export function endWebhookAttempt({ db, now }: StoreContext, deliveryId: string,
     const isTest = row.event_seq === null;
     const numAttempts = row.num_attempts + 1;
     const state = attempt.error === null ? 'delivered' : isTest || numAttempts >= MAX_ATTEMPTS ? 'failed' : 'pending';
-    await tx.updateTable('webhook_deliveries').set({
-      state, num_attempts: numAttempts, attempts: JSON.stringify([...JSON.parse(row.attempts) as WebhookAttempt[], attempt].slice(-KEEP_ATTEMPTS)), next_at: state === 'pending' ? nowMs + retryDelayMs(numAttempts) : null, ended_at: state === 'pending' ? null : nowMs,
-    }).where('id', '=', deliveryId).execute();
+    await tx
+      .updateTable('webhook_deliveries')
+      .set({
+        state,
+        num_attempts: numAttempts,
+        attempts: JSON.stringify([...(JSON.parse(row.attempts) as WebhookAttempt[]), attempt].slice(-KEEP_ATTEMPTS)),
+        next_at: state === 'pending' ? nowMs + retryDelayMs(numAttempts) : null,
+        ended_at: state === 'pending' ? null : nowMs,
+      })
+      .where('id', '=', deliveryId)
+      .execute();
     return isTest ? undefined : noteHealth(tx, row.webhook_id, attempt, nowMs);
   });
 }
@@ -160,33 +287,87 @@ function retryDelayMs(numAttempts: number): number {
   return Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 4 ** (numAttempts - 1));
 }
 
-async function noteHealth(tx: ServiceTx, webhookId: string, { error }: WebhookAttempt, nowMs: number): Promise<string | undefined> {
+async function noteHealth(
+  tx: ServiceTx,
+  webhookId: string,
+  { error }: WebhookAttempt,
+  nowMs: number,
+): Promise<string | undefined> {
   const webhook = await tx.selectFrom('webhooks').selectAll().where('id', '=', webhookId).executeTakeFirstOrThrow();
-  const failingSince = error === null ? null : webhook.failing_since ?? nowMs;
-  if (failingSince !== webhook.failing_since) await tx.updateTable('webhooks').set({ failing_since: failingSince }).where('id', '=', webhookId).execute();
+  const failingSince = error === null ? null : (webhook.failing_since ?? nowMs);
+  if (failingSince !== webhook.failing_since)
+    await tx.updateTable('webhooks').set({ failing_since: failingSince }).where('id', '=', webhookId).execute();
   if (failingSince === null || nowMs - failingSince < FAILING_MS || webhook.status !== 'active') return undefined;
   const reason = `nothing arrived since ${rfc3339(failingSince)}; the last attempt: ${error}`;
-  await tx.updateTable('webhooks').set((eb) => ({ status: 'disabled', reason, updated_at: nowMs, rev: eb('rev', '+', 1) })).where('id', '=', webhookId).execute();
+  await tx
+    .updateTable('webhooks')
+    .set((eb) => ({ status: 'disabled', reason, updated_at: nowMs, rev: eb('rev', '+', 1) }))
+    .where('id', '=', webhookId)
+    .execute();
   await giveUpWaiting(tx, webhookId, nowMs);
-  await recordEvents(tx, { type: webhook.owner_type, id: webhook.owner_id }, { type: 'webhook', id: webhookId }, [{ type: 'webhook.disabled', data: { reason } }], nowMs);
+  await recordEvents(
+    tx,
+    { type: webhook.owner_type, id: webhook.owner_id },
+    { type: 'webhook', id: webhookId },
+    [{ type: 'webhook.disabled', data: { reason } }],
+    nowMs,
+  );
   return reason;
 }
 
 /** Of a webhook that is switched off: what comes later begins with what happens later. */
 export async function giveUpWaiting(tx: ServiceTx, webhookId: string, nowMs: number): Promise<void> {
-  await tx.updateTable('webhook_deliveries').set({ state: 'failed', next_at: null, ended_at: nowMs }).where('webhook_id', '=', webhookId).where('state', '=', 'pending').execute();
+  await tx
+    .updateTable('webhook_deliveries')
+    .set({ state: 'failed', next_at: null, ended_at: nowMs })
+    .where('webhook_id', '=', webhookId)
+    .where('state', '=', 'pending')
+    .execute();
 }
 
 /** Forgets what came to an end long ago, or is more than anybody looks at, tests that were cut off among it, and secrets that sign no more. */
 export async function pruneWebhookDeliveries({ db, now }: StoreContext): Promise<void> {
   const nowMs = now();
-  await db.updateTable('webhook_deliveries').set({ state: 'failed', next_at: null, ended_at: nowMs }).where('event_seq', 'is', null).where('state', '=', 'pending').where('next_at', '<', nowMs).execute();
-  await db.updateTable('webhooks').set({ old_secret: null, old_secret_until: null }).where('old_secret_until', '<=', nowMs).execute();
-  await db.deleteFrom('webhook_deliveries').where('state', '!=', 'pending').where('ended_at', '<', nowMs - KEEP_MS).execute();
-  const many = await db.selectFrom('webhook_deliveries').select('webhook_id').where('state', '!=', 'pending').groupBy('webhook_id').having((eb) => eb.fn.countAll(), '>', KEEP_DELIVERIES).execute();
+  await db
+    .updateTable('webhook_deliveries')
+    .set({ state: 'failed', next_at: null, ended_at: nowMs })
+    .where('event_seq', 'is', null)
+    .where('state', '=', 'pending')
+    .where('next_at', '<', nowMs)
+    .execute();
+  await db
+    .updateTable('webhooks')
+    .set({ old_secret: null, old_secret_until: null })
+    .where('old_secret_until', '<=', nowMs)
+    .execute();
+  await db
+    .deleteFrom('webhook_deliveries')
+    .where('state', '!=', 'pending')
+    .where('ended_at', '<', nowMs - KEEP_MS)
+    .execute();
+  const many = await db
+    .selectFrom('webhook_deliveries')
+    .select('webhook_id')
+    .where('state', '!=', 'pending')
+    .groupBy('webhook_id')
+    .having((eb) => eb.fn.countAll(), '>', KEEP_DELIVERIES)
+    .execute();
   for (const { webhook_id: webhookId } of many) {
-    const { id } = await db.selectFrom('webhook_deliveries').select('id').where('webhook_id', '=', webhookId).where('state', '!=', 'pending').orderBy('id', 'desc').offset(KEEP_DELIVERIES - 1).limit(1).executeTakeFirstOrThrow();
-    await db.deleteFrom('webhook_deliveries').where('webhook_id', '=', webhookId).where('state', '!=', 'pending').where('id', '<', id).execute();
+    const { id } = await db
+      .selectFrom('webhook_deliveries')
+      .select('id')
+      .where('webhook_id', '=', webhookId)
+      .where('state', '!=', 'pending')
+      .orderBy('id', 'desc')
+      .offset(KEEP_DELIVERIES - 1)
+      .limit(1)
+      .executeTakeFirstOrThrow();
+    await db
+      .deleteFrom('webhook_deliveries')
+      .where('webhook_id', '=', webhookId)
+      .where('state', '!=', 'pending')
+      .where('id', '<', id)
+      .execute();
   }
 }
 

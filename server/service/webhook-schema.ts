@@ -58,7 +58,8 @@ export interface WebhookDeliveryRow {
 }
 
 async function createWebhooks(tx: Tx): Promise<void> {
-  await tx.schema.createTable('webhooks')
+  await tx.schema
+    .createTable('webhooks')
     .addColumn('id', 'text', (column) => column.primaryKey())
     .addColumn('owner_type', 'text', (column) => column.notNull().check(sql`owner_type in ('user', 'org')`))
     .addColumn('owner_id', 'text', (column) => column.notNull())
@@ -76,7 +77,8 @@ async function createWebhooks(tx: Tx): Promise<void> {
     .addColumn('rev', 'bigint', (column) => column.notNull())
     .execute();
   await tx.schema.createIndex('webhooks_owner').on('webhooks').column('owner_id').execute();
-  await tx.schema.createTable('webhook_deliveries')
+  await tx.schema
+    .createTable('webhook_deliveries')
     .addColumn('id', 'text', (column) => column.primaryKey())
     .addColumn('webhook_id', 'text', (column) => column.notNull().references('webhooks.id').onDelete('cascade'))
     .addColumn('event_seq', 'bigint')
@@ -91,8 +93,16 @@ async function createWebhooks(tx: Tx): Promise<void> {
     // Whatever happens, an event is queued for a webhook once.
     .addUniqueConstraint('webhook_deliveries_event', ['webhook_id', 'event_seq'])
     .execute();
-  await tx.schema.createIndex('webhook_deliveries_state').on('webhook_deliveries').columns(['state', 'next_at']).execute();
-  await tx.schema.createTable('webhook_cursor').addColumn('id', 'smallint', (column) => column.primaryKey()).addColumn('seq', 'bigint', (column) => column.notNull()).execute();
+  await tx.schema
+    .createIndex('webhook_deliveries_state')
+    .on('webhook_deliveries')
+    .columns(['state', 'next_at'])
+    .execute();
+  await tx.schema
+    .createTable('webhook_cursor')
+    .addColumn('id', 'smallint', (column) => column.primaryKey())
+    .addColumn('seq', 'bigint', (column) => column.notNull())
+    .execute();
   await sql`insert into webhook_cursor (id, seq) values (1, 0)`.execute(tx);
 }
 

@@ -11,7 +11,15 @@ import { ownerViews, viewOf } from './owner-views';
 import type { ServiceDb, ServiceTx } from './schema';
 import type { StoreContext } from './store-context';
 import { rfc3339, rfc3339OrNull } from './times';
-import { findWebhookRow, giveUpWaiting, newTestMessage, queueAgain, webhookPurpose, type WebhookAttempt, type WebhookMessage } from './webhook-queue';
+import {
+  findWebhookRow,
+  giveUpWaiting,
+  newTestMessage,
+  queueAgain,
+  webhookPurpose,
+  type WebhookAttempt,
+  type WebhookMessage,
+} from './webhook-queue';
 import type { WebhookDeliveryRow, WebhookRow } from './webhook-schema';
 
 export const MAX_WEBHOOKS = 20;
@@ -33,7 +41,16 @@ export interface WebhookChange {
 /** The newest first: the own, and those of the organizations whose webhooks one may change. An address may be a secret, so nobody else sees them. */
 export async function listWebhooks({ db, now }: StoreContext, actor: ServiceActor): Promise<Webhook[]> {
   const owners = await visibleOwners(db, actor, 'webhook.change');
-  const rows = await db.selectFrom('webhooks').selectAll().where('owner_id', 'in', owners.map(({ id }) => id)).orderBy('id', 'desc').execute();
+  const rows = await db
+    .selectFrom('webhooks')
+    .selectAll()
+    .where(
+      'owner_id',
+      'in',
+      owners.map(({ id }) => id),
+    )
+    .orderBy('id', 'desc')
+    .execute();
   return views(db, rows, now());
 }
 
@@ -42,17 +59,41 @@ export async function getWebhook({ db, now }: StoreContext, actor: ServiceActor,
 }
 
 /** `secret` is shown once: by it the receiver knows the sender. */
-export async function createWebhook(context: StoreContext, actor: ServiceActor, spec: NewWebhookSpec): Promise<{ webhook: Webhook; secret: string }> {
+export async function createWebhook(
+  context: StoreContext,
+  actor: ServiceActor,
+  spec: NewWebhookSpec,
+): Promise<{ webhook: Webhook; secret: string }> {
   const owner = spec.owner ?? { type: 'user' as const, id: actor.userId };
   const events = checkEvents(spec.events);
   const { nowMs, secret, id } = { nowMs: context.now(), secret: newWebhookSecret(), id: newId('whk', context.now()) };
   return serviceChange(context.db, nowMs, changeOptions(actor), async ({ tx, rev, record }) => {
     await demandOwner(tx, actor, owner, 'webhook.change');
-    const { count } = await tx.selectFrom('webhooks').select((eb) => eb.fn.countAll<number | string>().as('count')).where('owner_id', '=', owner.id).executeTakeFirstOrThrow();
-    if (Number(count) >= MAX_WEBHOOKS) throw new ServiceError('quota_exceeded', `an owner has at most ${MAX_WEBHOOKS} webhooks: delete one first`);
+    const { count } = await tx
+      .selectFrom('webhooks')
+      .select((eb) => eb.fn.countAll<number | string>().as('count'))
+      .where('owner_id', '=', owner.id)
+      .executeTakeFirstOrThrow();
+    if (Number(count) >= MAX_WEBHOOKS)
+      throw new ServiceError('quota_exceeded', `an owner has at most ${MAX_WEBHOOKS} webhooks: delete one first`);
     const row: WebhookRow = {
-      id, owner_type: owner.type, owner_id: owner.id, url: spec.url, secret: context.box.seal(secret, webhookPurpose(id)), old_secret: null, old_secret_until: null, events: JSON.stringify(events), status: 'active', reason: null, after_seq: await lastEvent(tx),
-      failing_since: null, num_dropped: 0, created_by: actor.userId, created_at: nowMs, updated_at: nowMs, rev,
+      id,
+      owner_type: owner.type,
+      owner_id: owner.id,
+      url: spec.url,
+      secret: context.box.seal(secret, webhookPurpose(id)),
+      old_secret: null,
+      old_secret_until: null,
+      events: JSON.stringify(events),
+      status: 'active',
+      reason: null,
+      after_seq: await lastEvent(tx),
+      failing_since: null,
+      num_dropped: 0,
+      created_by: actor.userId,
+      created_at: nowMs,
+      updated_at: nowMs,
+      rev,
     };
     await tx.insertInto('webhooks').values(row).execute();
     record({ action: 'webhook.created', owner, target: { type: 'webhook', id }, after: auditView(row) });
@@ -61,13 +102,33 @@ export async function createWebhook(context: StoreContext, actor: ServiceActor, 
 }
 
 /** Switched on again, it begins with what happens from then on. */
-export function editWebhook({ db, now }: StoreContext, actor: ServiceActor, webhookId: string, edit: WebhookChange, ifRev?: number): Promise<Webhook> {
+export function editWebhook(
+  { db, now }: StoreContext,
+  actor: ServiceActor,
+  webhookId: string,
+  edit: WebhookChange,
+  ifRev?: number,
+): Promise<Webhook> {
   const nowMs = now();
   return serviceChange(db, nowMs, changeOptions(actor), async ({ tx, rev, record }) => {
     const before = await demandWebhook(tx, actor, webhookId);
-    if (ifRev !== undefined && before.rev !== ifRev) throw new ServiceError('stale', 'the webhook was changed meanwhile');
-    const after: WebhookRow = { ...before, url: edit.url ?? before.url, events: edit.events === undefined ? before.events : JSON.stringify(checkEvents(edit.events)), updated_at: nowMs, rev };
-    if (edit.enabled === true && before.status === 'disabled') Object.assign(after, { status: 'active', reason: null, failing_since: null, num_dropped: 0, after_seq: await lastEvent(tx) });
+    if (ifRev !== undefined && before.rev !== ifRev)
+      throw new ServiceError('stale', 'the webhook was changed meanwhile');
+    const after: WebhookRow = {
+      ...before,
+      url: edit.url ?? before.url,
+      events: edit.events === undefined ? before.events : JSON.stringify(checkEvents(edit.events)),
+      updated_at: nowMs,
+      rev,
+    };
+    if (edit.enabled === true && before.status === 'disabled')
+      Object.assign(after, {
+        status: 'active',
+        reason: null,
+        failing_since: null,
+        num_dropped: 0,
+        after_seq: await lastEvent(tx),
+      });
     if (edit.enabled === false && before.status === 'active') {
       Object.assign(after, { status: 'disabled', reason: null, failing_since: null });
       await giveUpWaiting(tx, webhookId, nowMs);
@@ -75,34 +136,74 @@ export function editWebhook({ db, now }: StoreContext, actor: ServiceActor, webh
     // What was wrong with the old address says nothing of a new one.
     if (after.url !== before.url) after.failing_since = null;
     await tx.updateTable('webhooks').set(after).where('id', '=', webhookId).execute();
-    record({ action: 'webhook.updated', owner: ownerOf(before), target: { type: 'webhook', id: webhookId }, before: auditView(before), after: auditView(after) });
+    record({
+      action: 'webhook.updated',
+      owner: ownerOf(before),
+      target: { type: 'webhook', id: webhookId },
+      before: auditView(before),
+      after: auditView(after),
+    });
     return (await views(tx, [after], nowMs))[0];
   });
 }
 
 /** A new secret, shown once; that before it signs too for `graceMs` more, so that receivers may change from one to the other. @throws ServiceError */
-export function rotateWebhook(context: StoreContext, actor: ServiceActor, webhookId: string, graceMs: number, ifRev?: number): Promise<{ webhook: Webhook; secret: string }> {
+export function rotateWebhook(
+  context: StoreContext,
+  actor: ServiceActor,
+  webhookId: string,
+  graceMs: number,
+  ifRev?: number,
+): Promise<{ webhook: Webhook; secret: string }> {
   const { nowMs, secret } = { nowMs: context.now(), secret: newWebhookSecret() };
   return changeSecrets(context, actor, webhookId, 'webhook.rotated', nowMs, ifRev, (row) => {
-    if (graceMs > 0 && isRotating(row, nowMs)) throw new ServiceError('conflict', 'the secret is rotating already: a rotation without grace ends both secrets, or wait until the grace is over');
-    return { secret: context.box.seal(secret, webhookPurpose(webhookId)), old_secret: graceMs > 0 ? row.secret : null, old_secret_until: graceMs > 0 ? nowMs + graceMs : null };
+    if (graceMs > 0 && isRotating(row, nowMs))
+      throw new ServiceError(
+        'conflict',
+        'the secret is rotating already: a rotation without grace ends both secrets, or wait until the grace is over',
+      );
+    return {
+      secret: context.box.seal(secret, webhookPurpose(webhookId)),
+      old_secret: graceMs > 0 ? row.secret : null,
+      old_secret_until: graceMs > 0 ? nowMs + graceMs : null,
+    };
   }).then((webhook) => ({ webhook, secret }));
 }
 
 /** Ends the grace of a rotation now. @throws ServiceError */
-export function finishWebhookRotation(context: StoreContext, actor: ServiceActor, webhookId: string, ifRev?: number): Promise<Webhook> {
-  return changeSecrets(context, actor, webhookId, 'webhook.rotation_finished', context.now(), ifRev, () => ({ old_secret: null, old_secret_until: null }));
+export function finishWebhookRotation(
+  context: StoreContext,
+  actor: ServiceActor,
+  webhookId: string,
+  ifRev?: number,
+): Promise<Webhook> {
+  return changeSecrets(context, actor, webhookId, 'webhook.rotation_finished', context.now(), ifRev, () => ({
+    old_secret: null,
+    old_secret_until: null,
+  }));
 }
 
 function changeSecrets(
-  { db }: StoreContext, actor: ServiceActor, webhookId: string, action: string, nowMs: number, ifRev: number | undefined, secretsOf: (row: WebhookRow) => Partial<WebhookRow>,
+  { db }: StoreContext,
+  actor: ServiceActor,
+  webhookId: string,
+  action: string,
+  nowMs: number,
+  ifRev: number | undefined,
+  secretsOf: (row: WebhookRow) => Partial<WebhookRow>,
 ): Promise<Webhook> {
   return serviceChange(db, nowMs, changeOptions(actor), async ({ tx, rev, record }) => {
     const before = await demandWebhook(tx, actor, webhookId);
-    if (ifRev !== undefined && before.rev !== ifRev) throw new ServiceError('stale', 'the webhook was changed meanwhile');
+    if (ifRev !== undefined && before.rev !== ifRev)
+      throw new ServiceError('stale', 'the webhook was changed meanwhile');
     const after: WebhookRow = { ...before, ...secretsOf(before), updated_at: nowMs, rev };
     await tx.updateTable('webhooks').set(after).where('id', '=', webhookId).execute();
-    record({ action, owner: ownerOf(before), target: { type: 'webhook', id: webhookId }, after: { rotating_until: after.old_secret_until } });
+    record({
+      action,
+      owner: ownerOf(before),
+      target: { type: 'webhook', id: webhookId },
+      after: { rotating_until: after.old_secret_until },
+    });
     return (await views(tx, [after], nowMs))[0];
   });
 }
@@ -115,29 +216,60 @@ export async function deleteWebhook({ db, now }: StoreContext, actor: ServiceAct
   await serviceChange(db, now(), changeOptions(actor), async ({ tx, record }) => {
     const row = await demandWebhook(tx, actor, webhookId);
     await tx.deleteFrom('webhooks').where('id', '=', webhookId).execute();
-    record({ action: 'webhook.deleted', owner: ownerOf(row), target: { type: 'webhook', id: webhookId }, before: auditView(row) });
+    record({
+      action: 'webhook.deleted',
+      owner: ownerOf(row),
+      target: { type: 'webhook', id: webhookId },
+      before: auditView(row),
+    });
   });
 }
 
 /** The newest first. */
-export async function pageDeliveries(db: ServiceDb, actor: ServiceActor, webhookId: string, { after, limit }: { after?: string; limit: number }): Promise<Page<WebhookDelivery>> {
+export async function pageDeliveries(
+  db: ServiceDb,
+  actor: ServiceActor,
+  webhookId: string,
+  { after, limit }: { after?: string; limit: number },
+): Promise<Page<WebhookDelivery>> {
   await demandWebhook(db, reading(actor), webhookId);
-  let query = db.selectFrom('webhook_deliveries').selectAll().where('webhook_id', '=', webhookId).orderBy('id', 'desc').limit(limit + 1);
+  let query = db
+    .selectFrom('webhook_deliveries')
+    .selectAll()
+    .where('webhook_id', '=', webhookId)
+    .orderBy('id', 'desc')
+    .limit(limit + 1);
   if (after !== undefined) query = query.where('id', '<', after);
   const rows = await query.execute();
   return { data: rows.slice(0, limit).map(toDelivery), next: rows.length > limit ? rows[limit - 1].id : null };
 }
 
 /** For whoever sends it at once. */
-export async function createTestDelivery(context: StoreContext, actor: ServiceActor, webhookId: string): Promise<WebhookMessage> {
-  return context.db.transaction().execute(async (tx) => newTestMessage(context, tx, await demandWebhook(tx, actor, webhookId)));
+export async function createTestDelivery(
+  context: StoreContext,
+  actor: ServiceActor,
+  webhookId: string,
+): Promise<WebhookMessage> {
+  return context.db
+    .transaction()
+    .execute(async (tx) => newTestMessage(context, tx, await demandWebhook(tx, actor, webhookId)));
 }
 
 /** Has it sent once more, soon. @throws ServiceError */
-export function redeliver({ db, now }: StoreContext, actor: ServiceActor, webhookId: string, deliveryId: string): Promise<WebhookDelivery> {
+export function redeliver(
+  { db, now }: StoreContext,
+  actor: ServiceActor,
+  webhookId: string,
+  deliveryId: string,
+): Promise<WebhookDelivery> {
   return controlChange(db, async (tx) => {
     const webhook = await demandWebhook(tx, actor, webhookId);
-    const delivery = await tx.selectFrom('webhook_deliveries').selectAll().where('id', '=', deliveryId).where('webhook_id', '=', webhookId).executeTakeFirst();
+    const delivery = await tx
+      .selectFrom('webhook_deliveries')
+      .selectAll()
+      .where('id', '=', deliveryId)
+      .where('webhook_id', '=', webhookId)
+      .executeTakeFirst();
     if (delivery === undefined) throw new ServiceError('not_found', 'there is no such delivery');
     return toDelivery(await queueAgain(tx, delivery, webhook, now()));
   });
@@ -166,7 +298,11 @@ async function demandWebhook(tx: ServiceDb | ServiceTx, actor: ServiceActor, web
 
 function checkEvents(events: readonly string[]): string[] {
   const unknown = events.find((name) => !KNOWN_EVENTS.has(name));
-  if (unknown !== undefined) throw new ServiceError('invalid_argument', `events: there is no ${unknown}: expected *, one of ${EVENT_GROUPS.join(', ')}, or a type such as deployment.running`);
+  if (unknown !== undefined)
+    throw new ServiceError(
+      'invalid_argument',
+      `events: there is no ${unknown}: expected *, one of ${EVENT_GROUPS.join(', ')}, or a type such as deployment.running`,
+    );
   return [...new Set(events)];
 }
 
@@ -186,21 +322,59 @@ function auditView({ url, events, status }: WebhookRow): object {
 async function views(db: ServiceDb | ServiceTx, rows: readonly WebhookRow[], nowMs: number): Promise<Webhook[]> {
   if (rows.length === 0) return [];
   const owners = await ownerViews(db, rows.map(ownerOf));
-  const counts = await db.selectFrom('webhook_deliveries').select((eb) => ['webhook_id', eb.fn.countAll<number | string>().as('num')]).where('state', '=', 'pending').where('webhook_id', 'in', rows.map(({ id }) => id)).groupBy('webhook_id').execute();
-  return rows.map((row) => toWebhook(row, viewOf(owners, row.owner_id), Number(counts.find(({ webhook_id: id }) => id === row.id)?.num ?? 0), nowMs));
+  const counts = await db
+    .selectFrom('webhook_deliveries')
+    .select((eb) => ['webhook_id', eb.fn.countAll<number | string>().as('num')])
+    .where('state', '=', 'pending')
+    .where(
+      'webhook_id',
+      'in',
+      rows.map(({ id }) => id),
+    )
+    .groupBy('webhook_id')
+    .execute();
+  return rows.map((row) =>
+    toWebhook(
+      row,
+      viewOf(owners, row.owner_id),
+      Number(counts.find(({ webhook_id: id }) => id === row.id)?.num ?? 0),
+      nowMs,
+    ),
+  );
 }
 
 function toWebhook(row: WebhookRow, owner: Owner, numWaiting: number, nowMs: number): Webhook {
   return {
-    id: row.id, url: row.url, events: JSON.parse(row.events) as string[], owner, state: row.status, reason: row.reason, failing_since: rfc3339OrNull(row.failing_since), rotating_until: isRotating(row, nowMs) ? rfc3339OrNull(row.old_secret_until) : null, waiting: numWaiting, dropped: row.num_dropped,
-    created_at: rfc3339(row.created_at), updated_at: rfc3339(row.updated_at), rev: row.rev,
+    id: row.id,
+    url: row.url,
+    events: JSON.parse(row.events) as string[],
+    owner,
+    state: row.status,
+    reason: row.reason,
+    failing_since: rfc3339OrNull(row.failing_since),
+    rotating_until: isRotating(row, nowMs) ? rfc3339OrNull(row.old_secret_until) : null,
+    waiting: numWaiting,
+    dropped: row.num_dropped,
+    created_at: rfc3339(row.created_at),
+    updated_at: rfc3339(row.updated_at),
+    rev: row.rev,
   };
 }
 
 function toDelivery(row: WebhookDeliveryRow): WebhookDelivery {
   const attempts = JSON.parse(row.attempts) as WebhookAttempt[];
   return {
-    id: row.id, event: row.event_type, event_seq: row.event_seq, state: row.state, next_at: row.state === 'pending' ? rfc3339OrNull(row.next_at) : null, created_at: rfc3339(row.created_at),
-    attempts: attempts.map(({ at, durationMs, status, error }) => ({ at: rfc3339(at), duration_ms: durationMs, status, error })),
+    id: row.id,
+    event: row.event_type,
+    event_seq: row.event_seq,
+    state: row.state,
+    next_at: row.state === 'pending' ? rfc3339OrNull(row.next_at) : null,
+    created_at: rfc3339(row.created_at),
+    attempts: attempts.map(({ at, durationMs, status, error }) => ({
+      at: rfc3339(at),
+      duration_ms: durationMs,
+      status,
+      error,
+    })),
   };
 }

@@ -11,7 +11,8 @@ export type Wish = keyof typeof WISHES;
 function start(work: DeploymentWork, nowMs: number): void {
   const active = demandActive(work);
   if (work.desired === 'running' && active.life.state === 'idle') return wakeUp(active, nowMs);
-  if (work.desired === 'running' && active.life.state !== 'error') throw new ServiceError('wrong_state', 'the deployment is not stopped');
+  if (work.desired === 'running' && active.life.state !== 'error')
+    throw new ServiceError('wrong_state', 'the deployment is not stopped');
   work.desired = 'running';
   if (active.life.state === 'error') queueVersion(active, nowMs);
 }
@@ -27,7 +28,8 @@ function restart(work: DeploymentWork, nowMs: number): void {
   if (work.desired === 'paused') throw new ServiceError('wrong_state', 'the deployment is stopped: start it');
   if (isRollingOut(work)) throw new ServiceError('busy', 'a rollout is in progress');
   const active = demandActive(work);
-  if (active.life.state === 'stopping' || active.life.state === 'stopped') throw new ServiceError('busy', 'it is restarting');
+  if (active.life.state === 'stopping' || active.life.state === 'stopped')
+    throw new ServiceError('busy', 'it is restarting');
   if (active.life.state === 'error') queueVersion(active, nowMs);
   else active.life = command(active.life, 'stop', nowMs);
 }
@@ -35,7 +37,11 @@ function restart(work: DeploymentWork, nowMs: number): void {
 function scaleToZero(work: DeploymentWork, nowMs: number): void {
   if (isRollingOut(work)) throw new ServiceError('busy', 'a rollout is in progress');
   const active = demandActive(work);
-  if (work.desired === 'paused' || !isServing(active.life.state)) throw new ServiceError('wrong_state', `a deployment whose version is ${active.life.state} cannot be scaled to zero: expected running`);
+  if (work.desired === 'paused' || !isServing(active.life.state))
+    throw new ServiceError(
+      'wrong_state',
+      `a deployment whose version is ${active.life.state} cannot be scaled to zero: expected running`,
+    );
   active.life = command({ ...active.life, state: 'running' }, 'scaleToZero', nowMs);
 }
 

@@ -84,7 +84,14 @@ export type Observation =
   | { type: 'unready'; replicaId: string }
   | ({ type: 'misplaced'; replicaId: string } & Misplaced)
   | { type: 'placed'; replicaId: string }
-  | { type: 'exited'; replicaId: string; exitCode: number | null; cause?: ExitCause; message: string; wasStopped: boolean }
+  | {
+      type: 'exited';
+      replicaId: string;
+      exitCode: number | null;
+      cause?: ExitCause;
+      message: string;
+      wasStopped: boolean;
+    }
   /** It was gone when this process came back: ended by nobody knows what, such as a restart of the machine. */
   | { type: 'lost'; replicaId: string }
   /** Told to stop, and nothing is left of it. */
@@ -116,7 +123,12 @@ export interface ControlPolicy {
 }
 
 export const DEFAULT_CONTROL_POLICY: ControlPolicy = {
-  crash: DEFAULT_CRASH_POLICY, queueDeadlineMs: 1_800_000, unreadyDeadlineMs: 300_000, openPerReplica: 8, scaleUpAfterMs: 5_000, scaleDownAfterMs: 300_000,
+  crash: DEFAULT_CRASH_POLICY,
+  queueDeadlineMs: 1_800_000,
+  unreadyDeadlineMs: 300_000,
+  openPerReplica: 8,
+  scaleUpAfterMs: 5_000,
+  scaleDownAfterMs: 300_000,
 };
 
 /** Of a deployment with no least number of replicas and no idle time of its own. */

@@ -8,10 +8,16 @@ export interface Addresses {
 }
 
 /** By what was asked for, else by where is listened. */
-export function addressesOf({ host, publicUrl, servingUrl, tls }: Pick<UpOptions, 'host' | 'publicUrl' | 'servingUrl' | 'tls'>, ports: { console: number; serving: number }): Addresses {
+export function addressesOf(
+  { host, publicUrl, servingUrl, tls }: Pick<UpOptions, 'host' | 'publicUrl' | 'servingUrl' | 'tls'>,
+  ports: { console: number; serving: number },
+): Addresses {
   const scheme = tls.certFile === undefined ? 'http' : 'https';
   const name = reachableHost(host);
-  return { console: publicUrl ?? new URL(`${scheme}://${name}:${ports.console}`).origin, serving: servingUrl ?? new URL(`${scheme}://${name}:${ports.serving}`).origin };
+  return {
+    console: publicUrl ?? new URL(`${scheme}://${name}:${ports.console}`).origin,
+    serving: servingUrl ?? new URL(`${scheme}://${name}:${ports.serving}`).origin,
+  };
 }
 
 /** The address of a deployment: below a domain of its own where there is one. */
@@ -28,6 +34,8 @@ export function isLoopback(host: string): boolean {
 /** All addresses are none that a client can be given: then the first that others see. */
 function reachableHost(host: string): string {
   if (host !== '0.0.0.0' && host !== '::' && host !== '') return host.includes(':') ? `[${host}]` : host;
-  const outer = Object.values(os.networkInterfaces()).flat().find((address) => address !== undefined && !address.internal && address.family === 'IPv4');
+  const outer = Object.values(os.networkInterfaces())
+    .flat()
+    .find((address) => address !== undefined && !address.internal && address.family === 'IPv4');
   return outer?.address ?? '127.0.0.1';
 }

@@ -43,11 +43,17 @@ export class Door {
 
   readonly handle: StreamHandler = async (request, reply) => {
     if (HEALTH_PATHS.has(request.path)) return this.#health(request, reply);
-    if (this.#handler === undefined || this.#isClosing) return reply.send(503, { ...JSON_HEADERS, 'Retry-After': '1' }, refusal(this.#isClosing));
+    if (this.#handler === undefined || this.#isClosing)
+      return reply.send(503, { ...JSON_HEADERS, 'Retry-After': '1' }, refusal(this.#isClosing));
     const mark = {};
     this.#open.add(mark);
     try {
-      await this.#handler(this.#isEndless(request) ? { ...request, signal: AbortSignal.any([request.signal, this.#ending.signal]) } : request, reply);
+      await this.#handler(
+        this.#isEndless(request)
+          ? { ...request, signal: AbortSignal.any([request.signal, this.#ending.signal]) }
+          : request,
+        reply,
+      );
     } finally {
       this.#open.delete(mark);
       if (this.#open.size === 0) this.#onIdle.splice(0).forEach((resolve) => resolve());
@@ -55,15 +61,33 @@ export class Door {
   };
 
   async #health({ path, method }: HttpRequest, reply: HttpReply): Promise<void> {
-    if (method !== 'GET' && method !== 'HEAD') return reply.send(405, { ...JSON_HEADERS, Allow: 'GET, HEAD' }, JSON.stringify({ status: 'expected GET or HEAD' }));
-    if (path === '/healthz') return reply.send(200, JSON_HEADERS, JSON.stringify({ status: 'ok', version: packageVersion() }));
-    const problem = this.#isClosing ? 'shutting down' : this.#handler === undefined ? 'starting' : await this.#readiness.check();
+    if (method !== 'GET' && method !== 'HEAD')
+      return reply.send(
+        405,
+        { ...JSON_HEADERS, Allow: 'GET, HEAD' },
+        JSON.stringify({ status: 'expected GET or HEAD' }),
+      );
+    if (path === '/healthz')
+      return reply.send(200, JSON_HEADERS, JSON.stringify({ status: 'ok', version: packageVersion() }));
+    const problem = this.#isClosing
+      ? 'shutting down'
+      : this.#handler === undefined
+        ? 'starting'
+        : await this.#readiness.check();
     reply.send(problem === undefined ? 200 : 503, JSON_HEADERS, JSON.stringify({ status: problem ?? 'ready' }));
   }
 }
 
 /** In OpenAI's shape, and with what a problem document has: the two ports have callers of both kinds. */
 function refusal(isClosing: boolean): string {
-  const [code, message] = isClosing ? ['shutting_down', 'The service is shutting down'] : ['starting', 'The service starts: try again in a moment'];
-  return JSON.stringify({ error: { message, type: 'service_unavailable', code, param: null }, title: message, status: 503, detail: message, code });
+  const [code, message] = isClosing
+    ? ['shutting_down', 'The service is shutting down']
+    : ['starting', 'The service starts: try again in a moment'];
+  return JSON.stringify({
+    error: { message, type: 'service_unavailable', code, param: null },
+    title: message,
+    status: 503,
+    detail: message,
+    code,
+  });
 }

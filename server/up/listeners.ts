@@ -16,16 +16,40 @@ const BODY_TIMEOUT_MS = 60_000;
 
 /** Listens, and closes with the rest. @throws Error that says what is wrong with the port. */
 export async function listenAt(
-  host: string, port: number, { handler, streamsBodies, tls: { keyFile, certFile, passphrase }, transport: wish }: Pick<UpOptions, 'tls' | 'transport'> & { handler: StreamHandler; streamsBodies: boolean }, closers: Closers,
+  host: string,
+  port: number,
+  {
+    handler,
+    streamsBodies,
+    tls: { keyFile, certFile, passphrase },
+    transport: wish,
+  }: Pick<UpOptions, 'tls' | 'transport'> & { handler: StreamHandler; streamsBodies: boolean },
+  closers: Closers,
 ): Promise<Listener> {
-  const tls = keyFile !== undefined && certFile !== undefined ? { tls: { keyFile, certFile, ...(passphrase === undefined ? {} : { passphrase }) } } : {};
-  const transport = await createTransport(wish, { handler, streamsBodies, maxBodyBytes: MAX_BODY_BYTES, bodyTimeoutMs: BODY_TIMEOUT_MS, ...tls }).catch((error: Error) => { throw new UsageError(error.message); });
+  const tls =
+    keyFile !== undefined && certFile !== undefined
+      ? { tls: { keyFile, certFile, ...(passphrase === undefined ? {} : { passphrase }) } }
+      : {};
+  const transport = await createTransport(wish, {
+    handler,
+    streamsBodies,
+    maxBodyBytes: MAX_BODY_BYTES,
+    bodyTimeoutMs: BODY_TIMEOUT_MS,
+    ...tls,
+  }).catch((error: Error) => {
+    throw new UsageError(error.message);
+  });
   closers.push(() => transport.close());
   try {
     return { transport, port: await transport.listen(host, port) };
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException;
-    const reason = code === 'EACCES' ? 'not allowed' : code === 'EADDRINUSE' ? 'the port is taken or the address is not this machine\'s' : message;
+    const reason =
+      code === 'EACCES'
+        ? 'not allowed'
+        : code === 'EADDRINUSE'
+          ? "the port is taken or the address is not this machine's"
+          : message;
     throw Object.assign(new Error(`cannot listen on ${host}:${port}: ${reason}`), { code: code ?? 'listen' });
   }
 }

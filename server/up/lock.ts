@@ -30,7 +30,9 @@ export function lockDataDir(root: string): DataDirLock {
     if (!/locked|busy/i.test((error as Error).message)) throw error;
     const holder = readHolder(holderFile);
     const who = holder === undefined ? 'another service' : `another service (process ${holder.pid}, ${holder.url})`;
-    throw Object.assign(new Error(`${who} runs on ${root}: stop it, or give this one a --data-dir of its own`), { code: 'data_dir_locked' });
+    throw Object.assign(new Error(`${who} runs on ${root}: stop it, or give this one a --data-dir of its own`), {
+      code: 'data_dir_locked',
+    });
   }
   fs.rmSync(holderFile, { force: true });
   return {

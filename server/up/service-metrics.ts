@@ -21,15 +21,31 @@ export class ServiceMetrics {
     const registers = [this.registry];
     this.#http = new HttpMetrics(this.registry);
     this.#gateway = new GatewayMetrics(this.registry, targets);
-    new Gauge({ name: 'capstan_build_info', help: 'What runs: versions of the package and of Node.js', labelNames: ['version', 'node'], registers }).set({ version: packageVersion(), node: process.version }, 1);
     new Gauge({
-      name: 'capstan_deployments', help: 'Deployments by state', labelNames: ['state'], registers,
+      name: 'capstan_build_info',
+      help: 'What runs: versions of the package and of Node.js',
+      labelNames: ['version', 'node'],
+      registers,
+    }).set({ version: packageVersion(), node: process.version }, 1);
+    new Gauge({
+      name: 'capstan_deployments',
+      help: 'Deployments by state',
+      labelNames: ['state'],
+      registers,
       collect() {
         const all = targets.deployments();
-        for (const state of DEPLOYMENT_STATES) this.set({ state }, all.filter((target) => target.state === state).length);
+        for (const state of DEPLOYMENT_STATES)
+          this.set({ state }, all.filter((target) => target.state === state).length);
       },
     });
-    new Gauge({ name: 'capstan_replicas_ready', help: 'Replicas that answer', registers, collect() { this.set(targets.deployments().reduce((sum, { replicas }) => sum + replicas.length, 0)); } });
+    new Gauge({
+      name: 'capstan_replicas_ready',
+      help: 'Replicas that answer',
+      registers,
+      collect() {
+        this.set(targets.deployments().reduce((sum, { replicas }) => sum + replicas.length, 0));
+      },
+    });
     collectDefaultMetrics({ register: this.registry, eventLoopMonitoringPrecision: EVENT_LOOP_RESOLUTION_MS });
   }
 
@@ -58,5 +74,6 @@ export class ServiceMetrics {
     return (await this.registry.getMetricsAsJSON()).map(({ name, type, help }) => ({ name, type: String(type), help }));
   }
 
-  readonly handle: HttpHandler = async (_request, reply) => reply.send(200, { 'Content-Type': this.registry.contentType }, await this.registry.metrics());
+  readonly handle: HttpHandler = async (_request, reply) =>
+    reply.send(200, { 'Content-Type': this.registry.contentType }, await this.registry.metrics());
 }

@@ -24,8 +24,10 @@ export const resolveByDns: Resolve = (hostname) => lookup(hostname, { all: true,
 /** @throws ServiceError `invalid_argument` */
 export function parseEndpointUrl(text: string): URL {
   const url = text.length <= MAX_URL_LENGTH && URL.canParse(text) ? new URL(text) : undefined;
-  if (url === undefined || !/^https?:$/.test(url.protocol)) throw refused(`expected an http:// or https:// address of at most ${MAX_URL_LENGTH} characters`);
-  if (url.username !== '' || url.password !== '') throw refused('expected an address without a user and a password: what arrives is signed');
+  if (url === undefined || !/^https?:$/.test(url.protocol))
+    throw refused(`expected an http:// or https:// address of at most ${MAX_URL_LENGTH} characters`);
+  if (url.username !== '' || url.password !== '')
+    throw refused('expected an address without a user and a password: what arrives is signed');
   if (url.hash !== '') throw refused('expected an address without a #fragment');
   return url;
 }
@@ -35,14 +37,20 @@ export function parseEndpointUrl(text: string): URL {
  * when it is asked again (DNS rebinding) is never asked again.
  * @throws ServiceError `invalid_argument`
  */
-export async function resolveEndpoint(text: string, { resolve, allowsPrivate }: { resolve: Resolve; allowsPrivate: boolean }): Promise<Endpoint> {
+export async function resolveEndpoint(
+  text: string,
+  { resolve, allowsPrivate }: { resolve: Resolve; allowsPrivate: boolean },
+): Promise<Endpoint> {
   const url = parseEndpointUrl(text);
   const hostname = url.hostname.replace(/^\[|\]$/g, '');
   const family = isIP(hostname);
   const addresses = family === 0 ? await resolve(hostname).catch(() => []) : [{ address: hostname, family }];
   if (addresses.length === 0) throw refused(`no address could be found for ${hostname}`);
   const hidden = allowsPrivate ? undefined : addresses.find(({ address }) => !isPublicAddress(address));
-  if (hidden !== undefined) throw refused(`${hostname} leads to ${hidden.address}, which is not on the public internet; capstan up --allow-private-webhooks allows such addresses`);
+  if (hidden !== undefined)
+    throw refused(
+      `${hostname} leads to ${hidden.address}, which is not on the public internet; capstan up --allow-private-webhooks allows such addresses`,
+    );
   return { url, address: addresses[0] };
 }
 

@@ -11,7 +11,12 @@ const MAX_ANSWER_BYTES = 64 * 1024;
  * @param signal Ends it: of the time that one attempt has.
  * @returns The status of the answer.
  */
-export function post({ url, address }: Endpoint, headers: Readonly<Record<string, string>>, body: string, signal: AbortSignal): Promise<number> {
+export function post(
+  { url, address }: Endpoint,
+  headers: Readonly<Record<string, string>>,
+  body: string,
+  signal: AbortSignal,
+): Promise<number> {
   const bytes = Buffer.from(body);
   const lookup: LookupFunction = (_hostname, options, callback) => {
     if (options.all === true) callback(null, [address]);
@@ -19,7 +24,11 @@ export function post({ url, address }: Endpoint, headers: Readonly<Record<string
   };
   return new Promise((resolve, reject) => {
     const request = (url.protocol === 'https:' ? https : http).request(url, {
-      method: 'POST', lookup, agent: false, signal, maxHeaderSize: 16 * 1024,
+      method: 'POST',
+      lookup,
+      agent: false,
+      signal,
+      maxHeaderSize: 16 * 1024,
       headers: { ...headers, 'content-type': 'application/json', 'content-length': bytes.length },
     });
     request.on('error', reject);
@@ -30,7 +39,13 @@ export function post({ url, address }: Endpoint, headers: Readonly<Record<string
         request.destroy();
       };
       // The status has come: what becomes of the rest does not matter.
-      response.on('data', (chunk: Buffer) => { if ((numBytes += chunk.length) > MAX_ANSWER_BYTES) done(); }).on('error', done).once('end', done).once('close', done);
+      response
+        .on('data', (chunk: Buffer) => {
+          if ((numBytes += chunk.length) > MAX_ANSWER_BYTES) done();
+        })
+        .on('error', done)
+        .once('end', done)
+        .once('close', done);
     });
     request.end(bytes);
   });

@@ -13,8 +13,21 @@ export function newWebhookSecret(): string {
  * @param secrets Those in force: a signature by each, of which a receiver has to know one.
  * @param id The same for every attempt at one message.
  */
-export function signatureHeaders(secrets: readonly string[], id: string, body: string, nowMs: number): Record<string, string> {
+export function signatureHeaders(
+  secrets: readonly string[],
+  id: string,
+  body: string,
+  nowMs: number,
+): Record<string, string> {
   const timestamp = String(Math.floor(nowMs / 1000));
-  const signatures = secrets.map((secret) => createHmac('sha256', Buffer.from(secret.slice(PREFIX.length), 'base64')).update(`${id}.${timestamp}.${body}`).digest('base64'));
-  return { 'webhook-id': id, 'webhook-timestamp': timestamp, 'webhook-signature': signatures.map((signature) => `v1,${signature}`).join(' ') };
+  const signatures = secrets.map((secret) =>
+    createHmac('sha256', Buffer.from(secret.slice(PREFIX.length), 'base64'))
+      .update(`${id}.${timestamp}.${body}`)
+      .digest('base64'),
+  );
+  return {
+    'webhook-id': id,
+    'webhook-timestamp': timestamp,
+    'webhook-signature': signatures.map((signature) => `v1,${signature}`).join(' '),
+  };
 }

@@ -9,7 +9,10 @@ import { post } from './post';
 import { signatureHeaders } from './sign';
 
 export interface WebhookSenderOptions {
-  store: Pick<WebhookStore, 'queueWebhookEvents' | 'takeWebhookMessages' | 'endWebhookAttempt' | 'pruneWebhookDeliveries'>;
+  store: Pick<
+    WebhookStore,
+    'queueWebhookEvents' | 'takeWebhookMessages' | 'endWebhookAttempt' | 'pruneWebhookDeliveries'
+  >;
   log: { warn(fields: object, message: string): void; info(fields: object, message: string): void };
   /** Whether messages may go to addresses that are not on the public internet. */
   allowsPrivate: boolean;
@@ -59,7 +62,9 @@ export class WebhookSender {
   /** @throws ServiceError `invalid_argument` for a URL that is none, or leads where messages may not go. */
   async check(url: string): Promise<void> {
     await Promise.race([this.#resolve(url), aborted(AbortSignal.timeout(this.#timeoutMs))]).catch((error: unknown) => {
-      throw error instanceof ServiceError ? error : new ServiceError('invalid_argument', 'url: its address could not be found in time');
+      throw error instanceof ServiceError
+        ? error
+        : new ServiceError('invalid_argument', 'url: its address could not be found in time');
     });
   }
 
@@ -67,7 +72,10 @@ export class WebhookSender {
   async attempt(message: Pick<WebhookMessage, 'id' | 'url' | 'secrets' | 'payload'>): Promise<WebhookAttempt> {
     const startedAt = this.#clock.now();
     const startedMs = performance.now();
-    const outcome = await this.#post(message, startedAt).then((status) => ({ status, error: isGood(status) ? null : `answered ${status}` }), (error: unknown) => ({ status: null, error: reasonOf(error) }));
+    const outcome = await this.#post(message, startedAt).then(
+      (status) => ({ status, error: isGood(status) ? null : `answered ${status}` }),
+      (error: unknown) => ({ status: null, error: reasonOf(error) }),
+    );
     return { at: startedAt, durationMs: Math.round(performance.now() - startedMs), ...outcome };
   }
 
@@ -92,13 +100,21 @@ export class WebhookSender {
     return resolveEndpoint(url, { resolve, allowsPrivate });
   }
 
-  async #post({ id, url, secrets, payload }: Pick<WebhookMessage, 'id' | 'url' | 'secrets' | 'payload'>, nowMs: number): Promise<number> {
+  async #post(
+    { id, url, secrets, payload }: Pick<WebhookMessage, 'id' | 'url' | 'secrets' | 'payload'>,
+    nowMs: number,
+  ): Promise<number> {
     const ended = new AbortController();
     const timer = setTimeout(() => ended.abort(), this.#timeoutMs).unref();
     const signal = AbortSignal.any([ended.signal, this.#closing.signal]);
     try {
       const endpoint = await Promise.race([this.#resolve(url), aborted(signal)]);
-      return await post(endpoint, { ...signatureHeaders(secrets, id, payload, nowMs), 'user-agent': `capstan/${packageVersion()}` }, payload, signal);
+      return await post(
+        endpoint,
+        { ...signatureHeaders(secrets, id, payload, nowMs), 'user-agent': `capstan/${packageVersion()}` },
+        payload,
+        signal,
+      );
     } catch (error) {
       throw ended.signal.aborted ? new Error(`no answer within ${this.#timeoutMs / 1000} s`) : error;
     } finally {
@@ -112,31 +128,43 @@ export class WebhookSender {
     try {
       await store.queueWebhookEvents();
       const free = MAX_OPEN - this.#open.size;
-      for (const message of free === 0 ? [] : await store.takeWebhookMessages([...this.#open.keys()], free)) this.#send(message);
+      for (const message of free === 0 ? [] : await store.takeWebhookMessages([...this.#open.keys()], free))
+        this.#send(message);
       await this.#prune();
       if (this.#isFailing) log.info({}, 'webhooks can be sent again');
       this.#isFailing = false;
     } catch (error) {
       // Once per outage.
-      if (!this.#isFailing) log.warn({ reason: (error as Error).message }, 'what webhooks are to be sent could not be read; it is tried again');
+      if (!this.#isFailing)
+        log.warn(
+          { reason: (error as Error).message },
+          'what webhooks are to be sent could not be read; it is tried again',
+        );
       this.#isFailing = true;
     }
     this.#schedule(LOOK_MS);
   }
 
   #send(message: WebhookMessage): void {
-    const sending = this.attempt(message).then(async (attempt) => {
-      // Cut off by the end of the service: as if it had not begun.
-      if (this.#closing.signal.aborted && attempt.status === null) return;
-      const disabled = await this.#options.store.endWebhookAttempt(message.id, attempt);
-      if (disabled !== undefined) this.#options.log.warn({ webhook: message.webhookId, reason: disabled }, 'a webhook is switched off');
-    }).catch((error: unknown) => {
-      // It is attempted again once its lease is over.
-      this.#options.log.warn({ webhook: message.webhookId, reason: (error as Error).message }, 'the outcome of a webhook could not be written');
-    }).finally(() => {
-      this.#open.delete(message.webhookId);
-      this.#schedule(0);
-    });
+    const sending = this.attempt(message)
+      .then(async (attempt) => {
+        // Cut off by the end of the service: as if it had not begun.
+        if (this.#closing.signal.aborted && attempt.status === null) return;
+        const disabled = await this.#options.store.endWebhookAttempt(message.id, attempt);
+        if (disabled !== undefined)
+          this.#options.log.warn({ webhook: message.webhookId, reason: disabled }, 'a webhook is switched off');
+      })
+      .catch((error: unknown) => {
+        // It is attempted again once its lease is over.
+        this.#options.log.warn(
+          { webhook: message.webhookId, reason: (error as Error).message },
+          'the outcome of a webhook could not be written',
+        );
+      })
+      .finally(() => {
+        this.#open.delete(message.webhookId);
+        this.#schedule(0);
+      });
     this.#open.set(message.webhookId, sending);
   }
 
@@ -167,7 +195,7 @@ function isGood(status: number): boolean {
 /** For people, and never what an answer held. */
 function reasonOf(error: unknown): string {
   const { message, code } = error as NodeJS.ErrnoException;
-  return (error instanceof ServiceError ? message.replace(/^url: /, '') : code ?? message).slice(0, 300);
+  return (error instanceof ServiceError ? message.replace(/^url: /, '') : (code ?? message)).slice(0, 300);
 }
 
 function aborted(signal: AbortSignal): Promise<never> {

@@ -10,9 +10,23 @@ const { APICallError, generateText, jsonSchema, Output, stepCountIs, streamText,
 const { createOpenAICompatible } = await load('@ai-sdk/openai-compatible');
 const { z } = await load('zod');
 
-const make = (apiKey, model = 'demo') => createOpenAICompatible({ name: 'capstan', baseURL, apiKey, supportsStructuredOutputs: true, includeUsage: true }).chatModel(model);
-const ask = (options = {}, model = make(keys.good)) => generateText({ model, prompt: 'What is Capstan?', temperature: 0, maxRetries: 0, ...options });
-const tools = { get_weather: tool({ description: 'Get the current weather for a location.', inputSchema: jsonSchema(weatherParameters), execute: async () => ({ temperature: 21 }) }) };
+const make = (apiKey, model = 'demo') =>
+  createOpenAICompatible({
+    name: 'capstan',
+    baseURL,
+    apiKey,
+    supportsStructuredOutputs: true,
+    includeUsage: true,
+  }).chatModel(model);
+const ask = (options = {}, model = make(keys.good)) =>
+  generateText({ model, prompt: 'What is Capstan?', temperature: 0, maxRetries: 0, ...options });
+const tools = {
+  get_weather: tool({
+    description: 'Get the current weather for a location.',
+    inputSchema: jsonSchema(weatherParameters),
+    execute: async () => ({ temperature: 21 }),
+  }),
+};
 const isCallError = (statusCode) => ({ constructor: APICallError, statusCode });
 
 await run(`ai ${require('ai/package.json').version}`, {
@@ -30,28 +44,59 @@ await run(`ai ${require('ai/package.json').version}`, {
   },
   'tools, round trip': async () => {
     const { text, steps } = await ask({ prompt: 'What is the weather in Paris?', tools, stopWhen: stepCountIs(3) });
-    assert.deepEqual(steps[0].toolCalls.map(({ toolName, input }) => [toolName, input]), [['get_weather', { city: 'Paris' }]]);
+    assert.deepEqual(
+      steps[0].toolCalls.map(({ toolName, input }) => [toolName, input]),
+      [['get_weather', { city: 'Paris' }]],
+    );
     assert.match(text, /21/);
   },
   'tools, streamed': async () => {
-    const result = streamText({ model: make(keys.good), prompt: 'What is the weather in Paris?', temperature: 0, tools, stopWhen: stepCountIs(3), maxRetries: 0 });
+    const result = streamText({
+      model: make(keys.good),
+      prompt: 'What is the weather in Paris?',
+      temperature: 0,
+      tools,
+      stopWhen: stepCountIs(3),
+      maxRetries: 0,
+    });
     assert.match(await result.text, /21/);
   },
   'tools, required': async () => {
-    const { toolCalls } = await ask({ prompt: 'Hello!', tools: { get_weather: { ...tools.get_weather, execute: undefined } }, toolChoice: 'required', temperature: 1, maxOutputTokens: 200 });
+    const { toolCalls } = await ask({
+      prompt: 'Hello!',
+      tools: { get_weather: { ...tools.get_weather, execute: undefined } },
+      toolChoice: 'required',
+      temperature: 1,
+      maxOutputTokens: 200,
+    });
     assert.deepEqual(Object.keys(toolCalls[0].input), ['city']);
   },
   'structured output': async () => {
-    const { output } = await ask({ prompt: 'Extract as JSON: Anna is 31 years old.', output: Output.object({ schema: z.object({ name: z.string(), age: z.number().int() }) }) });
+    const { output } = await ask({
+      prompt: 'Extract as JSON: Anna is 31 years old.',
+      output: Output.object({ schema: z.object({ name: z.string(), age: z.number().int() }) }),
+    });
     assert.deepEqual(Object.keys(output), ['name', 'age']);
   },
   'structured output, streamed': async () => {
-    const result = streamText({ model: make(keys.good), prompt: 'Extract as JSON: Anna is 31 years old.', temperature: 0, maxRetries: 0, output: Output.object({ schema: z.object({ name: z.string(), age: z.number().int() }) }) });
+    const result = streamText({
+      model: make(keys.good),
+      prompt: 'Extract as JSON: Anna is 31 years old.',
+      temperature: 0,
+      maxRetries: 0,
+      output: Output.object({ schema: z.object({ name: z.string(), age: z.number().int() }) }),
+    });
     assert.deepEqual(Object.keys(await result.output), ['name', 'age']);
   },
   'error 400': () => rejects(ask({ temperature: 5 }), isCallError(400)),
   'error 401': () => rejects(ask({}, make(keys.unknown)), isCallError(401)),
   'error 403': () => rejects(ask({}, make(keys.foreign)), isCallError(403)),
   'error 404': () => rejects(ask({}, make(keys.good, 'other')), isCallError(404)),
-  'error 429': () => rejects((async () => { for (let i = 0; i < 2; i++) await ask({ maxOutputTokens: 1 }, make(keys.spent)); })(), isCallError(429)),
+  'error 429': () =>
+    rejects(
+      (async () => {
+        for (let i = 0; i < 2; i++) await ask({ maxOutputTokens: 1 }, make(keys.spent));
+      })(),
+      isCallError(429),
+    ),
 });

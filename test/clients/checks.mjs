@@ -3,8 +3,18 @@ import assert from 'node:assert/strict';
 
 const { CAPSTAN_URL, CAPSTAN_KEY, CAPSTAN_UNKNOWN_KEY, CAPSTAN_FOREIGN_KEY, CAPSTAN_SPENT_KEY } = process.env;
 export const baseURL = `${CAPSTAN_URL}/v1`;
-export const keys = { good: CAPSTAN_KEY, unknown: CAPSTAN_UNKNOWN_KEY, foreign: CAPSTAN_FOREIGN_KEY, spent: CAPSTAN_SPENT_KEY };
-export const weatherParameters = { type: 'object', properties: { city: { type: 'string', description: 'City name' } }, required: ['city'], additionalProperties: false };
+export const keys = {
+  good: CAPSTAN_KEY,
+  unknown: CAPSTAN_UNKNOWN_KEY,
+  foreign: CAPSTAN_FOREIGN_KEY,
+  spent: CAPSTAN_SPENT_KEY,
+};
+export const weatherParameters = {
+  type: 'object',
+  properties: { city: { type: 'string', description: 'City name' } },
+  required: ['city'],
+  additionalProperties: false,
+};
 
 export async function run(client, checks) {
   for (const [check, body] of Object.entries(checks)) {
@@ -23,7 +33,8 @@ export async function run(client, checks) {
 /** Rejects with an error that has all these properties. */
 export async function rejects(promise, properties) {
   await assert.rejects(promise, (error) => {
-    for (const [name, wanted] of Object.entries(properties)) assert.deepEqual(error[name], wanted, `${name}: ${error.message}`);
+    for (const [name, wanted] of Object.entries(properties))
+      assert.deepEqual(error[name], wanted, `${name}: ${error.message}`);
     return true;
   });
 }

@@ -25,37 +25,74 @@ const CLIENTS: readonly { command: string; args: string[]; cwd?: string }[] = [
 ];
 
 function createKey(keysDb: string, ...flags: string[]): string {
-  const output = execFileSync(process.execPath, [join(root, 'dist/server/main.js'), 'keys', 'create', '--keys-db', keysDb, '--json', ...flags], { encoding: 'utf8' });
+  const output = execFileSync(
+    process.execPath,
+    [join(root, 'dist/server/main.js'), 'keys', 'create', '--keys-db', keysDb, '--json', ...flags],
+    { encoding: 'utf8' },
+  );
   return JSON.parse(output).secret as string;
 }
 
 function runClient({ command, args, cwd }: (typeof CLIENTS)[number], env: NodeJS.ProcessEnv): Promise<Check[]> {
   return new Promise((resolve) => {
-    execFile(command, args, { cwd, env: { ...process.env, ...env, CHECKS_MODULE: here('checks.mjs'), PYTHONDONTWRITEBYTECODE: '1' }, maxBuffer: 1 << 24 }, (error, stdout, stderr) => {
-      const checks = stdout.split('\n').filter((line) => line.startsWith('{')).map((line) => JSON.parse(line) as Check);
-      if (process.env.CAPSTAN_TRACE || checks.length === 0) process.stderr.write(stderr);
-      resolve(checks.length > 0 ? checks : [{ client: args[0], check: 'starts', ok: false, note: (error?.message ?? stderr).slice(-300) }]);
-    });
+    execFile(
+      command,
+      args,
+      {
+        cwd,
+        env: { ...process.env, ...env, CHECKS_MODULE: here('checks.mjs'), PYTHONDONTWRITEBYTECODE: '1' },
+        maxBuffer: 1 << 24,
+      },
+      (error, stdout, stderr) => {
+        const checks = stdout
+          .split('\n')
+          .filter((line) => line.startsWith('{'))
+          .map((line) => JSON.parse(line) as Check);
+        if (process.env.CAPSTAN_TRACE || checks.length === 0) process.stderr.write(stderr);
+        resolve(
+          checks.length > 0
+            ? checks
+            : [{ client: args[0], check: 'starts', ok: false, note: (error?.message ?? stderr).slice(-300) }],
+        );
+      },
+    );
   });
 }
 
 async function runTransport(transport: string): Promise<Check[]> {
   const keysDb = join(mkdtempSync(join(tmpdir(), 'capstan-clients-')), 'keys.db');
-  const server = await startServer(['demo', '--http-transport', transport, '--access-control', '--keys-db', keysDb, '--deployment', 'mine', '--log-level', 'error'], {});
+  const server = await startServer(
+    [
+      'demo',
+      '--http-transport',
+      transport,
+      '--access-control',
+      '--keys-db',
+      keysDb,
+      '--deployment',
+      'mine',
+      '--log-level',
+      'error',
+    ],
+    {},
+  );
   const checks: Check[] = [];
   for (const client of CLIENTS) {
     const keys = {
-      CAPSTAN_FOREIGN_KEY: createKey(keysDb, '--name', 'foreign', '--deployment', 'other'), CAPSTAN_SPENT_KEY: createKey(keysDb, '--name', 'spent', '--rpm', '1'), CAPSTAN_UNKNOWN_KEY: 'csk_unknown',
+      CAPSTAN_FOREIGN_KEY: createKey(keysDb, '--name', 'foreign', '--deployment', 'other'),
+      CAPSTAN_SPENT_KEY: createKey(keysDb, '--name', 'spent', '--rpm', '1'),
+      CAPSTAN_UNKNOWN_KEY: 'csk_unknown',
       // The last to be made: where it is taken, the others are.
       CAPSTAN_KEY: createKey(keysDb, '--name', 'good'),
     };
     await heardOf(server.url, keys.CAPSTAN_KEY);
-    checks.push(...await runClient(client, { CAPSTAN_URL: server.url, ...keys }));
+    checks.push(...(await runClient(client, { CAPSTAN_URL: server.url, ...keys })));
   }
   server.process.kill('SIGTERM');
   await server.exited;
   const errors = server.output().stderr;
-  if (errors !== '') checks.push({ client: 'the server', check: 'logs no error', ok: false, note: errors.slice(0, 300) });
+  if (errors !== '')
+    checks.push({ client: 'the server', check: 'logs no error', ok: false, note: errors.slice(0, 300) });
   return checks;
 }
 
@@ -63,7 +100,9 @@ async function runTransport(transport: string): Promise<Check[]> {
 async function heardOf(url: string, key: string): Promise<void> {
   for (let waited = 0; waited < 10_000; waited += 100) {
     // A connection that was idle for long may be closed just now.
-    const answer = await fetch(`${url}/v1/models`, { headers: { Authorization: `Bearer ${key}`, Connection: 'close' } }).catch(() => undefined);
+    const answer = await fetch(`${url}/v1/models`, {
+      headers: { Authorization: `Bearer ${key}`, Connection: 'close' },
+    }).catch(() => undefined);
     if (answer?.status === 200) return;
     await new Promise((resolve) => setTimeout(resolve, 100));
   }
@@ -71,13 +110,31 @@ async function heardOf(url: string, key: string): Promise<void> {
 }
 
 function renderTable(results: Record<string, Check[]>): string {
-  const clients = [...new Set(Object.values(results).flat().map(({ client }) => client))];
-  let text = '# Clients, end to end\n\n`test/clients/run.sh`: each client against `capstan serve demo --access-control`, over both transports. A check passes when the client returns what was asked for, or raises its own type of error.\n';
+  const clients = [
+    ...new Set(
+      Object.values(results)
+        .flat()
+        .map(({ client }) => client),
+    ),
+  ];
+  let text =
+    '# Clients, end to end\n\n`test/clients/run.sh`: each client against `capstan serve demo --access-control`, over both transports. A check passes when the client returns what was asked for, or raises its own type of error.\n';
   for (const client of clients) {
     text += `\n## ${client}\n\n| check | ${Object.keys(results).join(' | ')} |\n|---|${'---|'.repeat(Object.keys(results).length)}\n`;
-    const names = [...new Set(Object.values(results).flat().filter((check) => check.client === client).map(({ check }) => check))];
+    const names = [
+      ...new Set(
+        Object.values(results)
+          .flat()
+          .filter((check) => check.client === client)
+          .map(({ check }) => check),
+      ),
+    ];
     for (const name of names) {
-      const cells = Object.values(results).map((checks) => checks.find((check) => check.client === client && check.check === name)).map((found) => (found === undefined ? '' : found.ok ? 'passes' : `**fails**: ${found.note.replaceAll(/[|\n]/g, ' ')}`));
+      const cells = Object.values(results)
+        .map((checks) => checks.find((check) => check.client === client && check.check === name))
+        .map((found) =>
+          found === undefined ? '' : found.ok ? 'passes' : `**fails**: ${found.note.replaceAll(/[|\n]/g, ' ')}`,
+        );
       text += `| ${name} | ${cells.join(' | ')} |\n`;
     }
   }
@@ -91,7 +148,9 @@ void (async () => {
   const all = Object.values(results).flat();
   const failed = all.filter(({ ok }) => !ok);
   if (table !== undefined) writeFileSync(table, renderTable(results));
-  for (const [transport, checks] of Object.entries(results)) for (const { client, check, note } of checks.filter(({ ok }) => !ok)) console.log(`${transport}, ${client}, ${check}: ${note}`);
+  for (const [transport, checks] of Object.entries(results))
+    for (const { client, check, note } of checks.filter(({ ok }) => !ok))
+      console.log(`${transport}, ${client}, ${check}: ${note}`);
   console.log(`${all.length - failed.length} of ${all.length} checks pass`);
   process.exitCode = failed.length === 0 ? 0 : 1;
 })().finally(killAll);

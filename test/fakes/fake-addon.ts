@@ -3,7 +3,18 @@
  * product runs over it, in this process and in others.
  */
 import type {
-  NativeAddon, NativeEngine, NativeEngineInfo, NativeEvent, NativeFinish, NativeGrammar, NativeGrammarSource, NativeLoad, NativeRequest, NativeStats, NativeTokenLogprob, NativeVocab,
+  NativeAddon,
+  NativeEngine,
+  NativeEngineInfo,
+  NativeEvent,
+  NativeFinish,
+  NativeGrammar,
+  NativeGrammarSource,
+  NativeLoad,
+  NativeRequest,
+  NativeStats,
+  NativeTokenLogprob,
+  NativeVocab,
 } from '../../ts/addon-types';
 
 export interface FakeAnswer {
@@ -31,7 +42,17 @@ export const fake = {
   /** Changes of external memory, and 'trim'. */
   memory: [] as (number | 'trim')[],
   reset(): void {
-    Object.assign(fake, { answer: defaultAnswer, loads: [], requests: [], grammars: [], aborted: [], stopped: [], failure: null, loadMs: 0, memory: [] });
+    Object.assign(fake, {
+      answer: defaultAnswer,
+      loads: [],
+      requests: [],
+      grammars: [],
+      aborted: [],
+      stopped: [],
+      failure: null,
+      loadMs: 0,
+      memory: [],
+    });
   },
 };
 
@@ -39,7 +60,8 @@ export const fake = {
 function defaultAnswer(prompt: string): FakeAnswer {
   const last = prompt.slice(prompt.lastIndexOf('<|im_start|>user'));
   if (last.includes('<tool_response>')) return { text: 'It is 21 degrees in Bern.' };
-  if (last.includes('weather')) return { text: 'Let me look.\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Bern"}}\n</tool_call>' };
+  if (last.includes('weather'))
+    return { text: 'Let me look.\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Bern"}}\n</tool_call>' };
   if (last.includes('forever')) return { text: 'and on '.repeat(100_000), stepMs: 20 };
   if (last.includes('boom')) return { text: 'so far so', reason: 'error', errorCode: 'numeric_error' };
   return { text: 'Hello from the fake engine. Größe 😀!' };
@@ -63,9 +85,19 @@ class FakeEngine implements NativeEngine {
     this.#onEvents = onEvents;
     const { options, spec } = load;
     this.info = {
-      backend: 'fake', isa: 'none', threads: options.threads || 1, tensorParallelSize: options.tensorParallelSize, weightDtype: options.weightDtype,
-      computeDtype: 'f32', kvCacheDtype: 'f32', blockSize: 16, numBlocks: 64, kvCacheBytes: 1 << 20, weightBytes: 1000,
-      maxModelLen: options.maxModelLen || spec.maxPositionEmbeddings, notes: [],
+      backend: 'fake',
+      isa: 'none',
+      threads: options.threads || 1,
+      tensorParallelSize: options.tensorParallelSize,
+      weightDtype: options.weightDtype,
+      computeDtype: 'f32',
+      kvCacheDtype: 'f32',
+      blockSize: 16,
+      numBlocks: 64,
+      kvCacheBytes: 1 << 20,
+      weightBytes: 1000,
+      maxModelLen: options.maxModelLen || spec.maxPositionEmbeddings,
+      notes: [],
     };
   }
 
@@ -83,9 +115,16 @@ class FakeEngine implements NativeEngine {
   async compileGrammar(source: NativeGrammarSource): Promise<FakeGrammar> {
     fake.grammars.push(source);
     await Promise.resolve();
-    if (source.kind === 'gbnf' && !/^\s*root\s*::=/m.test(source.text)) throw makeError('invalid_argument', 'GBNF: no rule root');
+    if (source.kind === 'gbnf' && !/^\s*root\s*::=/m.test(source.text))
+      throw makeError('invalid_argument', 'GBNF: no rule root');
     for (const pattern of patternsIn(source)) checkPattern(pattern);
-    return { source, sizeBytes: 1000, matcher: () => { throw new Error('the fake engine matches nothing'); } };
+    return {
+      source,
+      sizeBytes: 1000,
+      matcher: () => {
+        throw new Error('the fake engine matches nothing');
+      },
+    };
   }
 
   #run(id: number, request: NativeRequest): void {
@@ -94,13 +133,24 @@ class FakeEngine implements NativeEngine {
     let numOpen = request.numChoices;
     const timers = new Set<NodeJS.Timeout>();
     const emitEnd = (index: number, finish: Partial<NativeFinish>, completionTokens: number) => {
-      this.#onEvents([{ id, index, textDelta: '', tokenIds: [], logprobs: null, promptLogprobs: null, finish: makeFinish(request, completionTokens, finish) }]);
+      this.#onEvents([
+        {
+          id,
+          index,
+          textDelta: '',
+          tokenIds: [],
+          logprobs: null,
+          promptLogprobs: null,
+          finish: makeFinish(request, completionTokens, finish),
+        },
+      ]);
     };
     const counts = new Array<number>(request.numChoices).fill(0);
     const stop = (finish: Partial<NativeFinish>) => {
       timers.forEach(clearTimeout);
       this.#running.delete(id);
-      for (let index = 0; index < request.numChoices; index++) if (counts[index] >= 0) emitEnd(index, finish, counts[index]);
+      for (let index = 0; index < request.numChoices; index++)
+        if (counts[index] >= 0) emitEnd(index, finish, counts[index]);
     };
     const stopChoice = (index: number) => {
       if (!(counts[index] >= 0)) return;
@@ -109,7 +159,15 @@ class FakeEngine implements NativeEngine {
       if (--numOpen === 0) this.#running.delete(id);
       emitEnd(index, { reason: 'stop' }, completionTokens);
     };
-    this.#running.set(id, { stopChoice, stop: () => stop(this.#isClosed ? { reason: 'error', errorCode: 'engine_closed', errorMessage: 'the engine was closed' } : { reason: 'abort' }) });
+    this.#running.set(id, {
+      stopChoice,
+      stop: () =>
+        stop(
+          this.#isClosed
+            ? { reason: 'error', errorCode: 'engine_closed', errorMessage: 'the engine was closed' }
+            : { reason: 'abort' },
+        ),
+    });
     for (let index = 0; index < request.numChoices; index++) {
       const answer = fake.answer(prompt, request, index);
       const tokens = tokenize(vocab, answer.text);
@@ -123,24 +181,56 @@ class FakeEngine implements NativeEngine {
         const isLast = from + perStep >= tokens.length;
         counts[index] += tokenIds.length;
         this.#tokens.completion += tokenIds.length;
-        const textDelta = tokenIds.map((token) => decoder.decode(tokenBytes(vocab, token), { stream: true })).join('') + (isLast ? decoder.decode() : '');
-        const finish = isLast ? makeFinish(request, counts[index], isCut ? { reason: 'length' } : {
-          reason: answer.reason ?? 'stop', stopReason: answer.stopReason ?? null, errorCode: answer.errorCode ?? null, errorMessage: answer.errorCode ? 'the fake failed' : null,
-        }) : null;
+        const textDelta =
+          tokenIds.map((token) => decoder.decode(tokenBytes(vocab, token), { stream: true })).join('') +
+          (isLast ? decoder.decode() : '');
+        const finish = isLast
+          ? makeFinish(
+              request,
+              counts[index],
+              isCut
+                ? { reason: 'length' }
+                : {
+                    reason: answer.reason ?? 'stop',
+                    stopReason: answer.stopReason ?? null,
+                    errorCode: answer.errorCode ?? null,
+                    errorMessage: answer.errorCode ? 'the fake failed' : null,
+                  },
+            )
+          : null;
         if (isLast) {
           counts[index] = -1;
           if (--numOpen === 0) this.#running.delete(id);
         }
-        this.#onEvents([{
-          id, index, textDelta, tokenIds, finish,
-          logprobs: request.sampling.logprobs >= 0 ? tokenIds.map((token) => makeLogprob(token, request.sampling.logprobs)) : null,
-          promptLogprobs: from === 0 && index === 0 && request.sampling.promptLogprobs >= 0
-            ? [null, ...[...request.promptTokenIds].slice(1).map((token) => makeLogprob(token, request.sampling.promptLogprobs))] : null,
-        }]);
+        this.#onEvents([
+          {
+            id,
+            index,
+            textDelta,
+            tokenIds,
+            finish,
+            logprobs:
+              request.sampling.logprobs >= 0
+                ? tokenIds.map((token) => makeLogprob(token, request.sampling.logprobs))
+                : null,
+            promptLogprobs:
+              from === 0 && index === 0 && request.sampling.promptLogprobs >= 0
+                ? [
+                    null,
+                    ...[...request.promptTokenIds]
+                      .slice(1)
+                      .map((token) => makeLogprob(token, request.sampling.promptLogprobs)),
+                  ]
+                : null,
+          },
+        ]);
         if (!isLast) schedule(from + perStep);
       };
       const schedule = (from: number) => {
-        const timer = setTimeout(() => { timers.delete(timer); step(from); }, answer.stepMs ?? 0);
+        const timer = setTimeout(() => {
+          timers.delete(timer);
+          step(from);
+        }, answer.stepMs ?? 0);
         timers.add(timer);
       };
       schedule(0);
@@ -160,9 +250,22 @@ class FakeEngine implements NativeEngine {
 
   stats(): NativeStats {
     return {
-      numWaiting: 0, numRunning: this.#running.size, queuedPromptTokens: 0, numBlocks: 64, numFreeBlocks: 64, numCachedBlocks: 0, numEvictions: 0,
-      numPreemptions: 0, numSteps: 0, msSinceLastStep: 0, promptTokens: this.#tokens.prompt, cachedTokens: 0, completionTokens: this.#tokens.completion,
-      numFinished: { stop: 0, length: 0, abort: 0, error: 0 }, lastStep: { numTokens: 0, numSeqs: 0, scheduleUs: 0, forwardUs: 0, settleUs: 0 }, failure: fake.failure,
+      numWaiting: 0,
+      numRunning: this.#running.size,
+      queuedPromptTokens: 0,
+      numBlocks: 64,
+      numFreeBlocks: 64,
+      numCachedBlocks: 0,
+      numEvictions: 0,
+      numPreemptions: 0,
+      numSteps: 0,
+      msSinceLastStep: 0,
+      promptTokens: this.#tokens.prompt,
+      cachedTokens: 0,
+      completionTokens: this.#tokens.completion,
+      numFinished: { stop: 0, length: 0, abort: 0, error: 0 },
+      lastStep: { numTokens: 0, numSeqs: 0, scheduleUs: 0, forwardUs: 0, settleUs: 0 },
+      failure: fake.failure,
     };
   }
 
@@ -192,13 +295,28 @@ function checkPattern(pattern: string): void {
 
 function makeFinish(request: NativeRequest, completionTokens: number, finish: Partial<NativeFinish>): NativeFinish {
   return {
-    reason: 'stop', stopReason: null, errorCode: null, errorMessage: null, promptTokens: request.promptTokenIds.length, completionTokens, cachedTokens: 0,
-    queueMs: 1, prefillMs: 2, decodeMs: 3, numPreemptions: 0, ...finish,
+    reason: 'stop',
+    stopReason: null,
+    errorCode: null,
+    errorMessage: null,
+    promptTokens: request.promptTokenIds.length,
+    completionTokens,
+    cachedTokens: 0,
+    queueMs: 1,
+    prefillMs: 2,
+    decodeMs: 3,
+    numPreemptions: 0,
+    ...finish,
   };
 }
 
 function makeLogprob(tokenId: number, numTop: number): NativeTokenLogprob {
-  return { tokenId, logprob: -0.5, rank: 1, top: Array.from({ length: numTop }, (_, i) => ({ tokenId: i === 0 ? tokenId : i, logprob: -0.5 - i })) };
+  return {
+    tokenId,
+    logprob: -0.5,
+    rank: 1,
+    top: Array.from({ length: numTop }, (_, i) => ({ tokenId: i === 0 ? tokenId : i, logprob: -0.5 - i })),
+  };
 }
 
 function tokenBytes({ bytes, offsets }: NativeVocab, id: number): Uint8Array {
@@ -227,20 +345,23 @@ function tokenize(vocab: NativeVocab, text: string): number[] {
 
 export const version = '0.0.0-fake';
 export const isas = ['portable'];
-export const adjustExternalMemory: NativeAddon['adjustExternalMemory'] = (change) => { fake.memory.push(change); };
+export const adjustExternalMemory: NativeAddon['adjustExternalMemory'] = (change) => {
+  fake.memory.push(change);
+};
 export const trimMemory: NativeAddon['trimMemory'] = () => {
   fake.memory.push('trim');
   return Promise.resolve();
 };
 
-export const load: NativeAddon['load'] = (record, onProgress, onEvents, cancel) => new Promise((resolve, reject) => {
-  fake.loads.push(record);
-  const timer = setTimeout(() => {
-    onProgress(1000, 1000);
-    resolve(new FakeEngine(record, onEvents));
-  }, fake.loadMs);
-  cancel.onCancel(() => {
-    clearTimeout(timer);
-    reject(makeError('aborted', 'loading was aborted'));
+export const load: NativeAddon['load'] = (record, onProgress, onEvents, cancel) =>
+  new Promise((resolve, reject) => {
+    fake.loads.push(record);
+    const timer = setTimeout(() => {
+      onProgress(1000, 1000);
+      resolve(new FakeEngine(record, onEvents));
+    }, fake.loadMs);
+    cancel.onCancel(() => {
+      clearTimeout(timer);
+      reject(makeError('aborted', 'loading was aborted'));
+    });
   });
-});

@@ -20,25 +20,56 @@ export class MemoryReply implements HttpReply, ReplyStream {
     this.text += text;
     return true;
   }
-  drained(): Promise<void> { return Promise.resolve(); }
-  end(): void { this.state = 'ended'; }
-  destroy(): void { this.state = 'destroyed'; }
+  drained(): Promise<void> {
+    return Promise.resolve();
+  }
+  end(): void {
+    this.state = 'ended';
+  }
+  destroy(): void {
+    this.state = 'destroyed';
+  }
 
-  get json(): any { return JSON.parse(this.text); }
+  get json(): any {
+    return JSON.parse(this.text);
+  }
   /** The events of a stream; the terminator as the text that it is. */
   get events(): any[] {
-    return this.text.split('\n\n').filter((line) => line.startsWith('data: ')).map((line) => (line === 'data: [DONE]' ? '[DONE]' : JSON.parse(line.slice(6))));
+    return this.text
+      .split('\n\n')
+      .filter((line) => line.startsWith('data: '))
+      .map((line) => (line === 'data: [DONE]' ? '[DONE]' : JSON.parse(line.slice(6))));
   }
 }
 
 /** One request and its whole answer; a body makes it a POST. */
-export async function exchange(app: Pick<App, 'handle'>, path: string, body?: unknown, options: Partial<HttpRequest> = {}): Promise<MemoryReply> {
+export async function exchange(
+  app: Pick<App, 'handle'>,
+  path: string,
+  body?: unknown,
+  options: Partial<HttpRequest> = {},
+): Promise<MemoryReply> {
   const reply = new MemoryReply();
   const text = typeof body === 'string' ? body : JSON.stringify(body ?? '');
-  const headers: [string, string][] = body === undefined ? [] : [['content-type', 'application/json'], ['content-length', String(Buffer.byteLength(text))]];
-  await app.handle({
-    method: body === undefined ? 'GET' : 'POST', path, query: '', headers, remoteAddress: '127.0.0.1',
-    signal: new AbortController().signal, readBody: () => Promise.resolve(Buffer.from(text)), ...options,
-  }, reply);
+  const headers: [string, string][] =
+    body === undefined
+      ? []
+      : [
+          ['content-type', 'application/json'],
+          ['content-length', String(Buffer.byteLength(text))],
+        ];
+  await app.handle(
+    {
+      method: body === undefined ? 'GET' : 'POST',
+      path,
+      query: '',
+      headers,
+      remoteAddress: '127.0.0.1',
+      signal: new AbortController().signal,
+      readBody: () => Promise.resolve(Buffer.from(text)),
+      ...options,
+    },
+    reply,
+  );
   return reply;
 }

@@ -12,7 +12,10 @@ const main = join(root, 'dist/server/main.js');
 /** Compiles the product if it is stale, and the fake addon. */
 export function prepare(): { CAPSTAN_ADDON: string } {
   execFileSync(process.execPath, [join(root, 'ts/build.js')]);
-  const { code } = transformFileSync(join(__dirname, 'fake-addon.ts'), { jsc: { parser: { syntax: 'typescript' }, target: 'es2022' }, module: { type: 'commonjs' } });
+  const { code } = transformFileSync(join(__dirname, 'fake-addon.ts'), {
+    jsc: { parser: { syntax: 'typescript' }, target: 'es2022' },
+    module: { type: 'commonjs' },
+  });
   const path = join(mkdtempSync(join(tmpdir(), 'capstan-addon-')), 'fake-addon.js');
   writeFileSync(path, code);
   return { CAPSTAN_ADDON: path };
@@ -30,12 +33,24 @@ export interface Running {
 const running = new Set<ChildProcess>();
 
 export function start(args: readonly string[], env: NodeJS.ProcessEnv): Running {
-  const { PLATFORM_SERVING_PRODUCTION: _p, PLATFORM_SERVING_HOST: _h, PLATFORM_SERVING_PORT: _n, ...clean } = process.env;
-  const child = spawn(process.execPath, [main, ...args], { env: { ...clean, ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
+  const {
+    PLATFORM_SERVING_PRODUCTION: _p,
+    PLATFORM_SERVING_HOST: _h,
+    PLATFORM_SERVING_PORT: _n,
+    ...clean
+  } = process.env;
+  const child = spawn(process.execPath, [main, ...args], {
+    env: { ...clean, ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
   running.add(child);
   const output = { stdout: '', stderr: '' };
-  child.stdout.on('data', (bytes: Buffer) => { output.stdout += bytes.toString(); });
-  child.stderr.on('data', (bytes: Buffer) => { output.stderr += bytes.toString(); });
+  child.stdout.on('data', (bytes: Buffer) => {
+    output.stdout += bytes.toString();
+  });
+  child.stderr.on('data', (bytes: Buffer) => {
+    output.stderr += bytes.toString();
+  });
   const exited = once(child, 'close').then((result) => {
     running.delete(child);
     return result as [number | null, NodeJS.Signals | null];

@@ -32,7 +32,8 @@ export async function runCampaign({ seeds, width, isAlive, ...target }: Campaign
       const { status, fault } = await exchange(target, request, next.value);
       campaign.numRequests++;
       campaign.statuses[status] = (campaign.statuses[status] ?? 0) + 1;
-      if (fault !== undefined) campaign.findings.push({ seed: next.value, summary: request.summary, delivery: request.delivery, fault });
+      if (fault !== undefined)
+        campaign.findings.push({ seed: next.value, summary: request.summary, delivery: request.delivery, fault });
     }
   };
   await Promise.all(Array.from({ length: width }, worker));
@@ -42,20 +43,38 @@ export async function runCampaign({ seeds, width, isAlive, ...target }: Campaign
 /** Values of /metrics, by name with labels as they stand there. */
 export async function readMetrics(url: string): Promise<Map<string, number>> {
   const text = await (await fetch(`${url}/metrics`)).text();
-  return new Map(text.split('\n').filter((line) => line !== '' && !line.startsWith('#')).map((line) => {
-    const at = line.lastIndexOf(' ');
-    return [line.slice(0, at), Number(line.slice(at + 1))];
-  }));
+  return new Map(
+    text
+      .split('\n')
+      .filter((line) => line !== '' && !line.startsWith('#'))
+      .map((line) => {
+        const at = line.lastIndexOf(' ');
+        return [line.slice(0, at), Number(line.slice(at + 1))];
+      }),
+  );
 }
 
 /** What is not as in an idle server, once it had time to become idle. */
 export async function findResidue(url: string, withinMs: number): Promise<string | undefined> {
   let residue: string | undefined;
-  for (const deadline = Date.now() + withinMs; Date.now() < deadline; await new Promise((resolve) => setTimeout(resolve, 100))) {
+  for (
+    const deadline = Date.now() + withinMs;
+    Date.now() < deadline;
+    await new Promise((resolve) => setTimeout(resolve, 100))
+  ) {
     const metrics = await readMetrics(url);
     // This scrape is open itself.
-    const wanted = { capstan_sequences_running: 0, capstan_sequences_waiting: 0, capstan_http_streams_open: 0, 'capstan_kv_cache_blocks{state="used"}': 0, capstan_engine_up: 1, capstan_http_requests_open: 1 };
-    residue = Object.entries(wanted).filter(([name, value]) => metrics.get(name) !== value).map(([name, value]) => `${name} is ${metrics.get(name)}, not ${value}`)[0];
+    const wanted = {
+      capstan_sequences_running: 0,
+      capstan_sequences_waiting: 0,
+      capstan_http_streams_open: 0,
+      'capstan_kv_cache_blocks{state="used"}': 0,
+      capstan_engine_up: 1,
+      capstan_http_requests_open: 1,
+    };
+    residue = Object.entries(wanted)
+      .filter(([name, value]) => metrics.get(name) !== value)
+      .map(([name, value]) => `${name} is ${metrics.get(name)}, not ${value}`)[0];
     if (residue === undefined) break;
   }
   return residue;

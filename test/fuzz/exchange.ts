@@ -21,7 +21,11 @@ export interface Target {
   timeoutMs: number;
 }
 
-export async function exchange({ port, transport, timeoutMs }: Target, request: FuzzRequest, seed: number): Promise<Exchanged> {
+export async function exchange(
+  { port, transport, timeoutMs }: Target,
+  request: FuzzRequest,
+  seed: number,
+): Promise<Exchanged> {
   const line = new Line(port);
   const random = new Random(seed ^ 0x5bd1e995);
   try {
@@ -37,7 +41,12 @@ export async function exchange({ port, transport, timeoutMs }: Target, request: 
       case 'pipelined': {
         const copies = random.integer(2, 4);
         line.write(Buffer.concat(Array.from({ length: copies }, () => bytes)));
-        return await judge(line, Array.from({ length: copies }, () => request), mayClose(request, transport), timeoutMs);
+        return await judge(
+          line,
+          Array.from({ length: copies }, () => request),
+          mayClose(request, transport),
+          timeoutMs,
+        );
       }
       case 'half-open':
         line.write(bytes.subarray(0, random.integer(0, bytes.length - 1)));
@@ -72,7 +81,12 @@ function mayClose(request: FuzzRequest, transport: Target['transport']): boolean
 }
 
 /** As many answers as requests (fewer only after one that closes, or where closing is right), each right, and the connection in step afterwards. */
-async function judge(line: Line, requests: readonly FuzzRequest[], mayBeClosed: boolean, timeoutMs: number): Promise<Exchanged> {
+async function judge(
+  line: Line,
+  requests: readonly FuzzRequest[],
+  mayBeClosed: boolean,
+  timeoutMs: number,
+): Promise<Exchanged> {
   const [{ isWellFramed, method, headers }] = requests;
   const responses = await line.responses(requests.length, () => method === 'HEAD', timeoutMs);
   const last = responses.at(-1);
@@ -86,11 +100,14 @@ async function judge(line: Line, requests: readonly FuzzRequest[], mayBeClosed: 
     if (fault !== undefined) return { status, fault };
   }
   const closes = last.closes || headers.some(([name, value]) => /^connection$/i.test(name) && /close/i.test(value));
-  if (responses.length < requests.length && !closes && !mayBeClosed) return { status, fault: `${responses.length} answers to ${requests.length} requests` };
+  if (responses.length < requests.length && !closes && !mayBeClosed)
+    return { status, fault: `${responses.length} answers to ${requests.length} requests` };
   if (closes || line.isClosed || !isWellFramed) return { status };
   line.write(Buffer.from(PROBE));
   const probed = await line.responses(1, () => false, timeoutMs);
-  return probed.length === 1 && probed[0].status === 200 ? { status } : { status, fault: `the connection is out of step: ${probed[0]?.status ?? 'no answer'} to the next request` };
+  return probed.length === 1 && probed[0].status === 200
+    ? { status }
+    : { status, fault: `the connection is out of step: ${probed[0]?.status ?? 'no answer'} to the next request` };
 }
 
 async function writePieces(line: Line, bytes: Buffer, random: Random): Promise<void> {
@@ -146,7 +163,10 @@ class Line {
       if (responses.length >= count || this.isClosed || Date.now() >= deadline) {
         this.#chunks = [rest];
         if (responses.length > count) throw new Error(`${responses.length} answers to ${count} requests`);
-        if (responses.at(-1)?.closes === true && rest.length > 0) throw new Error(`bytes after an answer that closes: ${JSON.stringify(rest.subarray(0, 60).toString('latin1'))}`);
+        if (responses.at(-1)?.closes === true && rest.length > 0)
+          throw new Error(
+            `bytes after an answer that closes: ${JSON.stringify(rest.subarray(0, 60).toString('latin1'))}`,
+          );
         return responses;
       }
       await new Promise<void>((resolve) => {

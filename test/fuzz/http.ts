@@ -10,7 +10,13 @@ import { makeRequest, requestBytes } from './requests';
 
 const { values } = parseArgs({
   options: {
-    seconds: { type: 'string', default: '60' }, seed: { type: 'string', default: '1' }, transport: { type: 'string' }, engine: { type: 'string' }, case: { type: 'string' }, width: { type: 'string', default: '8' }, timeout: { type: 'string', default: '60' },
+    seconds: { type: 'string', default: '60' },
+    seed: { type: 'string', default: '1' },
+    transport: { type: 'string' },
+    engine: { type: 'string' },
+    case: { type: 'string' },
+    width: { type: 'string', default: '8' },
+    timeout: { type: 'string', default: '60' },
   },
 });
 
@@ -24,23 +30,39 @@ function* seedsUntil(deadline: number, first: number): Generator<number> {
 
 async function fuzz(transport: 'uws' | 'node', engine: string, seconds: number): Promise<number> {
   const fakeAddon = prepare();
-  const server = await startServer([engine === 'fake' ? tinyModel() : 'demo', '--http-transport', transport, '--log-level', 'error'], engine === 'fake' ? fakeAddon : {});
+  const server = await startServer(
+    [engine === 'fake' ? tinyModel() : 'demo', '--http-transport', transport, '--log-level', 'error'],
+    engine === 'fake' ? fakeAddon : {},
+  );
   const port = Number(new URL(server.url).port);
   const pid = server.process.pid!;
   const isAlive = () => server.process.exitCode === null && server.process.signalCode === null;
-  const run = (seeds: Iterable<number>) => runCampaign({ port, transport, seeds, width: Number(values.width), timeoutMs: Number(values.timeout) * 1000, isAlive });
+  const run = (seeds: Iterable<number>) =>
+    runCampaign({
+      port,
+      transport,
+      seeds,
+      width: Number(values.width),
+      timeoutMs: Number(values.timeout) * 1000,
+      isAlive,
+    });
   const total: Campaign = { numRequests: 0, statuses: {}, findings: [] };
   const resident = [residentMib(pid)];
   const rounds = values.case !== undefined ? 1 : 6;
   for (let round = 0; round < rounds && isAlive(); round++) {
     const first = Number(values.seed) * 1_000_000 + total.numRequests;
-    const { numRequests, statuses, findings } = await run(values.case !== undefined ? [Number(values.case)] : seedsUntil(Date.now() + (seconds * 1000) / rounds, first));
+    const { numRequests, statuses, findings } = await run(
+      values.case !== undefined ? [Number(values.case)] : seedsUntil(Date.now() + (seconds * 1000) / rounds, first),
+    );
     total.numRequests += numRequests;
     total.findings.push(...findings);
-    for (const [status, count] of Object.entries(statuses)) total.statuses[Number(status)] = (total.statuses[Number(status)] ?? 0) + count;
+    for (const [status, count] of Object.entries(statuses))
+      total.statuses[Number(status)] = (total.statuses[Number(status)] ?? 0) + count;
     if (isAlive()) resident.push(residentMib(pid));
   }
-  const problems = total.findings.map(({ seed, summary, delivery, fault }) => `case ${seed} (${summary}; ${delivery}): ${fault}`);
+  const problems = total.findings.map(
+    ({ seed, summary, delivery, fault }) => `case ${seed} (${summary}; ${delivery}): ${fault}`,
+  );
   if (isAlive()) {
     const residue = await findResidue(server.url, 30_000);
     if (residue !== undefined) problems.push(residue);
@@ -48,18 +70,35 @@ async function fuzz(transport: 'uws' | 'node', engine: string, seconds: number):
     server.process.kill('SIGTERM');
   } else problems.push(`the server died: ${server.output().stderr.slice(-2000)}`);
   await server.exited;
-  const logged = server.output().stderr.split('\n').filter((line) => line !== '').slice(0, 5);
-  console.log(`${transport}, ${engine}: ${total.numRequests} requests; ${JSON.stringify(total.statuses)}; resident ${resident.join(', ')} MiB; ${problems.length} findings`);
+  const logged = server
+    .output()
+    .stderr.split('\n')
+    .filter((line) => line !== '')
+    .slice(0, 5);
+  console.log(
+    `${transport}, ${engine}: ${total.numRequests} requests; ${JSON.stringify(total.statuses)}; resident ${resident.join(', ')} MiB; ${problems.length} findings`,
+  );
   for (const problem of problems) console.log(`  ${problem}`);
   for (const line of logged) console.log(`  logged: ${line.slice(0, 500)}`);
   return problems.length;
 }
 
 void (async () => {
-  if (values.case !== undefined) console.log(JSON.stringify(requestBytes(makeRequest(Number(values.case))).toString('latin1').slice(0, 2000)));
-  const transports = (['uws', 'node'] as const).filter((name) => values.transport === undefined || values.transport === name);
+  if (values.case !== undefined)
+    console.log(
+      JSON.stringify(
+        requestBytes(makeRequest(Number(values.case)))
+          .toString('latin1')
+          .slice(0, 2000),
+      ),
+    );
+  const transports = (['uws', 'node'] as const).filter(
+    (name) => values.transport === undefined || values.transport === name,
+  );
   const engines = values.engine === undefined ? ['fake', 'demo'] : [values.engine];
   let numProblems = 0;
-  for (const transport of transports) for (const engine of engines) numProblems += await fuzz(transport, engine, Number(values.seconds) / transports.length / engines.length);
+  for (const transport of transports)
+    for (const engine of engines)
+      numProblems += await fuzz(transport, engine, Number(values.seconds) / transports.length / engines.length);
   process.exitCode = numProblems === 0 ? 0 : 1;
 })().finally(killAll);

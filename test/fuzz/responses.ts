@@ -9,7 +9,11 @@ export interface FuzzResponse {
 }
 
 /** Whole answers at the beginning of the bytes, and what follows them. @throws Error when the bytes are no HTTP. */
-export function readResponses(bytes: Buffer, isHead: (index: number) => boolean, isClosed: boolean): { responses: FuzzResponse[]; rest: Buffer } {
+export function readResponses(
+  bytes: Buffer,
+  isHead: (index: number) => boolean,
+  isClosed: boolean,
+): { responses: FuzzResponse[]; rest: Buffer } {
   const responses: FuzzResponse[] = [];
   let rest = bytes;
   for (;;) {
@@ -21,7 +25,11 @@ export function readResponses(bytes: Buffer, isHead: (index: number) => boolean,
   }
 }
 
-function readOne(bytes: Buffer, isHead: boolean, isClosed: boolean): { response: FuzzResponse; end: number } | undefined {
+function readOne(
+  bytes: Buffer,
+  isHead: boolean,
+  isClosed: boolean,
+): { response: FuzzResponse; end: number } | undefined {
   const headEnd = bytes.indexOf('\r\n\r\n');
   if (headEnd < 0) return undefined;
   const [statusLine, ...lines] = bytes.subarray(0, headEnd).toString('latin1').split('\r\n');
@@ -33,7 +41,15 @@ function readOne(bytes: Buffer, isHead: boolean, isClosed: boolean): { response:
     if (name === undefined) throw new Error(`a header that is none: ${JSON.stringify(line.slice(0, 100))}`);
     headers[name.toLowerCase()] = value;
   }
-  const make = (body: Buffer, end: number) => ({ response: { status: Number(status), headers, body: body.toString(), closes: /close/i.test(headers.connection ?? '') }, end });
+  const make = (body: Buffer, end: number) => ({
+    response: {
+      status: Number(status),
+      headers,
+      body: body.toString(),
+      closes: /close/i.test(headers.connection ?? ''),
+    },
+    end,
+  });
   const start = headEnd + 4;
   if (isHead || Number(status) < 200 || status === '204') return make(Buffer.alloc(0), start);
   if (headers['transfer-encoding'] !== undefined) {

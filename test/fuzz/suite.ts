@@ -13,7 +13,10 @@ export function describeFuzzing(serve: { model: () => string; isFake: boolean },
 
     beforeAll(async () => {
       const fakeAddon = prepare();
-      server = await startServer([serve.model(), '--http-transport', transport, '--log-level', 'error'], serve.isFake ? fakeAddon : {});
+      server = await startServer(
+        [serve.model(), '--http-transport', transport, '--log-level', 'error'],
+        serve.isFake ? fakeAddon : {},
+      );
     });
     afterAll(killAll);
 

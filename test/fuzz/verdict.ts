@@ -4,7 +4,8 @@ import type { FuzzResponse } from './responses';
 
 const MAX_MESSAGE = 1000;
 /** Of this machine, or of the code: nothing that a client is to see. */
-const INSIDES = /node_modules|\/work\/|\/tmp\/|\bat \S+ \(|\.(ts|js|cpp|node):\d+|TypeError|RangeError|undefined is not|Cannot read prop/;
+const INSIDES =
+  /node_modules|\/work\/|\/tmp\/|\bat \S+ \(|\.(ts|js|cpp|node):\d+|TypeError|RangeError|undefined is not|Cannot read prop/;
 
 /** The first thing that is wrong with an answer, or undefined. */
 export function findFault({ status, headers, body }: FuzzResponse, method: string): string | undefined {
@@ -12,7 +13,8 @@ export function findFault({ status, headers, body }: FuzzResponse, method: strin
   if (method === 'HEAD') return undefined;
   if (status === 200 || status === 204) {
     if (/^text\/event-stream/.test(headers['content-type'] ?? '')) return findStreamFault(body);
-    if (/^application\/json/.test(headers['content-type'] ?? '')) return parses(body) ? undefined : `a body that is no JSON: ${body.slice(0, 100)}`;
+    if (/^application\/json/.test(headers['content-type'] ?? ''))
+      return parses(body) ? undefined : `a body that is no JSON: ${body.slice(0, 100)}`;
     return undefined;
   }
   return findErrorFault(status, body);
@@ -21,14 +23,19 @@ export function findFault({ status, headers, body }: FuzzResponse, method: strin
 function findErrorFault(status: number, body: string): string | undefined {
   if (!parses(body)) return `${status} without an envelope: ${JSON.stringify(body.slice(0, 100))}`;
   const { error, ...others } = JSON.parse(body);
-  if (Object.keys(others).length > 0 || typeof error !== 'object' || error === null) return `${status} with another envelope: ${body.slice(0, 100)}`;
+  if (Object.keys(others).length > 0 || typeof error !== 'object' || error === null)
+    return `${status} with another envelope: ${body.slice(0, 100)}`;
   const { message, type, param, code } = error;
-  if (Object.keys(error).join() !== 'message,type,param,code') return `${status} with the keys ${Object.keys(error).join()}`;
+  if (Object.keys(error).join() !== 'message,type,param,code')
+    return `${status} with the keys ${Object.keys(error).join()}`;
   if (!Object.hasOwn(ERROR_KINDS, code)) return `${status} with the unknown code ${code}`;
   const kind = ERROR_KINDS[code as keyof typeof ERROR_KINDS];
-  if (kind.status !== status || kind.type !== type) return `${code} as ${status} ${type}, listed as ${kind.status} ${kind.type}`;
-  if (typeof message !== 'string' || message === '' || message.length > MAX_MESSAGE) return `a message of ${String(message).length} characters: ${String(message).slice(0, 100)}`;
-  if (param !== null && (typeof param !== 'string' || param.length > 300)) return `param ${String(param).slice(0, 100)}`;
+  if (kind.status !== status || kind.type !== type)
+    return `${code} as ${status} ${type}, listed as ${kind.status} ${kind.type}`;
+  if (typeof message !== 'string' || message === '' || message.length > MAX_MESSAGE)
+    return `a message of ${String(message).length} characters: ${String(message).slice(0, 100)}`;
+  if (param !== null && (typeof param !== 'string' || param.length > 300))
+    return `param ${String(param).slice(0, 100)}`;
   const inside = INSIDES.exec(message);
   return inside === null ? undefined : `a message that shows ${inside[0]}: ${message.slice(0, 200)}`;
 }
@@ -36,14 +43,18 @@ function findErrorFault(status: number, body: string): string | undefined {
 function findStreamFault(body: string): string | undefined {
   const events = body.split('\n\n');
   if (events.pop() !== '') return `a stream that ends inside an event: ${JSON.stringify(body.slice(-80))}`;
-  const data = events.filter((event) => event !== ':').map((event) => (event.startsWith('data: ') ? event.slice(6) : undefined));
+  const data = events
+    .filter((event) => event !== ':')
+    .map((event) => (event.startsWith('data: ') ? event.slice(6) : undefined));
   if (data.includes(undefined)) return 'a stream with lines that are no data';
   if (data.pop() !== '[DONE]') return 'a stream without [DONE]';
   const broken = data.find((text) => !parses(text!));
   if (broken !== undefined) return `an event that is no JSON: ${broken.slice(0, 100)}`;
   const errors = data.map((text) => JSON.parse(text!)).filter(({ error }) => error !== undefined);
   if (errors.length > 1) return 'a stream with two errors';
-  return errors[0]?.error.code === 'internal_error' ? `a stream with an internal error: ${JSON.stringify(errors[0])}` : undefined;
+  return errors[0]?.error.code === 'internal_error'
+    ? `a stream with an internal error: ${JSON.stringify(errors[0])}`
+    : undefined;
 }
 
 function parses(text: string): boolean {

@@ -6,7 +6,16 @@ import { type Browser, chromium, type Page } from 'playwright-core';
 import type { Client } from '../../server/api/client';
 import { killAll } from '../fakes/server-process';
 import { findBrowser } from '../server/console/browser';
-import { ADMIN, clientOf, discardAll, eventually, makeDataDir, type RunningService, startService, until } from './service-process';
+import {
+  ADMIN,
+  clientOf,
+  discardAll,
+  eventually,
+  makeDataDir,
+  type RunningService,
+  startService,
+  until,
+} from './service-process';
 
 const browserPath = findBrowser();
 const inBrowser = browserPath === undefined ? describe.skip : describe;
@@ -29,7 +38,9 @@ inBrowser(`a new user in ${browserPath ?? 'a browser (none found: set CHROMIUM_P
   beforeAll(async () => {
     service = await startService(dataDir);
     browser = await chromium.launch({ executablePath: browserPath, args: ['--no-sandbox'], timeout: 120_000 });
-    page = await (await browser.newContext({ locale: 'en', viewport: { width: 1280, height: 900 }, reducedMotion: 'reduce' })).newPage();
+    page = await (
+      await browser.newContext({ locale: 'en', viewport: { width: 1280, height: 900 }, reducedMotion: 'reduce' })
+    ).newPage();
     page.setDefaultTimeout(120_000);
   });
   afterAll(async () => {
@@ -41,11 +52,15 @@ inBrowser(`a new user in ${browserPath ?? 'a browser (none found: set CHROMIUM_P
   afterEach(async () => {
     if (pictures === undefined) return;
     mkdirSync(pictures, { recursive: true });
-    await page.screenshot({ path: join(pictures, `walk-${String(++numPictures).padStart(2, '0')}.png`), fullPage: true });
+    await page.screenshot({
+      path: join(pictures, `walk-${String(++numPictures).padStart(2, '0')}.png`),
+      fullPage: true,
+    });
   });
 
   const button = (name: string) => page.getByRole('button', { name, exact: true });
-  const statusOf = async (key?: string): Promise<number> => (await fetch(`${url}/v1/models`, key === undefined ? {} : { headers: { Authorization: `Bearer ${key}` } })).status;
+  const statusOf = async (key?: string): Promise<number> =>
+    (await fetch(`${url}/v1/models`, key === undefined ? {} : { headers: { Authorization: `Bearer ${key}` } })).status;
   const shownSecret = async (): Promise<string> => {
     const dialog = page.getByRole('dialog');
     await dialog.getByText(SECRET).first().waitFor();
@@ -81,14 +96,23 @@ inBrowser(`a new user in ${browserPath ?? 'a browser (none found: set CHROMIUM_P
     await button('Deploy').click();
     await page.waitForURL(/\/deployments\/dep_/);
     deploymentPage = page.url();
-    ({ deployment: { url } } = await until(client!, /dep_\w+/.exec(deploymentPage)![0], 'running'));
+    ({
+      deployment: { url },
+    } = await until(client!, /dep_\w+/.exec(deploymentPage)![0], 'running'));
     await page.getByText('Running').first().waitFor();
     await page.getByText(url).first().waitFor();
   });
 
   test('chats with the URL by the OpenAI client', async () => {
     const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: 'none', maxRetries: 0 });
-    expect((await openai.chat.completions.create({ model: 'demo', messages: [{ role: 'user', content: 'What is Capstan?' }] })).choices[0].message.content).toContain('Capstan');
+    expect(
+      (
+        await openai.chat.completions.create({
+          model: 'demo',
+          messages: [{ role: 'user', content: 'What is Capstan?' }],
+        })
+      ).choices[0].message.content,
+    ).toContain('Capstan');
   });
 
   test('switches access control on: without a key nothing is answered', async () => {
@@ -159,7 +183,9 @@ inBrowser(`a new user in ${browserPath ?? 'a browser (none found: set CHROMIUM_P
 
   test('says 运行中 to who reads Chinese', async () => {
     await page.goto(`${service.url}/account`);
-    await page.evaluate("fetch('/api/v1/me').then((answer) => answer.json()).then((me) => fetch('/api/v1/me', { method: 'PATCH', headers: { 'Content-Type': 'application/json', 'X-CSRF-Token': me.csrf_token }, body: JSON.stringify({ locale: 'zh-CN' }) }))");
+    await page.evaluate(
+      "fetch('/api/v1/me').then((answer) => answer.json()).then((me) => fetch('/api/v1/me', { method: 'PATCH', headers: { 'Content-Type': 'application/json', 'X-CSRF-Token': me.csrf_token }, body: JSON.stringify({ locale: 'zh-CN' }) }))",
+    );
     await page.goto(deploymentPage);
     await page.getByText('运行中').first().waitFor();
   });

@@ -3,9 +3,20 @@ import { execFileSync } from 'node:child_process';
 import OpenAI from 'openai';
 import { killAll, prepare, type Running, startServer } from '../fakes/server-process';
 
-const tools: OpenAI.ChatCompletionTool[] = [{
-  type: 'function', function: { name: 'get_weather', description: 'Get the current weather for a location.', parameters: { type: 'object', properties: { city: { type: 'string', description: 'City name' } }, required: ['city'] } },
-}];
+const tools: OpenAI.ChatCompletionTool[] = [
+  {
+    type: 'function',
+    function: {
+      name: 'get_weather',
+      description: 'Get the current weather for a location.',
+      parameters: {
+        type: 'object',
+        properties: { city: { type: 'string', description: 'City name' } },
+        required: ['city'],
+      },
+    },
+  },
+];
 
 describe.each(['uws', 'node'])('capstan serve demo over %s', (transport) => {
   let server: Running & { url: string };
@@ -25,7 +36,10 @@ describe.each(['uws', 'node'])('capstan serve demo over %s', (transport) => {
   test('listens soon after launch', () => expect(launchMs).toBeLessThan(30_000));
 
   test('the curl that it prints answers about Capstan', () => {
-    const answer = execFileSync('sh', ['-c', /curl .*/.exec(server.output().stdout)![0]], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });
+    const answer = execFileSync('sh', ['-c', /curl .*/.exec(server.output().stdout)![0]], {
+      encoding: 'utf8',
+      stdio: ['ignore', 'pipe', 'ignore'],
+    });
     expect((JSON.parse(answer) as OpenAI.ChatCompletion).choices[0].message.content).toContain('Capstan');
   });
 
@@ -33,19 +47,24 @@ describe.each(['uws', 'node'])('capstan serve demo over %s', (transport) => {
     const request = { model: 'demo', messages: [{ role: 'user' as const, content: 'Count from 1 to 12.' }] };
     const whole = await client.chat.completions.create(request);
     let text = '';
-    for await (const chunk of await client.chat.completions.create({ ...request, stream: true })) text += chunk.choices[0].delta.content ?? '';
+    for await (const chunk of await client.chat.completions.create({ ...request, stream: true }))
+      text += chunk.choices[0].delta.content ?? '';
     expect(text).toBe(whole.choices[0].message.content);
     expect(text).toBe('1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12');
   });
 
   test('a tool-call round trip', async () => {
     const messages: OpenAI.ChatCompletionMessageParam[] = [{ role: 'user', content: 'What is the weather in Paris?' }];
-    const { choices: [first] } = await client.chat.completions.create({ model: 'demo', messages, tools });
+    const {
+      choices: [first],
+    } = await client.chat.completions.create({ model: 'demo', messages, tools });
     expect(first.finish_reason).toBe('tool_calls');
     const call = first.message.tool_calls![0] as OpenAI.ChatCompletionMessageFunctionToolCall;
     expect([call.function.name, JSON.parse(call.function.arguments)]).toEqual(['get_weather', { city: 'Paris' }]);
     messages.push(first.message, { role: 'tool', tool_call_id: call.id, content: '{"temperature": 21}' });
-    const { choices: [second] } = await client.chat.completions.create({ model: 'demo', messages, tools });
+    const {
+      choices: [second],
+    } = await client.chat.completions.create({ model: 'demo', messages, tools });
     expect(second.finish_reason).toBe('stop');
     expect(second.message.content).toContain('21');
   });
@@ -54,7 +73,12 @@ describe.each(['uws', 'node'])('capstan serve demo over %s', (transport) => {
     const questions = ['Hello!', 'What is Capstan?', 'Count from 1 to 20.', 'How do I start the server?'];
     const ask = async (i: number): Promise<string> => {
       let text = '';
-      const stream = await client.chat.completions.create({ model: 'demo', messages: [{ role: 'user', content: questions[i % 4] }], max_tokens: 4 + (i % 40), stream: true });
+      const stream = await client.chat.completions.create({
+        model: 'demo',
+        messages: [{ role: 'user', content: questions[i % 4] }],
+        max_tokens: 4 + (i % 40),
+        stream: true,
+      });
       for await (const chunk of stream) text += chunk.choices[0].delta.content ?? '';
       return text;
     };

@@ -1,7 +1,16 @@
 /** The disk of the data directory is full for a while: what serves goes on, what cannot says why, nothing that was acknowledged is lost, and all is well once there is room. */
 import type { Client } from '../../server/api/client';
 import { killAll } from '../fakes/server-process';
-import { ADMIN, clientOf, discardAll, eventually, makeDataDir, type RunningService, startService, until } from './service-process';
+import {
+  ADMIN,
+  clientOf,
+  discardAll,
+  eventually,
+  makeDataDir,
+  type RunningService,
+  startService,
+  until,
+} from './service-process';
 import { mountSmallDisk } from './small-disk';
 
 const { dataDir, passwordFile, remove } = makeDataDir();
@@ -20,11 +29,18 @@ if (disk === undefined) {
     const acknowledged: string[] = [];
     const urls = new Map<string, string>();
     const ids = new Map<string, string>();
-    const statusOf = (name: string, path = '/'): Promise<number> => fetch(`${urls.get(name)}${path}`).then(({ status }) => status);
+    const statusOf = (name: string, path = '/'): Promise<number> =>
+      fetch(`${urls.get(name)}${path}`).then(({ status }) => status);
     const reasonOf = async (name: string) => (await client.deployments.get(ids.get(name)!)).reason;
 
     beforeAll(async () => {
-      service = await startService(dataDir, ['--bootstrap-email', ADMIN.email, '--bootstrap-password-file', passwordFile, '--allow-unisolated']);
+      service = await startService(dataDir, [
+        '--bootstrap-email',
+        ADMIN.email,
+        '--bootstrap-password-file',
+        passwordFile,
+        '--allow-unisolated',
+      ]);
       client = await clientOf(service, dataDir);
       for (const name of ['steady', 'ending', 'unwanted']) {
         const { id } = await client.deployments.create({ name, compute, health_path: '/', start_command: script });
@@ -42,22 +58,34 @@ if (disk === undefined) {
     });
 
     test('what runs serves on, and the service answers', async () => {
-      expect([await statusOf('steady'), (await fetch(`${service.url}/readyz`)).status, (await client.deployments.list()).length]).toEqual([200, 200, 3]);
+      expect([
+        await statusOf('steady'),
+        (await fetch(`${service.url}/readyz`)).status,
+        (await client.deployments.list()).length,
+      ]).toEqual([200, 200, 3]);
     });
 
     test('a change is made whole, or refused with its reason', async () => {
       for (let i = 0; i < 20; i++) {
         const name = `key-${i}`;
-        await client.request('POST', '/keys', { body: { name } }).then(() => acknowledged.push(name), (error: unknown) => expect(error).toMatchObject({ code: 'storage_full' }));
+        await client.request('POST', '/keys', { body: { name } }).then(
+          () => acknowledged.push(name),
+          (error: unknown) => expect(error).toMatchObject({ code: 'storage_full' }),
+        );
       }
       expect(acknowledged.length).toBeGreaterThan(0);
     });
 
     test('one that ends is told with its exit code, and then why it does not start again', async () => {
       await statusOf('ending', '/end').catch(() => 0);
-      await eventually(async () => await reasonOf('ending') !== null, 120_000);
+      await eventually(async () => (await reasonOf('ending')) !== null, 120_000);
       expect(await reasonOf('ending')).toMatchObject({ exit_code: 3 });
-      await eventually(async () => (await reasonOf('ending'))?.code === 'disk_full' && (await reasonOf('ending'))!.message.includes('does not start'), 120_000);
+      await eventually(
+        async () =>
+          (await reasonOf('ending'))?.code === 'disk_full' &&
+          (await reasonOf('ending'))!.message.includes('does not start'),
+        120_000,
+      );
     });
 
     test('a new one says the same', async () => {
@@ -68,7 +96,10 @@ if (disk === undefined) {
     test('what takes the room can be stopped and deleted', async () => {
       const id = ids.get('unwanted')!;
       await client.deployments.remove(id, 'unwanted');
-      await eventually(async () => !(await client.deployments.list()).some((deployment) => deployment.id === id), 120_000);
+      await eventually(
+        async () => !(await client.deployments.list()).some((deployment) => deployment.id === id),
+        120_000,
+      );
     });
 
     test('once there is room all is as it was, and nothing that was acknowledged is lost', async () => {
@@ -76,15 +107,23 @@ if (disk === undefined) {
       disk.makeRoom();
       await until(client, ids.get('ending')!, 'running', 240_000);
       expect(await statusOf('ending')).toBe(200);
-      expect((await client.versions.get(ids.get('steady')!, 1)).replicas).toMatchObject([{ id: before.id, started_at: before.started_at }]);
+      expect((await client.versions.get(ids.get('steady')!, 1)).replicas).toMatchObject([
+        { id: before.id, started_at: before.started_at },
+      ]);
       const kept = new Set((await client.all<{ name: string }>('/keys', { scope: 'user' })).map(({ name }) => name));
       expect(acknowledged.filter((name) => !kept.has(name))).toEqual([]);
-      expect((await client.deployments.create({ name: 'after', compute, health_path: '/', start_command: script })).name).toBe('after');
+      expect(
+        (await client.deployments.create({ name: 'after', compute, health_path: '/', start_command: script })).name,
+      ).toBe('after');
     });
 
     test('logs go on, and say what they lack', async () => {
       await eventually(async () => {
-        const { data } = await client.request<{ data: { text: string }[] }>('GET', `/deployments/${ids.get('steady')!}/versions/1/logs`, { query: { q: 'log', limit: 100 } });
+        const { data } = await client.request<{ data: { text: string }[] }>(
+          'GET',
+          `/deployments/${ids.get('steady')!}/versions/1/logs`,
+          { query: { q: 'log', limit: 100 } },
+        );
         return data.some(({ text }) => /log lines were lost: No space left on device/.test(text));
       });
     });

@@ -2,7 +2,18 @@
 import type { Client } from '../../server/api/client';
 import type { MadeKey } from '../../server/api/objects';
 import { killAll } from '../fakes/server-process';
-import { ADMIN, capstan, clientOf, discardAll, eventually, freePort, makeDataDir, type RunningService, startService, until } from './service-process';
+import {
+  ADMIN,
+  capstan,
+  clientOf,
+  discardAll,
+  eventually,
+  freePort,
+  makeDataDir,
+  type RunningService,
+  startService,
+  until,
+} from './service-process';
 
 const { dataDir, passwordFile, remove } = makeDataDir();
 const compute = { cpu_millis: 250, memory_mb: 512 };
@@ -13,7 +24,14 @@ let ports: string[];
 
 beforeAll(async () => {
   ports = ['--port', String(await freePort()), '--serving-port', String(await freePort())];
-  service = await startService(dataDir, [...ports, '--bootstrap-email', ADMIN.email, '--bootstrap-password-file', passwordFile, '--allow-unisolated']);
+  service = await startService(dataDir, [
+    ...ports,
+    '--bootstrap-email',
+    ADMIN.email,
+    '--bootstrap-password-file',
+    passwordFile,
+    '--allow-unisolated',
+  ]);
   client = await clientOf(service, dataDir);
   isL2 = (await client.compute()).isolation.level === 'L2';
 });
@@ -23,24 +41,49 @@ afterAll(async () => {
   remove();
 });
 
-const SERVE = (port: string, host = '0.0.0.0') => `exec ${process.execPath} -e 'require("http").createServer((q, s) => s.end("ok")).listen(${port}, "${host}")'`;
+const SERVE = (port: string, host = '0.0.0.0') =>
+  `exec ${process.execPath} -e 'require("http").createServer((q, s) => s.end("ok")).listen(${port}, "${host}")'`;
 
 describe('the reason is told', () => {
-  test('of a script that listens on the container\'s port', async () => {
-    const { id } = await client.deployments.create({ name: 'wrong-port', compute, start_command: SERVE('8080'), start_deadline_s: 20 });
+  test("of a script that listens on the container's port", async () => {
+    const { id } = await client.deployments.create({
+      name: 'wrong-port',
+      compute,
+      start_command: SERVE('8080'),
+      start_deadline_s: 20,
+    });
     const { version } = await until(client, id, 'failed');
-    expect(version).toMatchObject({ state: 'error', reason: { code: 'wrong_port', message: expect.stringContaining('8080') } });
+    expect(version).toMatchObject({
+      state: 'error',
+      reason: { code: 'wrong_port', message: expect.stringContaining('8080') },
+    });
   });
 
   test('of one that listens for itself alone', async () => {
-    const { id } = await client.deployments.create({ name: 'loopback', compute, start_command: SERVE('process.env.PLATFORM_SERVING_PORT || 80', '127.0.0.1'), start_deadline_s: 20 });
+    const { id } = await client.deployments.create({
+      name: 'loopback',
+      compute,
+      start_command: SERVE('process.env.PLATFORM_SERVING_PORT || 80', '127.0.0.1'),
+      start_deadline_s: 20,
+    });
     if (isL2) expect((await until(client, id, 'failed')).version.reason).toMatchObject({ code: 'bound_to_loopback' });
   });
 
   test('of one that ends again and again, with the end of its log', async () => {
-    const { id } = await client.deployments.create({ name: 'crash', compute, start_command: 'echo "cannot find the weights" >&2; exit 3' });
-    await eventually(async () => (await client.versions.get(id, 1)).replicas.some(({ restarts }) => restarts >= 1) || (await client.versions.get(id, 1)).state === 'backoff');
-    const { stdout } = await capstan(['logs', 'crash', '-n', 'all'], { CAPSTAN_URL: service.url, CAPSTAN_TOKEN: await token() });
+    const { id } = await client.deployments.create({
+      name: 'crash',
+      compute,
+      start_command: 'echo "cannot find the weights" >&2; exit 3',
+    });
+    await eventually(
+      async () =>
+        (await client.versions.get(id, 1)).replicas.some(({ restarts }) => restarts >= 1) ||
+        (await client.versions.get(id, 1)).state === 'backoff',
+    );
+    const { stdout } = await capstan(['logs', 'crash', '-n', 'all'], {
+      CAPSTAN_URL: service.url,
+      CAPSTAN_TOKEN: await token(),
+    });
     expect(stdout).toContain('cannot find the weights');
     await client.deployments.command(id, 'stop');
   });
@@ -49,14 +92,35 @@ describe('the reason is told', () => {
     const { mkdirSync, rmSync } = await import('node:fs');
     const folder = `${dataDir}/data/weights`;
     mkdirSync(folder);
-    const source = await client.request<{ id: string }>('POST', '/data-sources', { body: { name: 'weights', type: 'model', path: folder } });
+    const source = await client.request<{ id: string }>('POST', '/data-sources', {
+      body: { name: 'weights', type: 'model', path: folder },
+    });
     rmSync(folder, { recursive: true });
-    const { id } = await client.deployments.create({ name: 'no-data', compute, bindings: [{ mount: 'input0', source_id: source.id }] });
+    const { id } = await client.deployments.create({
+      name: 'no-data',
+      compute,
+      bindings: [{ mount: 'input0', source_id: source.id }],
+    });
     expect((await until(client, id, 'failed')).version.reason).toMatchObject({ code: 'data_binding_missing' });
   });
 
   test('by capstan deploy --wait, which then exits 1', async () => {
-    const { code, stderr, stdout } = await capstan(['deploy', 'told', '--start', SERVE('8080'), '--start-deadline', '20s', '--memory', '512M', '--cpus', '0.25', '--wait'], { CAPSTAN_URL: service.url, CAPSTAN_TOKEN: await token() });
+    const { code, stderr, stdout } = await capstan(
+      [
+        'deploy',
+        'told',
+        '--start',
+        SERVE('8080'),
+        '--start-deadline',
+        '20s',
+        '--memory',
+        '512M',
+        '--cpus',
+        '0.25',
+        '--wait',
+      ],
+      { CAPSTAN_URL: service.url, CAPSTAN_TOKEN: await token() },
+    );
     expect([code, stdout]).toEqual([1, '']);
     expect(stderr).toMatch(/ s {2}pending[^]*error: told: wrong_port: /);
   });
@@ -64,7 +128,11 @@ describe('the reason is told', () => {
 
 test('two deployments that insist on port 80 of all addresses run side by side', async () => {
   if (!isL2) return console.log('skipped: this machine has no level L2');
-  const made = await Promise.all(['one', 'two'].map((name) => client.deployments.create({ name, compute, health_path: '/', start_command: SERVE('80') })));
+  const made = await Promise.all(
+    ['one', 'two'].map((name) =>
+      client.deployments.create({ name, compute, health_path: '/', start_command: SERVE('80') }),
+    ),
+  );
   for (const { id } of made) {
     const { deployment } = await until(client, id, 'running');
     expect(await (await fetch(`${deployment.url}/`)).text()).toBe('ok');
@@ -73,18 +141,28 @@ test('two deployments that insist on port 80 of all addresses run side by side',
 
 describe('the service dies under load', () => {
   test('deployments go on, are found again, and nothing that was acknowledged is lost', async () => {
-    const { id } = await client.deployments.create({ name: 'survivor', compute: { cpu_millis: 1000, memory_mb: 2048 } });
+    const { id } = await client.deployments.create({
+      name: 'survivor',
+      compute: { cpu_millis: 1000, memory_mb: 2048 },
+    });
     const { deployment, version } = await until(client, id, 'running');
     const pids = version.replicas.map((replica) => [replica.id, replica.started_at]);
     const acknowledged: string[] = [];
     let isDown = false;
-    const load = Promise.all(Array.from({ length: 4 }, async (_unused, index) => {
-      for (let i = 0; !isDown; i++) {
-        const name = `load-${index}-${i}`;
-        await client.request<{ id: string }>('POST', '/keys', { body: { name } }).then(() => acknowledged.push(name), () => { isDown = true; });
-        await fetch(`${deployment.url}/v1/models`).catch(() => undefined);
-      }
-    }));
+    const load = Promise.all(
+      Array.from({ length: 4 }, async (_unused, index) => {
+        for (let i = 0; !isDown; i++) {
+          const name = `load-${index}-${i}`;
+          await client.request<{ id: string }>('POST', '/keys', { body: { name } }).then(
+            () => acknowledged.push(name),
+            () => {
+              isDown = true;
+            },
+          );
+          await fetch(`${deployment.url}/v1/models`).catch(() => undefined);
+        }
+      }),
+    );
     await eventually(() => Promise.resolve(acknowledged.length >= 10));
     service.process.kill('SIGKILL');
     await load;
@@ -98,22 +176,33 @@ describe('the service dies under load', () => {
     const kept = new Set((await client.all<{ name: string }>('/keys', { scope: 'user' })).map(({ name }) => name));
     expect(acknowledged.filter((name) => !kept.has(name))).toEqual([]);
     // Nobody waits for the process that was killed.
-    expect((await client.request<MadeKey>('POST', '/keys', { body: { name: 'after' } })).propagation).toMatchObject({ applied: 1, total: 1 });
+    expect((await client.request<MadeKey>('POST', '/keys', { body: { name: 'after' } })).propagation).toMatchObject({
+      applied: 1,
+      total: 1,
+    });
   });
 
   test('an orderly end leaves them too; with --stop-deployments they end, and start with the next service', async () => {
     const { id, url } = (await client.deployments.list({ q: 'survivor' }))[0];
     const args = [...ports, '--allow-unisolated'];
-    const { replicas: [before] } = await client.versions.get(id, 1);
+    const {
+      replicas: [before],
+    } = await client.versions.get(id, 1);
     service.process.kill('SIGTERM');
     expect(await service.exited).toEqual([0, null]);
     service = await startService(dataDir, [...args, '--stop-deployments']);
-    expect((await until(client, id, 'running')).version.replicas[0]).toMatchObject({ id: before.id, started_at: before.started_at });
+    expect((await until(client, id, 'running')).version.replicas[0]).toMatchObject({
+      id: before.id,
+      started_at: before.started_at,
+    });
     service.process.kill('SIGTERM');
     expect(await service.exited).toEqual([0, null]);
     service = await startService(dataDir, args);
     await eventually(async () => {
-      const { state, replicas: [replica] } = await client.versions.get(id, 1);
+      const {
+        state,
+        replicas: [replica],
+      } = await client.versions.get(id, 1);
       return state === 'running' && replica !== undefined && replica.started_at !== before.started_at;
     });
     expect((await fetch(`${url}/v1/models`)).status).toBe(200);
@@ -121,5 +210,7 @@ describe('the service dies under load', () => {
 });
 
 async function token(): Promise<string> {
-  return (await capstan(['tokens', 'create', '--data-dir', dataDir, '--email', ADMIN.email, '--name', 'cli'])).stdout.trim();
+  return (
+    await capstan(['tokens', 'create', '--data-dir', dataDir, '--email', ADMIN.email, '--name', 'cli'])
+  ).stdout.trim();
 }

@@ -2,7 +2,16 @@
 import type { Client } from '../../server/api/client';
 import { BACKENDS } from '../server/access/support';
 import { killAll } from '../fakes/server-process';
-import { ADMIN, clientOf, discardAll, freePort, makeDataDir, type RunningService, startService, until } from './service-process';
+import {
+  ADMIN,
+  clientOf,
+  discardAll,
+  freePort,
+  makeDataDir,
+  type RunningService,
+  startService,
+  until,
+} from './service-process';
 
 const postgres = BACKENDS.find(({ name }) => name === 'PostgreSQL')!;
 
@@ -27,11 +36,24 @@ const postgres = BACKENDS.find(({ name }) => name === 'PostgreSQL')!;
 
   test('deploys, lets keys in, and after kill -9 finds everything as it was', async () => {
     const ports = ['--port', String(await freePort()), '--serving-port', String(await freePort())];
-    service = await startService(folder.dataDir, [...ports, '--bootstrap-email', ADMIN.email, '--bootstrap-password-file', folder.passwordFile]);
+    service = await startService(folder.dataDir, [
+      ...ports,
+      '--bootstrap-email',
+      ADMIN.email,
+      '--bootstrap-password-file',
+      folder.passwordFile,
+    ]);
     expect(service.output().stdout).toContain('database PostgreSQL at ');
     client = await clientOf(service, folder.dataDir);
-    const { id } = await client.deployments.create({ name: 'chat', compute: { cpu_millis: 500, memory_mb: 2_048 }, access_control: true });
-    const { deployment: { url }, version } = await until(client, id, 'running');
+    const { id } = await client.deployments.create({
+      name: 'chat',
+      compute: { cpu_millis: 500, memory_mb: 2_048 },
+      access_control: true,
+    });
+    const {
+      deployment: { url },
+      version,
+    } = await until(client, id, 'running');
     const { secret } = await client.request<{ secret: string }>('POST', '/keys', { body: { name: 'k' } });
     const ask = async (headers: Record<string, string> = {}) => (await fetch(`${url}/v1/models`, { headers })).status;
     const withKey = { Authorization: `Bearer ${secret}` };
@@ -41,7 +63,9 @@ const postgres = BACKENDS.find(({ name }) => name === 'PostgreSQL')!;
     await service.exited;
     service = await startService(folder.dataDir, ports);
     const after = await until(client, id, 'running');
-    expect(after.version.replicas.map((replica) => [replica.id, replica.started_at])).toEqual(version.replicas.map((replica) => [replica.id, replica.started_at]));
+    expect(after.version.replicas.map((replica) => [replica.id, replica.started_at])).toEqual(
+      version.replicas.map((replica) => [replica.id, replica.started_at]),
+    );
     expect([await ask(), await ask(withKey)]).toEqual([401, 200]);
   });
 });

@@ -22,26 +22,45 @@ export function makeDataDir(): { dataDir: string; passwordFile: string; remove: 
   const folder = mkdtempSync(join(tmpdir(), 'capstan-up-'));
   const passwordFile = join(folder, 'password.txt');
   writeFileSync(passwordFile, `${ADMIN.password}\n`, { mode: 0o600 });
-  return { dataDir: join(folder, 'service'), passwordFile, remove: () => rmSync(folder, { recursive: true, force: true }) };
+  return {
+    dataDir: join(folder, 'service'),
+    passwordFile,
+    remove: () => rmSync(folder, { recursive: true, force: true }),
+  };
 }
 
 /** Resolves once everything is there. */
 export async function startService(dataDir: string, args: readonly string[] = []): Promise<RunningService> {
-  const running = start(['up', '--data-dir', dataDir, ...(args.includes('--port') ? [] : ['--port', '0']), ...args], {});
+  const running = start(
+    ['up', '--data-dir', dataDir, ...(args.includes('--port') ? [] : ['--port', '0']), ...args],
+    {},
+  );
   const text = await running.until('\nIsolation: ');
   const [, url, servingUrl] = /interface (\S+), deployments (\S+)/.exec(text)!;
   return { ...running, url, servingUrl };
 }
 
 /** One command; its exit code and what it wrote. */
-export async function capstan(args: readonly string[], env: NodeJS.ProcessEnv = {}): Promise<{ code: number | null; stdout: string; stderr: string }> {
+export async function capstan(
+  args: readonly string[],
+  env: NodeJS.ProcessEnv = {},
+): Promise<{ code: number | null; stdout: string; stderr: string }> {
   const running = start(args, env);
   const [code] = await running.exited;
   return { code, ...running.output() };
 }
 
 export async function clientOf({ url }: RunningService, dataDir: string): Promise<Client> {
-  const { stdout, stderr } = await capstan(['tokens', 'create', '--data-dir', dataDir, '--email', ADMIN.email, '--name', `test ${Date.now()}`]);
+  const { stdout, stderr } = await capstan([
+    'tokens',
+    'create',
+    '--data-dir',
+    dataDir,
+    '--email',
+    ADMIN.email,
+    '--name',
+    `test ${Date.now()}`,
+  ]);
   if (stdout === '') throw new Error(stderr);
   return new Client({ url, token: stdout.trim() });
 }
@@ -73,11 +92,17 @@ export function freePort(): Promise<number> {
 }
 
 /** @throws Error with the reason where it comes to another end. */
-export async function until(client: Client, id: string, state: Deployment['state'], timeoutMs = 150_000): Promise<{ deployment: Deployment; version: Version }> {
+export async function until(
+  client: Client,
+  id: string,
+  state: Deployment['state'],
+  timeoutMs = 150_000,
+): Promise<{ deployment: Deployment; version: Version }> {
   for (const startedMs = Date.now(); ; await sleep(100)) {
     const deployment = await client.deployments.get(id);
     const version = await client.versions.get(id, deployment.target_version ?? deployment.active_version ?? 1);
     if (deployment.state === state) return { deployment, version };
-    if (Date.now() - startedMs > timeoutMs) throw new Error(`expected ${state}, got ${deployment.state}: ${JSON.stringify(version.reason ?? version.state)}`);
+    if (Date.now() - startedMs > timeoutMs)
+      throw new Error(`expected ${state}, got ${deployment.state}: ${JSON.stringify(version.reason ?? version.state)}`);
   }
 }

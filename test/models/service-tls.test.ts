@@ -15,8 +15,27 @@ let service: RunningService;
 let env: NodeJS.ProcessEnv;
 
 beforeAll(async () => {
-  service = await startService(dataDir, ['--ssl-keyfile', file('key.pem'), '--ssl-certfile', file('cert.pem'), '--stop-deployments', '--bootstrap-email', ADMIN.email, '--bootstrap-password-file', passwordFile]);
-  const { stdout } = await capstan(['tokens', 'create', '--data-dir', dataDir, '--email', ADMIN.email, '--name', 'cli']);
+  service = await startService(dataDir, [
+    '--ssl-keyfile',
+    file('key.pem'),
+    '--ssl-certfile',
+    file('cert.pem'),
+    '--stop-deployments',
+    '--bootstrap-email',
+    ADMIN.email,
+    '--bootstrap-password-file',
+    passwordFile,
+  ]);
+  const { stdout } = await capstan([
+    'tokens',
+    'create',
+    '--data-dir',
+    dataDir,
+    '--email',
+    ADMIN.email,
+    '--name',
+    'cli',
+  ]);
   env = { CAPSTAN_URL: service.url, CAPSTAN_TOKEN: stdout.trim(), NODE_EXTRA_CA_CERTS: file('cert.pem') };
 });
 afterAll(async () => {
@@ -26,20 +45,37 @@ afterAll(async () => {
   remove();
 });
 
-const answerOf = (url: string): Promise<IncomingMessage> => new Promise((resolve, reject) => { get(url, { ca, agent: false }, resolve).on('error', reject); });
+const answerOf = (url: string): Promise<IncomingMessage> =>
+  new Promise((resolve, reject) => {
+    get(url, { ca, agent: false }, resolve).on('error', reject);
+  });
 
 test('both ports have the certificate, and answer nobody without TLS', async () => {
-  expect([service.url, service.servingUrl]).toEqual([expect.stringMatching(/^https:/), expect.stringMatching(/^https:/)]);
+  expect([service.url, service.servingUrl]).toEqual([
+    expect.stringMatching(/^https:/),
+    expect.stringMatching(/^https:/),
+  ]);
   for (const url of [service.url, service.servingUrl]) {
     expect(JSON.parse(await text(await answerOf(`${url}/readyz`)))).toEqual({ status: 'ready' });
     await expect(fetch(`${url.replace('https:', 'http:')}/readyz`)).rejects.toThrow();
   }
 });
 
-test('a session\'s cookie is one that no other host can set or read', async () => {
+test("a session's cookie is one that no other host can set or read", async () => {
   const body = JSON.stringify(ADMIN);
   const { statusCode, headers } = await new Promise<IncomingMessage>((resolve, reject) => {
-    request(`${service.url}/api/v1/auth/login`, { method: 'POST', ca, agent: false, headers: { 'Content-Type': 'application/json', 'Content-Length': body.length, Origin: service.url } }, resolve).on('error', reject).end(body);
+    request(
+      `${service.url}/api/v1/auth/login`,
+      {
+        method: 'POST',
+        ca,
+        agent: false,
+        headers: { 'Content-Type': 'application/json', 'Content-Length': body.length, Origin: service.url },
+      },
+      resolve,
+    )
+      .on('error', reject)
+      .end(body);
   });
   expect([statusCode, headers['set-cookie']]).toEqual([204, [expect.stringMatching(/^__Host-.*; Secure$/)]]);
   expect(headers['strict-transport-security']).toMatch(/max-age=\d+/);
@@ -52,5 +88,8 @@ test('the command line deploys, once it knows the certificate; without it it say
   const { url } = JSON.parse((await capstan(['deployments', 'get', 'chat', '--json'], env)).stdout) as { url: string };
   expect(url).toMatch(`${service.servingUrl}/d/`);
   const answer = await answerOf(`${url}/v1/models`);
-  expect([answer.statusCode, (JSON.parse(await text(answer)) as { data: { id: string }[] }).data[0].id]).toEqual([200, 'demo']);
+  expect([answer.statusCode, (JSON.parse(await text(answer)) as { data: { id: string }[] }).data[0].id]).toEqual([
+    200,
+    'demo',
+  ]);
 });

@@ -4,7 +4,17 @@ import type { Client } from '../../server/api/client';
 import { toLogLine } from '../../server/api/client';
 import type { Container, Deployment, Me } from '../../server/api/objects';
 import { killAll } from '../fakes/server-process';
-import { ADMIN, capstan, clientOf, discardAll, eventually, makeDataDir, type RunningService, startService, until } from './service-process';
+import {
+  ADMIN,
+  capstan,
+  clientOf,
+  discardAll,
+  eventually,
+  makeDataDir,
+  type RunningService,
+  startService,
+  until,
+} from './service-process';
 
 const { dataDir, passwordFile, remove } = makeDataDir();
 let service: RunningService;
@@ -12,8 +22,13 @@ let client: Client;
 let env: NodeJS.ProcessEnv;
 
 const cli = (...args: string[]) => capstan(args, env);
-const ask = (url: string, key: string) => new OpenAI({ baseURL: `${url}/v1`, apiKey: key, maxRetries: 0 }).chat.completions.create({ model: 'demo', messages: [{ role: 'user', content: 'What is Capstan?' }] });
-const statusOf = async (url: string, key?: string): Promise<number> => (await fetch(`${url}/v1/models`, key === undefined ? {} : { headers: { Authorization: `Bearer ${key}` } })).status;
+const ask = (url: string, key: string) =>
+  new OpenAI({ baseURL: `${url}/v1`, apiKey: key, maxRetries: 0 }).chat.completions.create({
+    model: 'demo',
+    messages: [{ role: 'user', content: 'What is Capstan?' }],
+  });
+const statusOf = async (url: string, key?: string): Promise<number> =>
+  (await fetch(`${url}/v1/models`, key === undefined ? {} : { headers: { Authorization: `Bearer ${key}` } })).status;
 
 afterAll(async () => {
   await discardAll(client).catch(() => {});
@@ -28,7 +43,12 @@ test('a first start prints a link by which somebody becomes the administrator, a
     const text = await first.until('/setup#');
     const token = /\/setup#(\S+)/.exec(text)![1];
     expect(first.output().stderr).not.toContain(token);
-    const become = () => fetch(`${first.url}/api/v1/bootstrap`, { method: 'POST', headers: { 'Content-Type': 'application/json', 'Origin': first.url }, body: JSON.stringify({ token, email: ADMIN.email, name: 'Ada', password: ADMIN.password }) });
+    const become = () =>
+      fetch(`${first.url}/api/v1/bootstrap`, {
+        method: 'POST',
+        headers: { 'Content-Type': 'application/json', Origin: first.url },
+        body: JSON.stringify({ token, email: ADMIN.email, name: 'Ada', password: ADMIN.password }),
+      });
     expect((await become()).ok).toBe(true);
     expect((await become()).status).toBe(410);
     first.process.kill('SIGTERM');
@@ -43,18 +63,38 @@ test('a first start prints a link by which somebody becomes the administrator, a
 });
 
 test('a start without a person makes the administrator, and a token opens the interface', async () => {
-  service = await startService(dataDir, ['--admin-port', '0', '--bootstrap-email', ADMIN.email, '--bootstrap-password-file', passwordFile]);
+  service = await startService(dataDir, [
+    '--admin-port',
+    '0',
+    '--bootstrap-email',
+    ADMIN.email,
+    '--bootstrap-password-file',
+    passwordFile,
+  ]);
   client = await clientOf(service, dataDir);
-  const { stdout: token } = await capstan(['tokens', 'create', '--data-dir', dataDir, '--email', ADMIN.email, '--name', 'cli']);
+  const { stdout: token } = await capstan([
+    'tokens',
+    'create',
+    '--data-dir',
+    dataDir,
+    '--email',
+    ADMIN.email,
+    '--name',
+    'cli',
+  ]);
   env = { CAPSTAN_URL: service.url, CAPSTAN_TOKEN: token.trim() };
   expect(await client.request<Me>('GET', '/me')).toMatchObject({ email: ADMIN.email, is_admin: true, via: 'token' });
   expect(service.output().stderr).not.toContain(token.trim());
-  for (const url of [service.url, service.servingUrl]) for (const path of ['/healthz', '/readyz']) expect((await fetch(url + path)).status).toBe(200);
+  for (const url of [service.url, service.servingUrl])
+    for (const path of ['/healthz', '/readyz']) expect((await fetch(url + path)).status).toBe(200);
 });
 
 test('a second service on the data directory is refused, and told who is there', async () => {
   const { code, stderr } = await capstan(['up', '--data-dir', dataDir, '--port', '0']);
-  expect([code, stderr]).toEqual([1, expect.stringContaining(`another service (process ${service.process.pid}, ${service.url}) runs on ${dataDir}`)]);
+  expect([code, stderr]).toEqual([
+    1,
+    expect.stringContaining(`another service (process ${service.process.pid}, ${service.url}) runs on ${dataDir}`),
+  ]);
 });
 
 describe('from a training container to keys', () => {
@@ -74,22 +114,36 @@ describe('from a training container to keys', () => {
 
   test('one click deploys what it runs', async () => {
     const preview = await client.containers.preview(container.id);
-    expect(preview.spec).toMatchObject({ compute: { cpu_millis: 1000, memory_mb: 2048 }, image_id: container.image_id, start_command: null });
+    expect(preview.spec).toMatchObject({
+      compute: { cpu_millis: 1000, memory_mb: 2048 },
+      image_id: container.image_id,
+      start_command: null,
+    });
     const made = await client.containers.deploy(container.id, { name: 'chat' });
-    expect(made).toMatchObject({ name: 'chat', state: 'pending', access_control: false, source_container_id: container.id });
+    expect(made).toMatchObject({
+      name: 'chat',
+      state: 'pending',
+      access_control: false,
+      source_container_id: container.id,
+    });
     ({ deployment: chat } = await until(client, made.id, 'running'));
     expect(chat).toMatchObject({ url: `${service.servingUrl}/d/${chat.slug}`, ready_replicas: 1 });
   });
 
-  test('its URL chats with OpenAI\'s client, whole and streamed', async () => {
+  test("its URL chats with OpenAI's client, whole and streamed", async () => {
     expect((await ask(chat.url, 'none')).choices[0].message.content).toContain('Capstan');
     let text = '';
     const openai = new OpenAI({ baseURL: `${chat.url}/v1`, apiKey: 'none', maxRetries: 0 });
-    for await (const chunk of await openai.chat.completions.create({ model: 'demo', messages: [{ role: 'user', content: 'Count from 1 to 12.' }], stream: true })) text += chunk.choices[0]?.delta.content ?? '';
+    for await (const chunk of await openai.chat.completions.create({
+      model: 'demo',
+      messages: [{ role: 'user', content: 'Count from 1 to 12.' }],
+      stream: true,
+    }))
+      text += chunk.choices[0]?.delta.content ?? '';
     expect(text).toBe('1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12');
   });
 
-  test('the gateway\'s metrics count what came for it', async () => {
+  test("the gateway's metrics count what came for it", async () => {
     const [, admin] = /metrics without a token: (\S+)/.exec(service.output().stdout)!;
     let text = '';
     // OpenAI's client is content with the last event, which the end of the stream follows.
@@ -98,7 +152,9 @@ describe('from a training container to keys', () => {
       return /^capstan_gateway_requests_open 0$/m.test(text);
     });
     expect(text).toContain(`capstan_gateway_requests_total{deployment="${chat.slug}",status="2xx"} 2`);
-    expect(text).toMatch(new RegExp(`capstan_gateway_tokens_total\\{deployment="${chat.slug}",type="completion"\\} [1-9]`));
+    expect(text).toMatch(
+      new RegExp(`capstan_gateway_tokens_total\\{deployment="${chat.slug}",type="completion"\\} [1-9]`),
+    );
   });
 
   test('with access control on every request needs a key', async () => {
@@ -110,20 +166,26 @@ describe('from a training container to keys', () => {
   });
 
   test('a user-level and a deployment-level key open it; the second nothing else', async () => {
-    const other = await client.deployments.create({ name: 'other', access_control: true, compute: { cpu_millis: 500, memory_mb: 1024 } });
+    const other = await client.deployments.create({
+      name: 'other',
+      access_control: true,
+      compute: { cpu_millis: 500, memory_mb: 1024 },
+    });
     laptop = (await cli('keys', 'create', '--name', 'laptop')).stdout.trim();
     ci = (await cli('keys', 'create', '--name', 'ci', '--deployment', 'chat')).stdout.trim();
     expect([laptop, ci]).toEqual([expect.stringMatching(/^sk-cap1_/), expect.stringMatching(/^sk-cap1_/)]);
     expect([await statusOf(chat.url, laptop), await statusOf(chat.url, ci)]).toEqual([200, 200]);
     expect((await ask(chat.url, ci)).choices[0].message.content).toContain('Capstan');
-    const { deployment: { url } } = await until(client, other.id, 'running');
+    const {
+      deployment: { url },
+    } = await until(client, other.id, 'running');
     expect([await statusOf(url, laptop), await statusOf(url, ci)]).toEqual([200, 403]);
   });
 
   test('the container serves at an address of its own, for a user-level key of its owner alone', async () => {
     const { url } = await client.containers.get(container.id);
     expect(url).toBe(`${service.servingUrl}/d/${container.id.replace('_', '-')}`);
-    await eventually(async () => await statusOf(url!, laptop) === 200);
+    await eventually(async () => (await statusOf(url!, laptop)) === 200);
     expect([await statusOf(url!), await statusOf(url!, ci)]).toEqual([401, 403]);
     expect((await ask(url!, laptop)).choices[0].message.content).toContain('Capstan');
   });
@@ -150,10 +212,23 @@ describe('from a training container to keys', () => {
 
   test('the test tool goes through the gateway, and streams', async () => {
     // Long enough to come in several pieces, however rarely the gateway gets to read.
-    const body = JSON.stringify({ model: 'demo', messages: [{ role: 'user', content: 'Count from 1 to 12.' }], stream: true, max_tokens: 500, ignore_eos: true });
+    const body = JSON.stringify({
+      model: 'demo',
+      messages: [{ role: 'user', content: 'Count from 1 to 12.' }],
+      stream: true,
+      max_tokens: 500,
+      ignore_eos: true,
+    });
     const send = async (auth: { type: 'none' } | { type: 'key'; key: string }) => {
       const events = [];
-      for await (const { data } of client.deployments.test(chat.id, { method: 'POST', path: '/v1/chat/completions', headers: [['Content-Type', 'application/json']], body, auth })) events.push(JSON.parse(data));
+      for await (const { data } of client.deployments.test(chat.id, {
+        method: 'POST',
+        path: '/v1/chat/completions',
+        headers: [['Content-Type', 'application/json']],
+        body,
+        auth,
+      }))
+        events.push(JSON.parse(data));
       return events;
     };
     expect((await send({ type: 'none' }))[0]).toMatchObject({ type: 'head', status: 401 });
@@ -161,14 +236,22 @@ describe('from a training container to keys', () => {
     expect(events[0]).toMatchObject({ type: 'head', status: 200 });
     expect(events.filter(({ type }) => type === 'chunk').length).toBeGreaterThan(3);
     expect(events.at(-1)).toMatchObject({ type: 'end' });
-    expect(events.filter(({ type }) => type === 'chunk').map(({ text }) => text).join('')).toContain('[DONE]');
+    expect(
+      events
+        .filter(({ type }) => type === 'chunk')
+        .map(({ text }) => text)
+        .join(''),
+    ).toContain('[DONE]');
   });
 
   test('a new version rolls out, and the first comes back', async () => {
     const rolled = await cli('versions', 'create', 'chat', '--max-model-len', '1K', '--note', 'shorter', '--wait');
     expect(rolled).toMatchObject({ code: 0, stdout: 'version 2 of chat serves\n' });
     expect(await client.deployments.get(chat.id)).toMatchObject({ active_version: 2, url: chat.url });
-    expect(await cli('versions', 'activate', 'chat', '1', '--wait')).toMatchObject({ code: 0, stdout: 'version 1 of chat serves\n' });
+    expect(await cli('versions', 'activate', 'chat', '1', '--wait')).toMatchObject({
+      code: 0,
+      stdout: 'version 1 of chat serves\n',
+    });
     expect(await statusOf(chat.url, laptop)).toBe(200);
   });
 
@@ -176,7 +259,10 @@ describe('from a training container to keys', () => {
     await cli('deployments', 'stop', 'chat');
     await until(client, chat.id, 'paused');
     const refused = await fetch(`${chat.url}/v1/models`, { headers: { Authorization: `Bearer ${laptop}` } });
-    expect([refused.status, (await refused.json() as { error: { code: string } }).error.code]).toEqual([503, 'deployment_paused']);
+    expect([refused.status, ((await refused.json()) as { error: { code: string } }).error.code]).toEqual([
+      503,
+      'deployment_paused',
+    ]);
     expect((await cli('deployments', 'start', 'chat', '--wait')).code).toBe(0);
     await cli('deployments', 'scale-to-zero', 'chat');
     await until(client, chat.id, 'scaled_to_zero');
@@ -185,6 +271,7 @@ describe('from a training container to keys', () => {
 
   test('no secret is in what the service wrote', () => {
     const { stdout, stderr } = service.output();
-    for (const secret of [laptop, ci, env.CAPSTAN_TOKEN!, ADMIN.password]) expect([stdout, stderr].join('')).not.toContain(secret);
+    for (const secret of [laptop, ci, env.CAPSTAN_TOKEN!, ADMIN.password])
+      expect([stdout, stderr].join('')).not.toContain(secret);
   });
 });

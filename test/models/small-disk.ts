@@ -36,6 +36,8 @@ export function mountSmallDisk(folder: string, megabytes: number): SmallDisk | u
       }
     },
     makeRoom: () => rmSync(ballast, { force: true }),
-    remove: () => { execFileSync('umount', ['-l', folder]); },
+    remove: () => {
+      execFileSync('umount', ['-l', folder]);
+    },
   };
 }

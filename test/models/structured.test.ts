@@ -9,7 +9,8 @@ addFormats(ajv);
 
 const SAMPLES = 20;
 const messages = [{ role: 'user', content: 'What is the weather in Bern?' }] as const;
-const THINKING_TEMPLATE = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}{{ '<|im_start|>assistant\\n' }}{% if opens %}{{ '<think>\\n' }}{% endif %}{# </think> <tool_call> #}";
+const THINKING_TEMPLATE =
+  "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}{{ '<|im_start|>assistant\\n' }}{% if opens %}{{ '<think>\\n' }}{% endif %}{# </think> <tool_call> #}";
 
 let engine: Engine;
 let thinker: Engine;
@@ -34,42 +35,74 @@ function isJson(text: string): boolean {
 
 test(`${SAMPLES} samples for each schema validate unless they are cut`, async () => {
   let numWhole = 0;
-  await Promise.all(SCHEMAS.map(async ({ schema }) => {
-    const validate = ajv.compile(schema as object | boolean);
-    const { choices } = await ask({ n: SAMPLES, seed: 7, structuredOutput: { type: 'json', schema: schema as Record<string, unknown> } });
-    for (const { text, finishReason } of choices) {
-      if (finishReason === 'length') continue;
-      numWhole++;
-      expect([schema, text, isJson(text) && validate(JSON.parse(text))]).toEqual([schema, text, true]);
-    }
-  }));
+  await Promise.all(
+    SCHEMAS.map(async ({ schema }) => {
+      const validate = ajv.compile(schema as object | boolean);
+      const { choices } = await ask({
+        n: SAMPLES,
+        seed: 7,
+        structuredOutput: { type: 'json', schema: schema as Record<string, unknown> },
+      });
+      for (const { text, finishReason } of choices) {
+        if (finishReason === 'length') continue;
+        numWhole++;
+        expect([schema, text, isJson(text) && validate(JSON.parse(text))]).toEqual([schema, text, true]);
+      }
+    }),
+  );
   // So that the check above has something to check.
   expect(numWhole).toBeGreaterThan(SCHEMAS.length * SAMPLES * 0.5);
 });
 
 test('any object, a pattern, a choice and a GBNF text', async () => {
-  for (const { text, finishReason } of (await ask({ n: 5, structuredOutput: { type: 'json' } })).choices) if (finishReason === 'stop') expect(JSON.parse(text)).toEqual(expect.any(Object));
-  for (const { text } of (await ask({ n: 5, structuredOutput: { type: 'regex', pattern: '(\\d{3}-){2}\\d{4}' } })).choices) expect(text).toMatch(/^(\d{3}-){2}\d{4}$/);
-  for (const { text } of (await ask({ n: 5, structuredOutput: { type: 'choice', choices: ['rot', 'grün'] } })).choices) expect(['rot', 'grün']).toContain(text);
-  for (const { text } of (await ask({ n: 5, structuredOutput: { type: 'grammar', grammar: 'root ::= a "!"{1,3}\na ::= "yes" | "no"' } })).choices) expect(text).toMatch(/^(yes|no)!{1,3}$/);
-  const { choices } = await engine.generate('Bern is ', { temperature: 1.5, n: 5, structuredOutput: { type: 'regex', pattern: '[a-z]{3,9}' } }).result();
+  for (const { text, finishReason } of (await ask({ n: 5, structuredOutput: { type: 'json' } })).choices)
+    if (finishReason === 'stop') expect(JSON.parse(text)).toEqual(expect.any(Object));
+  for (const { text } of (await ask({ n: 5, structuredOutput: { type: 'regex', pattern: '(\\d{3}-){2}\\d{4}' } }))
+    .choices)
+    expect(text).toMatch(/^(\d{3}-){2}\d{4}$/);
+  for (const { text } of (await ask({ n: 5, structuredOutput: { type: 'choice', choices: ['rot', 'grün'] } })).choices)
+    expect(['rot', 'grün']).toContain(text);
+  for (const { text } of (
+    await ask({ n: 5, structuredOutput: { type: 'grammar', grammar: 'root ::= a "!"{1,3}\na ::= "yes" | "no"' } })
+  ).choices)
+    expect(text).toMatch(/^(yes|no)!{1,3}$/);
+  const { choices } = await engine
+    .generate('Bern is ', { temperature: 1.5, n: 5, structuredOutput: { type: 'regex', pattern: '[a-z]{3,9}' } })
+    .result();
   for (const { text } of choices) expect(text).toMatch(/^[a-z]{3,9}$/);
 });
 
 describe('tool calls', () => {
   const city = { type: 'string', minLength: 1, maxLength: 12 };
-  const parameters = { type: 'object', properties: { city, days: { type: 'integer', minimum: 1, maximum: 7 }, unit: { enum: ['C', 'F'] } }, required: ['city', 'days'], additionalProperties: false };
+  const parameters = {
+    type: 'object',
+    properties: { city, days: { type: 'integer', minimum: 1, maximum: 7 }, unit: { enum: ['C', 'F'] } },
+    required: ['city', 'days'],
+    additionalProperties: false,
+  };
   const tools: Tool[] = [
     { type: 'function', function: { name: 'get_weather', parameters } },
     { type: 'function', function: { name: 'now' } },
-    { type: 'function', function: { name: 'find_city', parameters: { type: 'object', properties: { name: city }, required: ['name'], additionalProperties: false } } },
+    {
+      type: 'function',
+      function: {
+        name: 'find_city',
+        parameters: { type: 'object', properties: { name: city }, required: ['name'], additionalProperties: false },
+      },
+    },
   ];
-  const validators = new Map(tools.map(({ function: { name, parameters: schema } }) => [name, ajv.compile(schema ?? { type: 'object', maxProperties: 0 })]));
+  const validators = new Map(
+    tools.map(({ function: { name, parameters: schema } }) => [
+      name,
+      ajv.compile(schema ?? { type: 'object', maxProperties: 0 }),
+    ]),
+  );
 
   function expectValid({ choices }: GenerationResult): void {
     for (const { toolCalls, finishReason, text } of choices) {
       const whole = finishReason === 'length' ? toolCalls.slice(0, -1) : toolCalls;
-      for (const { name, arguments: args } of whole) expect([name, args, text, validators.get(name)?.(JSON.parse(args))]).toEqual([name, args, text, true]);
+      for (const { name, arguments: args } of whole)
+        expect([name, args, text, validators.get(name)?.(JSON.parse(args))]).toEqual([name, args, text, true]);
     }
   }
 
@@ -80,14 +113,22 @@ describe('tool calls', () => {
       expect([text, toolCalls.length > 0]).toEqual(['', true]);
       expect(['tool_calls', 'length']).toContain(finishReason);
     }
-    const { choices } = await ask({ tools, toolChoice: 'required', parallelToolCalls: false, n: SAMPLES, maxTokens: 400 });
-    for (const { toolCalls, finishReason } of choices) expect([toolCalls.length, finishReason]).toEqual([1, 'tool_calls']);
+    const { choices } = await ask({
+      tools,
+      toolChoice: 'required',
+      parallelToolCalls: false,
+      n: SAMPLES,
+      maxTokens: 400,
+    });
+    for (const { toolCalls, finishReason } of choices)
+      expect([toolCalls.length, finishReason]).toEqual([1, 'tool_calls']);
   });
 
   test('that are named come once', async () => {
     const result = await ask({ tools, toolChoice: { name: 'find_city' }, n: SAMPLES, maxTokens: 400 });
     expectValid(result);
-    for (const { toolCalls, text, finishReason } of result.choices) expect([text, toolCalls.map(({ name }) => name), finishReason]).toEqual(['', ['find_city'], 'stop']);
+    for (const { toolCalls, text, finishReason } of result.choices)
+      expect([text, toolCalls.map(({ name }) => name), finishReason]).toEqual(['', ['find_city'], 'stop']);
   });
 
   test('of strict tools keep to their schemas, and text stays free', async () => {
@@ -110,7 +151,10 @@ describe('thoughts', () => {
 
   test('that are bounded close, and what is asked for follows', async () => {
     for (const output of [structuredOutput, { type: 'grammar', grammar: 'root ::= [0-9]{4}' } as const]) {
-      const { choices, usage } = await ask({ structuredOutput: output, thinkingBudget: 12, templateKwargs: { opens: true }, n: 5 }, thinker);
+      const { choices, usage } = await ask(
+        { structuredOutput: output, thinkingBudget: 12, templateKwargs: { opens: true }, n: 5 },
+        thinker,
+      );
       for (const { text, reasoning, finishReason } of choices) {
         expect([text, finishReason]).toEqual([expect.stringMatching(/^[0-9]{4}$/), 'stop']);
         expect(reasoning).not.toContain('</think>');
@@ -128,7 +172,10 @@ describe('thoughts', () => {
   });
 
   test('of no tokens are none', async () => {
-    const { choices: [choice], usage } = await ask({ thinkingBudget: 0, templateKwargs: { opens: true }, maxTokens: 30 }, thinker);
+    const {
+      choices: [choice],
+      usage,
+    } = await ask({ thinkingBudget: 0, templateKwargs: { opens: true }, maxTokens: 30 }, thinker);
     expect(choice).not.toHaveProperty('reasoning');
     expect(usage.reasoningTokens).toBe(0);
   });
@@ -137,12 +184,19 @@ describe('thoughts', () => {
 test('bad words never come', async () => {
   const plain = await engine.chat([{ role: 'user', content: 'Hello!' }], { temperature: 0, maxTokens: 20 }).result();
   const [word] = /[A-Za-z]+/.exec(plain.choices[0]!.text)!;
-  const without = await engine.chat([{ role: 'user', content: 'Hello!' }], { temperature: 0, maxTokens: 20, badWords: [word] }).result();
+  const without = await engine
+    .chat([{ role: 'user', content: 'Hello!' }], { temperature: 0, maxTokens: 20, badWords: [word] })
+    .result();
   expect(without.choices[0]!.text.startsWith(word)).toBe(false);
 });
 
 test('scoring gives every prompt token its probability and completes nothing', async () => {
-  const { choices: [choice], promptLogprobs, promptTokenIds, usage } = await engine.generate('The sky was grey.', { maxTokens: 0, promptLogprobs: 1 }).result();
+  const {
+    choices: [choice],
+    promptLogprobs,
+    promptTokenIds,
+    usage,
+  } = await engine.generate('The sky was grey.', { maxTokens: 0, promptLogprobs: 1 }).result();
   expect(choice).toMatchObject({ text: '', tokenIds: [], finishReason: 'length' });
   expect(promptLogprobs).toHaveLength(promptTokenIds.length);
   expect(promptLogprobs![0]).toBeNull();

@@ -1,7 +1,7 @@
 #pragma once
-// A step runner without a model that finds paging faults: it writes what each slot must hold (which tokens, up to which position) and verifies every
-// slot that a row would read. Its "model" draws the next id as a function of all tokens before, so any wrong id, position, slot, block table or
-// lost token shows up as a wrong answer too.
+// A step runner without a model that finds paging faults: it writes what each slot must hold (which tokens, up to which
+// position) and verifies every slot that a row would read. Its "model" draws the next id as a function of all tokens
+// before, so any wrong id, position, slot, block table or lost token shows up as a wrong answer too.
 #include <deque>
 #include <map>
 #include <vector>
@@ -13,13 +13,20 @@
 namespace capstan::testing {
 
 // The id that follows `context`, a hash of all tokens so far.
-inline uint64_t extend_context(uint64_t context, int32_t token_id) { return hash_ids(context, {&token_id, 1}); }
-inline int32_t next_id(uint64_t context, int num_ids) { return static_cast<int32_t>(context % static_cast<uint64_t>(num_ids)); }
+inline uint64_t extend_context(uint64_t context, int32_t token_id) {
+  return hash_ids(context, {&token_id, 1});
+}
+inline int32_t next_id(uint64_t context, int num_ids) {
+  return static_cast<int32_t>(context % static_cast<uint64_t>(num_ids));
+}
 
 class CheckingRunner final : public StepRunner {
  public:
   CheckingRunner(int depth, int num_blocks, int block_size, int num_ids)
-      : depth_(depth), block_size_(block_size), num_ids_(num_ids), slots_(static_cast<size_t>(num_blocks * block_size)) {}
+      : depth_(depth),
+        block_size_(block_size),
+        num_ids_(num_ids),
+        slots_(static_cast<size_t>(num_blocks * block_size)) {}
 
   int depth() const override { return depth_; }
   int num_steps() const { return num_steps_; }
@@ -30,8 +37,10 @@ class CheckingRunner final : public StepRunner {
     EXPECT(static_cast<int>(in_flight_.size()) < depth_);
     std::vector<uint64_t> contexts;
     for (size_t s = 0; s < batch.sequences.size(); ++s) {
-      const auto rows_begin = static_cast<size_t>(batch.cu_seqlens_q[s]), rows_end = static_cast<size_t>(batch.cu_seqlens_q[s + 1]);
-      for (size_t row = rows_begin; row < rows_end; ++row) contexts.push_back(run_row(batch, s, row));
+      const auto rows_begin = static_cast<size_t>(batch.cu_seqlens_q[s]),
+                 rows_end = static_cast<size_t>(batch.cu_seqlens_q[s + 1]);
+      for (size_t row = rows_begin; row < rows_end; ++row)
+        contexts.push_back(run_row(batch, s, row));
       EXPECT_EQ(batch.context_lens[s], batch.positions[rows_end - 1] + 1);
     }
     std::vector<int32_t> drawn;
@@ -63,13 +72,16 @@ class CheckingRunner final : public StepRunner {
     const int32_t given = batch.input_ids[row];
     const int32_t token_id = given >= 0 ? given : previous_.at(static_cast<size_t>(-1 - given));
     const auto slot_at = [&](int p) {
-      const int32_t block = batch.block_tables[s * static_cast<size_t>(batch.max_blocks_per_seq) + static_cast<size_t>(p / block_size_)];
+      const int32_t block =
+          batch.block_tables[s * static_cast<size_t>(batch.max_blocks_per_seq) + static_cast<size_t>(p / block_size_)];
       return static_cast<size_t>(block * block_size_ + p % block_size_);
     };
     EXPECT_EQ(static_cast<size_t>(batch.slot_mapping[row]), slot_at(position));
     // What the row reads: each earlier slot must hold exactly its position, and the contexts must chain.
-    for (int p = 0; p < position; ++p) EXPECT_EQ(slots_[slot_at(p)].position, p);
-    for (int p = 1; p < position; ++p) EXPECT_EQ(slots_[slot_at(p)].parent, slots_[slot_at(p - 1)].context);
+    for (int p = 0; p < position; ++p)
+      EXPECT_EQ(slots_[slot_at(p)].position, p);
+    for (int p = 1; p < position; ++p)
+      EXPECT_EQ(slots_[slot_at(p)].parent, slots_[slot_at(p - 1)].context);
     const uint64_t parent = position > 0 ? slots_[slot_at(position - 1)].context : 0;
     const Slot written{position, parent, extend_context(parent, token_id)};
     slots_[slot_at(position)] = written;

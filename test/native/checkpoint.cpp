@@ -14,17 +14,22 @@ MemoryCheckpoint::MemoryCheckpoint() : fd_(memfd_create("checkpoint", 0)) {
   if (fd_ < 0) throw std::runtime_error("memfd_create failed");
 }
 
-MemoryCheckpoint::~MemoryCheckpoint() { close(fd_); }
+MemoryCheckpoint::~MemoryCheckpoint() {
+  close(fd_);
+}
 
-const FileTensor& MemoryCheckpoint::add(const std::string& name, DType dtype, int64_t rows, int64_t cols, std::vector<float>& values) {
+const FileTensor& MemoryCheckpoint::add(const std::string& name, DType dtype, int64_t rows, int64_t cols,
+                                        std::vector<float>& values) {
   std::vector<char> bytes;
   for (float& value : values) {
     uint32_t word = float_bits(value);
     if (dtype == DType::kBf16) value = bf16_to_float(static_cast<uint16_t>(word = float_to_bf16(value)));
     if (dtype == DType::kF16) value = f16_to_float(static_cast<uint16_t>(word = float_to_f16(value)));
-    for (size_t i = 0; i < dtype_size(dtype); ++i) bytes.push_back(static_cast<char>(word >> (8 * i)));
+    for (size_t i = 0; i < dtype_size(dtype); ++i)
+      bytes.push_back(static_cast<char>(word >> (8 * i)));
   }
-  if (static_cast<int64_t>(values.size()) != rows * cols) throw std::runtime_error("wrong number of values for " + name);
+  if (static_cast<int64_t>(values.size()) != rows * cols)
+    throw std::runtime_error("wrong number of values for " + name);
   if (pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(end_)) != static_cast<ssize_t>(bytes.size()))
     throw std::runtime_error("pwrite failed");
   tensors_.push_back({name, fd_, end_, dtype, rows, cols});
@@ -36,14 +41,17 @@ void MemoryCheckpoint::truncate(uint64_t bytes) {
   if (ftruncate(fd_, static_cast<off_t>(bytes)) != 0) throw std::runtime_error("ftruncate failed");
 }
 
-TensorSlice whole(const FileTensor& tensor) { return {&tensor, 0, tensor.rows, 0, tensor.cols}; }
+TensorSlice whole(const FileTensor& tensor) {
+  return {&tensor, 0, tensor.rows, 0, tensor.cols};
+}
 
 std::vector<float> random_values(uint64_t seed, int64_t count, float deviation) {
   std::mt19937_64 random(seed);
   std::vector<float> values(static_cast<size_t>(count));
   for (float& value : values) {
     double sum = -6;  // Irwin–Hall: the same on every library
-    for (int i = 0; i < 12; ++i) sum += static_cast<double>(random() >> 11) * 0x1p-53;
+    for (int i = 0; i < 12; ++i)
+      sum += static_cast<double>(random() >> 11) * 0x1p-53;
     value = static_cast<float>(sum) * deviation;
   }
   return values;

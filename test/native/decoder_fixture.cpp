@@ -10,16 +10,20 @@
 
 namespace capstan::testing {
 
-const FileTensor& DecoderFixture::add_matrix(const std::string& name, int64_t rows, int64_t cols, float deviation, reference::Rows& rows_out) {
+const FileTensor& DecoderFixture::add_matrix(const std::string& name, int64_t rows, int64_t cols, float deviation,
+                                             reference::Rows& rows_out) {
   std::vector<float> values = random_values(++seed_, rows * cols, deviation);
   const FileTensor& tensor = checkpoint_.add(name, shape_.file_dtype, rows, cols, values);
-  for (int64_t row = 0; row < rows; ++row) rows_out.emplace_back(values.begin() + row * cols, values.begin() + (row + 1) * cols);
+  for (int64_t row = 0; row < rows; ++row)
+    rows_out.emplace_back(values.begin() + row * cols, values.begin() + (row + 1) * cols);
   return tensor;
 }
 
-const FileTensor& DecoderFixture::add_vector(const std::string& name, int64_t size, float mean, float deviation, reference::Row& row_out) {
+const FileTensor& DecoderFixture::add_vector(const std::string& name, int64_t size, float mean, float deviation,
+                                             reference::Row& row_out) {
   std::vector<float> values = random_values(++seed_, size, deviation);
-  for (float& value : values) value += mean;
+  for (float& value : values)
+    value += mean;
   const FileTensor& tensor = checkpoint_.add(name, shape_.file_dtype, 1, size, values);
   row_out.assign(values.begin(), values.end());
   return tensor;
@@ -38,7 +42,8 @@ DecoderFixture::DecoderFixture(const DecoderShape& shape) : shape_(shape) {
   model.attention_scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
   model.activation = shape.activation;
   model.max_model_len = shape.max_model_len;
-  for (int layer = 0; layer < shape.num_layers; ++layer) model.sliding_windows.push_back(layer % 2 == 1 ? shape.window : 0);
+  for (int layer = 0; layer < shape.num_layers; ++layer)
+    model.sliding_windows.push_back(layer % 2 == 1 ? shape.window : 0);
   for (int position = 0; position < shape.max_model_len; ++position)
     for (const bool is_sine : {false, true})
       for (int i = 0; i < shape.rotary_dim / 2; ++i) {
@@ -46,9 +51,11 @@ DecoderFixture::DecoderFixture(const DecoderShape& shape) : shape_(shape) {
         model.rope_table.push_back(static_cast<float>(is_sine ? std::sin(angle) : std::cos(angle)));
       }
 
-  const int64_t q_size = int64_t{shape.num_heads} * shape.head_dim, kv_size = int64_t{shape.num_kv_heads} * shape.head_dim;
+  const int64_t q_size = int64_t{shape.num_heads} * shape.head_dim,
+                kv_size = int64_t{shape.num_kv_heads} * shape.head_dim;
   const auto spread = [](int64_t fan_in) { return 1.3f / std::sqrt(static_cast<float>(fan_in)); };
-  embedding_ = &add_matrix("embed_tokens.weight", shape.vocab_size, shape.hidden_size, shape.is_tied ? 0.35f : 1.0f, reference_.embedding);
+  embedding_ = &add_matrix("embed_tokens.weight", shape.vocab_size, shape.hidden_size, shape.is_tied ? 0.35f : 1.0f,
+                           reference_.embedding);
   for (int l = 0; l < shape.num_layers; ++l) {
     reference::Layer& layer = reference_.layers.emplace_back();
     LayerTensors& tensors = layers_.emplace_back();
@@ -84,7 +91,8 @@ DecoderFixture::DecoderFixture(const DecoderShape& shape) : shape_(shape) {
   if (shape.is_tied)
     reference_.lm_head = reference_.embedding;
   else
-    lm_head_ = &add_matrix("lm_head.weight", shape.vocab_size, shape.hidden_size, 2 / std::sqrt(static_cast<float>(shape.hidden_size)), reference_.lm_head);
+    lm_head_ = &add_matrix("lm_head.weight", shape.vocab_size, shape.hidden_size,
+                           2 / std::sqrt(static_cast<float>(shape.hidden_size)), reference_.lm_head);
 }
 
 namespace {
@@ -102,7 +110,8 @@ TensorSlice cols_of(const FileTensor& tensor, int rank, int world_size) {
 
 LayerWeights DecoderFixture::load_layer(Backend& backend, int layer, int rank, int world_size) const {
   const LayerTensors& tensors = layers_[layer];
-  const int kv_world = std::min(world_size, shape_.num_kv_heads), kv_rank = rank / (world_size / kv_world);  // replicated KV heads
+  const int kv_world = std::min(world_size, shape_.num_kv_heads),
+            kv_rank = rank / (world_size / kv_world);  // replicated KV heads
   LayerWeights weights;
   weights.input_norm = backend.load_vector(whole(*tensors.input_norm), {});
   weights.post_attention_norm = backend.load_vector(whole(*tensors.post_attention_norm), {});
@@ -111,9 +120,11 @@ LayerWeights DecoderFixture::load_layer(Backend& backend, int layer, int rank, i
     weights.k_norm = backend.load_vector(whole(*tensors.k_norm), {});
   }
   MatrixSource qkv;
-  qkv.slices = {rows_of(*tensors.q, rank, world_size), rows_of(*tensors.k, kv_rank, kv_world), rows_of(*tensors.v, kv_rank, kv_world)};
+  qkv.slices = {rows_of(*tensors.q, rank, world_size), rows_of(*tensors.k, kv_rank, kv_world),
+                rows_of(*tensors.v, kv_rank, kv_world)};
   if (tensors.q_bias != nullptr)
-    qkv.bias = {cols_of(*tensors.q_bias, rank, world_size), cols_of(*tensors.k_bias, kv_rank, kv_world), cols_of(*tensors.v_bias, kv_rank, kv_world)};
+    qkv.bias = {cols_of(*tensors.q_bias, rank, world_size), cols_of(*tensors.k_bias, kv_rank, kv_world),
+                cols_of(*tensors.v_bias, kv_rank, kv_world)};
   weights.qkv_proj = backend.load_matrix(qkv, {});
   const auto row_parallel = [&](const FileTensor& tensor, const FileTensor* bias) {
     MatrixSource source;
@@ -132,8 +143,8 @@ LayerWeights DecoderFixture::load_layer(Backend& backend, int layer, int rank, i
   return weights;
 }
 
-void DecoderFixture::run_rank(const RunOptions& options, const std::vector<std::vector<int32_t>>& prompts, int rank, std::unique_ptr<Comm> comm,
-                              LogProbs& logprobs) {
+void DecoderFixture::run_rank(const RunOptions& options, const std::vector<std::vector<int32_t>>& prompts, int rank,
+                              std::unique_ptr<Comm> comm, LogProbs& logprobs) {
   const int world_size = options.world_size;
   CpuBackendOptions backend_options;
   backend_options.isa = options.isa;
@@ -141,7 +152,8 @@ void DecoderFixture::run_rank(const RunOptions& options, const std::vector<std::
   backend_options.compute_f32 = options.compute_f32;
   backend_options.cpus.assign(static_cast<size_t>(options.num_threads), -1);
   backend_options.may_spin = false;
-  const std::unique_ptr<Backend> backend = options.make_backend ? options.make_backend(options, std::move(comm)) : make_cpu_backend(backend_options, std::move(comm));
+  const std::unique_ptr<Backend> backend = options.make_backend ? options.make_backend(options, std::move(comm))
+                                                                : make_cpu_backend(backend_options, std::move(comm));
 
   DeviceModel model = reference_.model;
   model.num_heads /= world_size;
@@ -158,10 +170,12 @@ void DecoderFixture::run_rank(const RunOptions& options, const std::vector<std::
   const std::unique_ptr<Matrix> head = lm_head_ == nullptr ? nullptr : backend->load_matrix(vocab_rows, {});
   const std::unique_ptr<Vector> norm = backend->load_vector(whole(*norm_), {});
   std::vector<LayerWeights> layers;
-  for (int layer = 0; layer < shape_.num_layers; ++layer) layers.push_back(load_layer(*backend, layer, rank, world_size));
+  for (int layer = 0; layer < shape_.num_layers; ++layer)
+    layers.push_back(load_layer(*backend, layer, rank, world_size));
 
   size_t longest = 0;
-  for (const auto& prompt : prompts) longest = std::max(longest, prompt.size());
+  for (const auto& prompt : prompts)
+    longest = std::max(longest, prompt.size());
   const int blocks_per_seq = static_cast<int>((longest + options.block_size - 1) / options.block_size);
   const int num_seqs = static_cast<int>(prompts.size());
   DeviceLimits limits;
@@ -175,7 +189,8 @@ void DecoderFixture::run_rank(const RunOptions& options, const std::vector<std::
   // Blocks of the sequences lie interleaved and backwards.
   std::vector<int32_t> tables;
   for (int s = 0; s < num_seqs; ++s)
-    for (int b = 0; b < blocks_per_seq; ++b) tables.push_back((blocks_per_seq - 1 - b) * num_seqs + s);
+    for (int b = 0; b < blocks_per_seq; ++b)
+      tables.push_back((blocks_per_seq - 1 - b) * num_seqs + s);
 
   std::vector<int> done(prompts.size(), 0);
   for (;;) {
@@ -188,13 +203,15 @@ void DecoderFixture::run_rank(const RunOptions& options, const std::vector<std::
       for (int i = done[s]; i < end; ++i) {
         ids.push_back(prompts[s][i]);
         positions.push_back(i);
-        slots.push_back(tables[s * blocks_per_seq + i / options.block_size] * options.block_size + i % options.block_size);
+        slots.push_back(tables[s * blocks_per_seq + i / options.block_size] * options.block_size +
+                        i % options.block_size);
         origin.emplace_back(s, i);
       }
       done[s] = end;
       cu_seqlens.push_back(static_cast<int32_t>(ids.size()));
       context_lens.push_back(end);
-      step_tables.insert(step_tables.end(), tables.begin() + s * blocks_per_seq, tables.begin() + (s + 1) * blocks_per_seq);
+      step_tables.insert(step_tables.end(), tables.begin() + s * blocks_per_seq,
+                         tables.begin() + (s + 1) * blocks_per_seq);
     }
     if (ids.empty()) break;
     StepInput step{ids, positions, slots, cu_seqlens, context_lens, step_tables, blocks_per_seq};
@@ -208,7 +225,8 @@ void DecoderFixture::run_rank(const RunOptions& options, const std::vector<std::
       backend->down_residual(layers[layer]);
     }
     std::vector<int32_t> rows;
-    for (int i = 0; i < static_cast<int>(ids.size()); ++i) rows.push_back(i);
+    for (int i = 0; i < static_cast<int>(ids.size()); ++i)
+      rows.push_back(i);
     backend->lm_head(*norm, head == nullptr ? *embedding : *head, rows);
     if (rank != 0) continue;
     // The contract has no way to read logits; the log-probabilities of all ids are as good.
@@ -226,12 +244,14 @@ void DecoderFixture::run_rank(const RunOptions& options, const std::vector<std::
       // A broken backend may answer anything: then nothing of the row is right.
       const auto is_id = [&](int32_t id) { return id >= 0 && id < shape_.vocab_size; };
       const bool is_broken = results[i].has_numeric_error || !is_id(results[i].token_id) ||
-                             !std::all_of(results[i].top.begin(), results[i].top.end(), [&](const TokenLogprob& entry) { return is_id(entry.token_id); });
+                             !std::all_of(results[i].top.begin(), results[i].top.end(),
+                                          [&](const TokenLogprob& entry) { return is_id(entry.token_id); });
       if (is_broken) {
         std::fill(row.begin(), row.end(), std::numeric_limits<float>::quiet_NaN());
         continue;
       }
-      for (const TokenLogprob& entry : results[i].top) row[entry.token_id] = entry.logprob;
+      for (const TokenLogprob& entry : results[i].top)
+        row[entry.token_id] = entry.logprob;
       row[results[i].token_id] = results[i].logprob;
     }
   }
@@ -239,7 +259,8 @@ void DecoderFixture::run_rank(const RunOptions& options, const std::vector<std::
 
 LogProbs DecoderFixture::run(const RunOptions& options, const std::vector<std::vector<int32_t>>& prompts) {
   LogProbs logprobs;
-  for (const auto& prompt : prompts) logprobs.emplace_back(prompt.size(), std::vector<float>(static_cast<size_t>(shape_.vocab_size)));
+  for (const auto& prompt : prompts)
+    logprobs.emplace_back(prompt.size(), std::vector<float>(static_cast<size_t>(shape_.vocab_size)));
   if (options.world_size == 1) {
     run_rank(options, prompts, 0, nullptr, logprobs);
     return logprobs;
@@ -259,7 +280,8 @@ LogProbs DecoderFixture::run(const RunOptions& options, const std::vector<std::v
       }
     });
   }
-  for (std::thread& thread : threads) thread.join();
+  for (std::thread& thread : threads)
+    thread.join();
   if (error) std::rethrow_exception(error);
   return logprobs;
 }

@@ -1,5 +1,6 @@
 #pragma once
-// A small random decoder: in a checkpoint for backends, in doubles for the reference, and a driver that steps batches through the device contract.
+// A small random decoder: in a checkpoint for backends, in doubles for the reference, and a driver that steps batches
+// through the device contract.
 #include <functional>
 #include <memory>
 #include <string>
@@ -58,10 +59,13 @@ class DecoderFixture {
   LogProbs run(const RunOptions& options, const std::vector<std::vector<int32_t>>& prompts);
 
  private:
-  const FileTensor& add_matrix(const std::string& name, int64_t rows, int64_t cols, float deviation, reference::Rows& rows_out);
-  const FileTensor& add_vector(const std::string& name, int64_t size, float mean, float deviation, reference::Row& row_out);
+  const FileTensor& add_matrix(const std::string& name, int64_t rows, int64_t cols, float deviation,
+                               reference::Rows& rows_out);
+  const FileTensor& add_vector(const std::string& name, int64_t size, float mean, float deviation,
+                               reference::Row& row_out);
   LayerWeights load_layer(Backend& backend, int layer, int rank, int world_size) const;
-  void run_rank(const RunOptions& options, const std::vector<std::vector<int32_t>>& prompts, int rank, std::unique_ptr<Comm> comm, LogProbs& logprobs);
+  void run_rank(const RunOptions& options, const std::vector<std::vector<int32_t>>& prompts, int rank,
+                std::unique_ptr<Comm> comm, LogProbs& logprobs);
 
   struct LayerTensors {
     const FileTensor *input_norm, *post_attention_norm, *q, *k, *v, *o, *gate, *up, *down;

@@ -30,7 +30,11 @@ afterAll(() => native.close());
 async function sample(source: NativeGrammarSource): Promise<{ text: string; reason?: string }[]> {
   const grammar = await native.compileGrammar(source);
   const promptTokenIds = await model.tokenizer.encode('The answer: ', true);
-  const limits = { vocabSize: model.config.spec.vocabSize, maxModelLen: native.info.maxModelLen, numPromptTokens: promptTokenIds.length };
+  const limits = {
+    vocabSize: model.config.spec.vocabSize,
+    maxModelLen: native.info.maxModelLen,
+    numPromptTokens: promptTokenIds.length,
+  };
   const ids = Array.from({ length: SAMPLES }, (_, seed) => {
     const { sampling } = resolveSampling({ temperature: 1.5, maxTokens: 200, seed }, {}, limits);
     return native.submit({ promptTokenIds, numChoices: 1, sampling, cacheSalt: '', stripLeadingSpace: false, grammar });
@@ -45,7 +49,15 @@ async function sample(source: NativeGrammarSource): Promise<{ text: string; reas
 }
 
 test.each([
-  { type: 'object', properties: { city: { type: 'string', maxLength: 20 }, temperature: { type: 'integer', minimum: -50, maximum: 50 }, unit: { enum: ['C', 'F'] } }, required: ['city', 'temperature', 'unit'] },
+  {
+    type: 'object',
+    properties: {
+      city: { type: 'string', maxLength: 20 },
+      temperature: { type: 'integer', minimum: -50, maximum: 50 },
+      unit: { enum: ['C', 'F'] },
+    },
+    required: ['city', 'temperature', 'unit'],
+  },
   { type: 'array', items: { type: 'number', minimum: 0, maximum: 1 }, minItems: 3, maxItems: 5 },
   { anyOf: [{ type: 'string', pattern: '^[a-z]{3,12}$' }, { type: 'boolean' }] },
 ])('samples of %j validate', async (schema) => {
@@ -57,8 +69,10 @@ test.each([
 });
 
 test('samples of a regular expression and of a GBNF text match', async () => {
-  for (const { text } of await sample({ kind: 'regex', pattern: '(\\d{3}-){2}\\d{4}' })) expect(text).toMatch(/^(\d{3}-){2}\d{4}$/);
-  for (const { text } of await sample({ kind: 'gbnf', text: 'root ::= ("yes" | "no") "!"{1,3}' })) expect(text).toMatch(/^(yes|no)!{1,3}$/);
+  for (const { text } of await sample({ kind: 'regex', pattern: '(\\d{3}-){2}\\d{4}' }))
+    expect(text).toMatch(/^(\d{3}-){2}\d{4}$/);
+  for (const { text } of await sample({ kind: 'gbnf', text: 'root ::= ("yes" | "no") "!"{1,3}' }))
+    expect(text).toMatch(/^(yes|no)!{1,3}$/);
 });
 
 test('a text may begin with something else before a GBNF text, and a grammar tells its size', async () => {
@@ -68,16 +82,36 @@ test('a text may begin with something else before a GBNF text, and a grammar tel
     const matcher = grammar.matcher();
     return matcher.accept(Buffer.from(text)) && matcher.canEnd();
   };
-  expect(['Hm.</think>yes', '</think>yes', 'yes', 'Hm.</think>', '</think>yes</think>yes'].map(takes)).toEqual([true, true, false, false, false]);
-  const large = await loadAddon().compileGrammar({ kind: 'regex', pattern: Array.from({ length: 200 }, (_, i) => String((i + 2) ** 5)).join('|') });
+  expect(['Hm.</think>yes', '</think>yes', 'yes', 'Hm.</think>', '</think>yes</think>yes'].map(takes)).toEqual([
+    true,
+    true,
+    false,
+    false,
+    false,
+  ]);
+  const large = await loadAddon().compileGrammar({
+    kind: 'regex',
+    pattern: Array.from({ length: 200 }, (_, i) => String((i + 2) ** 5)).join('|'),
+  });
   expect(grammar.sizeBytes).toBeGreaterThan(100);
   expect(large.sizeBytes).toBeGreaterThan(grammar.sizeBytes);
-  await expect((async () => loadAddon().compileGrammar({ kind: 'gbnf', text: 'root ::= "a"', prefix: 5 as never }))()).rejects.toMatchObject({ code: 'invalid_argument' });
+  await expect(
+    (async () => loadAddon().compileGrammar({ kind: 'gbnf', text: 'root ::= "a"', prefix: 5 as never }))(),
+  ).rejects.toMatchObject({ code: 'invalid_argument' });
 });
 
 test('what is no grammar of this engine is refused', async () => {
   const { sampling } = resolveSampling({ maxTokens: 1 }, {}, { vocabSize: 100, maxModelLen: 100, numPromptTokens: 1 });
-  const submit = (grammar: unknown) => native.submit({ promptTokenIds: Int32Array.of(1), numChoices: 1, sampling, cacheSalt: '', stripLeadingSpace: false, grammar: grammar as never });
+  const submit = (grammar: unknown) =>
+    native.submit({
+      promptTokenIds: Int32Array.of(1),
+      numChoices: 1,
+      sampling,
+      cacheSalt: '',
+      stripLeadingSpace: false,
+      grammar: grammar as never,
+    });
   const other = await loadAddon().compileGrammar({ kind: 'regex', pattern: 'a' });
-  for (const grammar of [1, 'a', {}, { matcher: () => null }, other]) expect(() => submit(grammar)).toThrow(expect.objectContaining({ code: 'invalid_argument' }));
+  for (const grammar of [1, 'a', {}, { matcher: () => null }, other])
+    expect(() => submit(grammar)).toThrow(expect.objectContaining({ code: 'invalid_argument' }));
 });

@@ -27,7 +27,8 @@ export function randomText(grammar: NativeGrammar, seed: number, maxBytes = 80):
     const plain = next.filter((byte) => byte < 0x80);
     const from = plain.length > 0 && random(4) > 0 ? plain : next;
     const byte = from[random(from.length)];
-    if (!matcher.accept(Uint8Array.of(byte))) throw new Error(`byte ${byte} is refused after ${Buffer.from(bytes).toString()}`);
+    if (!matcher.accept(Uint8Array.of(byte)))
+      throw new Error(`byte ${byte} is refused after ${Buffer.from(bytes).toString()}`);
     bytes.push(byte);
   }
   return new TextDecoder('utf-8', { fatal: true }).decode(Uint8Array.from(bytes));

@@ -37,7 +37,9 @@ bool matches(const std::shared_ptr<const CompiledGrammar>& grammar, std::string_
   return matcher.accept_bytes(text) && matcher.can_end();
 }
 
-bool is_prefix(const std::shared_ptr<const CompiledGrammar>& grammar, std::string_view text) { return GrammarMatcher(grammar).accept_bytes(text); }
+bool is_prefix(const std::shared_ptr<const CompiledGrammar>& grammar, std::string_view text) {
+  return GrammarMatcher(grammar).accept_bytes(text);
+}
 
 std::string gbnf_error(std::string_view text) {
   try {
@@ -57,15 +59,18 @@ std::string regex_error(std::string_view pattern, const grammar::RegexOptions& o
   return "";
 }
 
-static std::set<size_t> ends_of_all(const Grammar& grammar, const Expr& expr, std::string_view text, const std::set<size_t>& from) {
+static std::set<size_t> ends_of_all(const Grammar& grammar, const Expr& expr, std::string_view text,
+                                    const std::set<size_t>& from) {
   std::set<size_t> ends;
-  for (const size_t pos : from) ends.merge(oracle_ends(grammar, expr, text, pos));
+  for (const size_t pos : from)
+    ends.merge(oracle_ends(grammar, expr, text, pos));
   return ends;
 }
 
 static std::set<size_t> ends_of_repeat(const Grammar& grammar, const Expr& expr, std::string_view text, size_t pos) {
   std::set<size_t> ends, at{pos};
-  // Rounds after the text's length consume nothing new: from then on only the empty round is left, and `at` stands still.
+  // Rounds after the text's length consume nothing new: from then on only the empty round is left, and `at` stands
+  // still.
   for (uint64_t round = 0; round <= expr.max && !at.empty(); ++round) {
     if (round >= expr.min) ends.insert(at.begin(), at.end());
     const auto next = ends_of_all(grammar, expr.items[0], text, at);
@@ -77,7 +82,8 @@ static std::set<size_t> ends_of_repeat(const Grammar& grammar, const Expr& expr,
 
 static bool is_utf8(std::string_view text) {
   try {
-    for (size_t pos = 0; pos < text.size();) grammar::read_utf8(text, pos, "oracle");
+    for (size_t pos = 0; pos < text.size();)
+      grammar::read_utf8(text, pos, "oracle");
     return true;
   } catch (const Error&) {
     return false;
@@ -86,38 +92,48 @@ static bool is_utf8(std::string_view text) {
 
 std::set<size_t> oracle_ends(const Grammar& grammar, const Expr& expr, std::string_view text, size_t pos) {
   switch (expr.kind) {
-    case ExprKind::kLiteral: return text.substr(pos, expr.text.size()) == expr.text ? std::set{pos + expr.text.size()} : std::set<size_t>{};
+    case ExprKind::kLiteral:
+      return text.substr(pos, expr.text.size()) == expr.text ? std::set{pos + expr.text.size()} : std::set<size_t>{};
     case ExprKind::kBytes:
     case ExprKind::kClass: {
       if (pos >= text.size()) return {};
-      const uint32_t c = expr.kind == ExprKind::kBytes ? static_cast<uint8_t>(text[pos++]) : grammar::read_utf8(text, pos, "oracle");
+      const uint32_t c =
+          expr.kind == ExprKind::kBytes ? static_cast<uint8_t>(text[pos++]) : grammar::read_utf8(text, pos, "oracle");
       for (const auto& range : expr.ranges)
         if (range.first <= c && c <= range.last) return {pos};
       return {};
     }
     case ExprKind::kSequence: {
       std::set<size_t> at{pos};
-      for (const Expr& item : expr.items) at = ends_of_all(grammar, item, text, at);
+      for (const Expr& item : expr.items)
+        at = ends_of_all(grammar, item, text, at);
       return at;
     }
     case ExprKind::kChoice: {
       std::set<size_t> ends;
-      for (const Expr& item : expr.items) ends.merge(oracle_ends(grammar, item, text, pos));
+      for (const Expr& item : expr.items)
+        ends.merge(oracle_ends(grammar, item, text, pos));
       return ends;
     }
-    case ExprKind::kRepeat: return ends_of_repeat(grammar, expr, text, pos);
+    case ExprKind::kRepeat:
+      return ends_of_repeat(grammar, expr, text, pos);
     case ExprKind::kUntil: {
       const size_t at = text.find(expr.text, pos);
-      return at != std::string_view::npos && is_utf8(text.substr(pos, at - pos)) ? std::set{at + expr.text.size()} : std::set<size_t>{};
+      return at != std::string_view::npos && is_utf8(text.substr(pos, at - pos)) ? std::set{at + expr.text.size()}
+                                                                                 : std::set<size_t>{};
     }
     case ExprKind::kWithout: {
       std::set<size_t> ends;
       for (size_t end = pos; end <= text.size(); ++end)
-        if (is_utf8(text.substr(pos, end - pos)) && text.substr(pos, end - pos).find(expr.text) == std::string_view::npos) ends.insert(end);
+        if (is_utf8(text.substr(pos, end - pos)) &&
+            text.substr(pos, end - pos).find(expr.text) == std::string_view::npos)
+          ends.insert(end);
       return ends;
     }
-    case ExprKind::kRegex: return {};
-    case ExprKind::kRule: return oracle_ends(grammar, std::ranges::find(grammar.rules, expr.text, &grammar::Rule::name)->expr, text, pos);
+    case ExprKind::kRegex:
+      return {};
+    case ExprKind::kRule:
+      return oracle_ends(grammar, std::ranges::find(grammar.rules, expr.text, &grammar::Rule::name)->expr, text, pos);
   }
   return {};
 }
@@ -142,13 +158,16 @@ std::vector<std::string> all_strings(std::string_view alphabet, size_t max_lengt
   std::vector<std::string> all{""};
   for (size_t i = 0; i < all.size(); ++i)
     if (all[i].size() < max_length)
-      for (const char c : alphabet) all.push_back(all[i] + c);
+      for (const char c : alphabet)
+        all.push_back(all[i] + c);
   all.erase(all.begin());
   std::ranges::shuffle(all, std::mt19937(1));
   return all;
 }
 
-bool has_bit(const std::vector<uint32_t>& mask, int64_t id) { return (mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0; }
+bool has_bit(const std::vector<uint32_t>& mask, int64_t id) {
+  return (mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0;
+}
 
 std::string random_text(GrammarMatcher matcher, std::mt19937& random, size_t num_bytes) {
   constexpr size_t kMaxBytes = 5000;

@@ -1,5 +1,6 @@
 #pragma once
-// What the grammar tests share: small matchers, an oracle that matches expressions by trying everything, and vocabularies.
+// What the grammar tests share: small matchers, an oracle that matches expressions by trying everything, and
+// vocabularies.
 #include <memory>
 #include <random>
 #include <set>
@@ -16,8 +17,10 @@ using grammar::Grammar;
 using grammar::GrammarMatcher;
 using grammar::TokenTable;
 
-std::shared_ptr<const CompiledGrammar> compile_gbnf(std::string_view text, std::shared_ptr<const TokenTable> tokens = nullptr);
-std::shared_ptr<const CompiledGrammar> compile_regex(std::string_view pattern, const grammar::RegexOptions& options = {},
+std::shared_ptr<const CompiledGrammar> compile_gbnf(std::string_view text,
+                                                    std::shared_ptr<const TokenTable> tokens = nullptr);
+std::shared_ptr<const CompiledGrammar> compile_regex(std::string_view pattern,
+                                                     const grammar::RegexOptions& options = {},
                                                      std::shared_ptr<const TokenTable> tokens = nullptr);
 bool matches(const std::shared_ptr<const CompiledGrammar>& grammar, std::string_view text);
 bool is_prefix(const std::shared_ptr<const CompiledGrammar>& grammar, std::string_view text);
@@ -25,12 +28,14 @@ bool is_prefix(const std::shared_ptr<const CompiledGrammar>& grammar, std::strin
 std::string gbnf_error(std::string_view text);
 std::string regex_error(std::string_view pattern, const grammar::RegexOptions& options = {});
 
-// Ends of all matches of `expr` in `text` from `pos`, by definition rather than by automaton. No rule may begin with itself.
+// Ends of all matches of `expr` in `text` from `pos`, by definition rather than by automaton. No rule may begin with
+// itself.
 std::set<size_t> oracle_ends(const Grammar& grammar, const Expr& expr, std::string_view text, size_t pos);
 bool oracle_matches(const Grammar& grammar, std::string_view text);
 
 // A table of these tokens; "" is a token without bytes; the last id is EOS.
-std::shared_ptr<const TokenTable> make_tokens(const std::vector<std::string>& tokens, std::vector<uint8_t> is_special = {});
+std::shared_ptr<const TokenTable> make_tokens(const std::vector<std::string>& tokens,
+                                              std::vector<uint8_t> is_special = {});
 // Every string over `alphabet` of 1 to `max_length` characters, shuffled.
 std::vector<std::string> all_strings(std::string_view alphabet, size_t max_length);
 bool has_bit(const std::vector<uint32_t>& mask, int64_t id);

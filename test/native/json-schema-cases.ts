@@ -5,101 +5,344 @@ export interface SchemaCase {
   invalid: unknown[];
 }
 
-const person = { type: 'object', properties: { name: { type: 'string' }, age: { type: 'integer', minimum: 0, maximum: 150 } }, required: ['name', 'age'], additionalProperties: false };
+const person = {
+  type: 'object',
+  properties: { name: { type: 'string' }, age: { type: 'integer', minimum: 0, maximum: 150 } },
+  required: ['name', 'age'],
+  additionalProperties: false,
+};
 
 const STRINGS: SchemaCase[] = [
   { schema: { type: 'string' }, valid: ['', 'a', 'é😀"\\\n\u0001'], invalid: [1, null] },
-  { schema: { type: 'string', minLength: 2, maxLength: 4 }, valid: ['ab', 'é😀é', 'abcd'], invalid: ['a', 'abcde', '😀'] },
+  {
+    schema: { type: 'string', minLength: 2, maxLength: 4 },
+    valid: ['ab', 'é😀é', 'abcd'],
+    invalid: ['a', 'abcde', '😀'],
+  },
   { schema: { type: 'string', maxLength: 0 }, valid: [''], invalid: ['a'] },
   { schema: { type: 'string', minLength: 20 }, valid: ['x'.repeat(20), 'x'.repeat(90)], invalid: ['x'.repeat(19)] },
-  { schema: { type: 'string', pattern: '^[A-Z]{2}-\\d{3,4}$' }, valid: ['AB-123', 'XY-1234'], invalid: ['AB-12', 'ab-123', 'xAB-123'] },
+  {
+    schema: { type: 'string', pattern: '^[A-Z]{2}-\\d{3,4}$' },
+    valid: ['AB-123', 'XY-1234'],
+    invalid: ['AB-12', 'ab-123', 'xAB-123'],
+  },
   { schema: { type: 'string', pattern: 'b+' }, valid: ['b', 'abc', '"b\\'], invalid: ['', 'ac'] },
   { schema: { type: 'string', pattern: '^a|z$' }, valid: ['a', 'abc', 'xyz'], invalid: ['ba', 'zb'] },
-  { schema: { type: 'string', pattern: '^[^"\\\\]*$', maxLength: 5 }, valid: ['', 'ab\n', 'abcde'], invalid: ['"', '\\', 'abcdef'] },
+  {
+    schema: { type: 'string', pattern: '^[^"\\\\]*$', maxLength: 5 },
+    valid: ['', 'ab\n', 'abcde'],
+    invalid: ['"', '\\', 'abcdef'],
+  },
   { schema: { type: 'string', pattern: '^\\S+( \\S+)*$' }, valid: ['a', 'a b', 'é "x"'], invalid: ['', ' a', 'a  b'] },
   { schema: { type: 'string', pattern: '^.$' }, valid: ['a', '"', '😀', '\t'], invalid: ['', '\n', 'ab'] },
-  { schema: { type: 'string', format: 'date' }, valid: ['2024-02-29', '1999-12-31', '2000-02-29'], invalid: ['2023-02-29', '1900-02-29', '2024-13-01', '2024-04-31'] },
-  { schema: { type: 'string', format: 'time' }, valid: ['23:59:59Z', '00:00:00.123+02:00'], invalid: ['24:00:00Z', '1:00:00Z'] },
-  { schema: { type: 'string', format: 'date-time' }, valid: ['2024-01-31T12:00:00Z'], invalid: ['2024-01-31', '2024-01-32T12:00:00Z'] },
-  { schema: { type: 'string', format: 'duration' }, valid: ['P1Y2M3D', 'PT5M', 'P3W', 'P1DT12H', 'P231M18479D', 'P1M', 'P4DT12H30M5S', 'PT0S', 'PT36H', `P${'9'.repeat(18)}W`], invalid: ['P', 'PT', '1D', 'P1H', 'P1YT', 'P2D1Y', 'P1D2H', 'P1Y2W', 'PT1D', 'PT1.5S', 'P-1D', 'P১D'] },
-  { schema: { type: 'string', format: 'uuid' }, valid: ['123e4567-e89b-12d3-a456-426614174000'], invalid: ['123e4567e89b12d3a456426614174000', 'g23e4567-e89b-12d3-a456-426614174000'] },
-  { schema: { type: 'string', format: 'email' }, valid: ['a.b+c@example.co.uk'], invalid: ['a@', '@b.de', 'a..b@c.de'] },
+  {
+    schema: { type: 'string', format: 'date' },
+    valid: ['2024-02-29', '1999-12-31', '2000-02-29'],
+    invalid: ['2023-02-29', '1900-02-29', '2024-13-01', '2024-04-31'],
+  },
+  {
+    schema: { type: 'string', format: 'time' },
+    valid: ['23:59:59Z', '00:00:00.123+02:00'],
+    invalid: ['24:00:00Z', '1:00:00Z'],
+  },
+  {
+    schema: { type: 'string', format: 'date-time' },
+    valid: ['2024-01-31T12:00:00Z'],
+    invalid: ['2024-01-31', '2024-01-32T12:00:00Z'],
+  },
+  {
+    schema: { type: 'string', format: 'duration' },
+    valid: [
+      'P1Y2M3D',
+      'PT5M',
+      'P3W',
+      'P1DT12H',
+      'P231M18479D',
+      'P1M',
+      'P4DT12H30M5S',
+      'PT0S',
+      'PT36H',
+      `P${'9'.repeat(18)}W`,
+    ],
+    invalid: ['P', 'PT', '1D', 'P1H', 'P1YT', 'P2D1Y', 'P1D2H', 'P1Y2W', 'PT1D', 'PT1.5S', 'P-1D', 'P১D'],
+  },
+  {
+    schema: { type: 'string', format: 'uuid' },
+    valid: ['123e4567-e89b-12d3-a456-426614174000'],
+    invalid: ['123e4567e89b12d3a456426614174000', 'g23e4567-e89b-12d3-a456-426614174000'],
+  },
+  {
+    schema: { type: 'string', format: 'email' },
+    valid: ['a.b+c@example.co.uk'],
+    invalid: ['a@', '@b.de', 'a..b@c.de'],
+  },
   { schema: { type: 'string', format: 'hostname' }, valid: ['example.com', 'a-b'], invalid: ['-a', 'a_b', ''] },
   { schema: { type: 'string', format: 'ipv4' }, valid: ['0.0.0.0', '255.249.199.9'], invalid: ['256.0.0.1', '1.2.3'] },
-  { schema: { type: 'string', format: 'ipv6' }, valid: ['::', '::1', '2001:db8::ff', '1:2:3:4:5:6:7:8', '1:2:3:4:5:6:7::'], invalid: ['1:2:3', '1::2::3', ':1'] },
-  { schema: { type: 'string', format: 'uri' }, valid: ['https://example.com/a/b?x=1#top', 'ftp://host'], invalid: ['example.com', 'http//x'] },
+  {
+    schema: { type: 'string', format: 'ipv6' },
+    valid: ['::', '::1', '2001:db8::ff', '1:2:3:4:5:6:7:8', '1:2:3:4:5:6:7::'],
+    invalid: ['1:2:3', '1::2::3', ':1'],
+  },
+  {
+    schema: { type: 'string', format: 'uri' },
+    valid: ['https://example.com/a/b?x=1#top', 'ftp://host'],
+    invalid: ['example.com', 'http//x'],
+  },
 ];
 
 const NUMBERS: SchemaCase[] = [
   { schema: { type: 'integer' }, valid: [0, -1, 123456789012345], invalid: [1.5, '1'] },
   { schema: { type: 'integer', minimum: 0, maximum: 150 }, valid: [0, 9, 10, 99, 100, 150], invalid: [-1, 151, 1000] },
-  { schema: { type: 'integer', exclusiveMinimum: -13, exclusiveMaximum: 7 }, valid: [-12, -1, 0, 6], invalid: [-13, 7, 70] },
-  { schema: { type: 'integer', minimum: 997, maximum: 12_003 }, valid: [997, 1000, 9999, 12_003], invalid: [996, 12_004, 99] },
+  {
+    schema: { type: 'integer', exclusiveMinimum: -13, exclusiveMaximum: 7 },
+    valid: [-12, -1, 0, 6],
+    invalid: [-13, 7, 70],
+  },
+  {
+    schema: { type: 'integer', minimum: 997, maximum: 12_003 },
+    valid: [997, 1000, 9999, 12_003],
+    invalid: [996, 12_004, 99],
+  },
   { schema: { type: 'integer', minimum: 100 }, valid: [100, 1e14], invalid: [99, -100] },
   { schema: { type: 'integer', maximum: -100 }, valid: [-100, -123456], invalid: [-99, 0] },
   { schema: { type: 'integer', minimum: 1.5, maximum: 3.5 }, valid: [2, 3], invalid: [1, 4] },
   { schema: { type: 'number' }, valid: [0, -1.5, 1e21, 2.5e-7], invalid: ['1', null] },
   { schema: { type: 'number', minimum: 0, maximum: 1 }, valid: [0, 1, 0.5, 0.000001], invalid: [-0.1, 1.1, 2] },
   { schema: { type: 'number', exclusiveMinimum: 0, exclusiveMaximum: 1 }, valid: [0.5, 0.001, 0.999], invalid: [0, 1] },
-  { schema: { type: 'number', minimum: -2.75, maximum: 10.125 }, valid: [-2.75, -2.5, 0, 9.99, 10.125, 10, 10.1], invalid: [-2.76, -3, 10.13, 11] },
-  { schema: { type: 'number', exclusiveMinimum: 1.25, maximum: 1.5 }, valid: [1.26, 1.5, 1.3, 1.251], invalid: [1.25, 1.51, 1, 2] },
+  {
+    schema: { type: 'number', minimum: -2.75, maximum: 10.125 },
+    valid: [-2.75, -2.5, 0, 9.99, 10.125, 10, 10.1],
+    invalid: [-2.76, -3, 10.13, 11],
+  },
+  {
+    schema: { type: 'number', exclusiveMinimum: 1.25, maximum: 1.5 },
+    valid: [1.26, 1.5, 1.3, 1.251],
+    invalid: [1.25, 1.51, 1, 2],
+  },
   { schema: { type: 'number', minimum: 3.5 }, valid: [3.5, 3.75, 4, 1000.25], invalid: [3.4, 3, -4] },
-  { schema: { type: 'number', exclusiveMaximum: -0.05 }, valid: [-0.06, -1, -0.5, -17.25], invalid: [-0.05, -0.01, 0, 1] },
+  {
+    schema: { type: 'number', exclusiveMaximum: -0.05 },
+    valid: [-0.06, -1, -0.5, -17.25],
+    invalid: [-0.05, -0.01, 0, 1],
+  },
   { schema: { type: 'number', minimum: 1e-7, maximum: 1e21 }, valid: [0.5, 12], invalid: [0, -1] },
 ];
 
 const ARRAYS: SchemaCase[] = [
   { schema: { type: 'array', items: { type: 'integer' } }, valid: [[], [1], [1, 2, 3]], invalid: [['a'], {}] },
-  { schema: { type: 'array', items: { type: 'boolean' }, minItems: 2, maxItems: 3 }, valid: [[true, false], [true, true, true]], invalid: [[true], [true, true, true, true]] },
-  { schema: { type: 'array', items: { enum: ['x', 1, null] }, minItems: 1 }, valid: [['x'], [1, null, 'x']], invalid: [[], ['y']] },
+  {
+    schema: { type: 'array', items: { type: 'boolean' }, minItems: 2, maxItems: 3 },
+    valid: [
+      [true, false],
+      [true, true, true],
+    ],
+    invalid: [[true], [true, true, true, true]],
+  },
+  {
+    schema: { type: 'array', items: { enum: ['x', 1, null] }, minItems: 1 },
+    valid: [['x'], [1, null, 'x']],
+    invalid: [[], ['y']],
+  },
   { schema: { type: 'array', maxItems: 0 }, valid: [[]], invalid: [[1]] },
-  { schema: { type: 'array', prefixItems: [{ type: 'string' }, { type: 'integer' }], items: false, minItems: 1 }, valid: [['a'], ['a', 1]], invalid: [[], [1], ['a', 1, 2]] },
-  { schema: { type: 'array', prefixItems: [{ type: 'string' }], items: { type: 'integer' }, minItems: 2, maxItems: 3 }, valid: [['a', 1], ['a', 1, 2]], invalid: [['a'], ['a', 'b'], ['a', 1, 2, 3]] },
-  { schema: { type: 'array', items: { type: 'array', items: { type: 'string', maxLength: 3 }, maxItems: 2 }, maxItems: 50 }, valid: [[], [[], ['a', 'b']]], invalid: [[['abcd']], [['a', 'b', 'c']]] },
+  {
+    schema: { type: 'array', prefixItems: [{ type: 'string' }, { type: 'integer' }], items: false, minItems: 1 },
+    valid: [['a'], ['a', 1]],
+    invalid: [[], [1], ['a', 1, 2]],
+  },
+  {
+    schema: { type: 'array', prefixItems: [{ type: 'string' }], items: { type: 'integer' }, minItems: 2, maxItems: 3 },
+    valid: [
+      ['a', 1],
+      ['a', 1, 2],
+    ],
+    invalid: [['a'], ['a', 'b'], ['a', 1, 2, 3]],
+  },
+  {
+    schema: {
+      type: 'array',
+      items: { type: 'array', items: { type: 'string', maxLength: 3 }, maxItems: 2 },
+      maxItems: 50,
+    },
+    valid: [[], [[], ['a', 'b']]],
+    invalid: [[['abcd']], [['a', 'b', 'c']]],
+  },
   { schema: { items: true, minItems: 1 }, valid: [[1], [{ a: [] }, 'x']], invalid: [[]] },
 ];
 
 const OBJECTS: SchemaCase[] = [
-  { schema: person, valid: [{ name: 'Ada', age: 36 }], invalid: [{ name: 'Ada' }, { name: 'Ada', age: 151 }, { name: 'Ada', age: 1, x: 1 }] },
+  {
+    schema: person,
+    valid: [{ name: 'Ada', age: 36 }],
+    invalid: [{ name: 'Ada' }, { name: 'Ada', age: 151 }, { name: 'Ada', age: 1, x: 1 }],
+  },
   { schema: { type: 'object' }, valid: [{}, { a: 1, b: { c: [] } }], invalid: [[], 'x'] },
-  { schema: { type: 'object', properties: { a: { type: 'integer' }, b: { type: 'string' }, c: { type: 'null' } } }, valid: [{}, { a: 1 }, { b: 'x' }, { a: 1, c: null }, { c: null }], invalid: [{ a: 'x' }, { c: 1 }] },
-  { schema: { type: 'object', properties: { a: {}, b: { type: 'string' }, c: { type: 'null' } }, required: ['b'] }, valid: [{ b: '' }, { a: [1], b: 'x', c: null }, { b: 'x', c: null }], invalid: [{}, { a: 1 }] },
-  { schema: { type: 'object', properties: { a: { type: 'integer' }, abc: { type: 'string' } }, additionalProperties: { type: 'boolean' } }, valid: [{ a: 1, abc: 'x', b: true, ab: false }, { z: true }, {}], invalid: [{ b: 1 }, { a: true }] },
-  { schema: { type: 'object', properties: { 'a"\\/~ é': { const: 1 } }, required: ['a"\\/~ é'], additionalProperties: true }, valid: [{ 'a"\\/~ é': 1, x: [] }], invalid: [{}, { 'a"\\/~ é': 2 }] },
-  { schema: { type: 'object', additionalProperties: { type: 'integer' }, maxProperties: 2 }, valid: [{}, { a: 1, b: 2 }], invalid: [{ a: 'x' }, { a: 1, b: 2, c: 3 }] },
-  { schema: { type: 'object', additionalProperties: { type: 'integer' }, minProperties: 1 }, valid: [{ a: 1 }], invalid: [{}] },
-  { schema: { type: 'object', patternProperties: { '^x-[a-z]+$': { type: 'integer' } }, additionalProperties: false }, valid: [{}, { 'x-a': 1, 'x-b': 2 }], invalid: [{ y: 1 }, { 'x-a': 'b' }] },
+  {
+    schema: { type: 'object', properties: { a: { type: 'integer' }, b: { type: 'string' }, c: { type: 'null' } } },
+    valid: [{}, { a: 1 }, { b: 'x' }, { a: 1, c: null }, { c: null }],
+    invalid: [{ a: 'x' }, { c: 1 }],
+  },
+  {
+    schema: { type: 'object', properties: { a: {}, b: { type: 'string' }, c: { type: 'null' } }, required: ['b'] },
+    valid: [{ b: '' }, { a: [1], b: 'x', c: null }, { b: 'x', c: null }],
+    invalid: [{}, { a: 1 }],
+  },
+  {
+    schema: {
+      type: 'object',
+      properties: { a: { type: 'integer' }, abc: { type: 'string' } },
+      additionalProperties: { type: 'boolean' },
+    },
+    valid: [{ a: 1, abc: 'x', b: true, ab: false }, { z: true }, {}],
+    invalid: [{ b: 1 }, { a: true }],
+  },
+  {
+    schema: {
+      type: 'object',
+      properties: { 'a"\\/~ é': { const: 1 } },
+      required: ['a"\\/~ é'],
+      additionalProperties: true,
+    },
+    valid: [{ 'a"\\/~ é': 1, x: [] }],
+    invalid: [{}, { 'a"\\/~ é': 2 }],
+  },
+  {
+    schema: { type: 'object', additionalProperties: { type: 'integer' }, maxProperties: 2 },
+    valid: [{}, { a: 1, b: 2 }],
+    invalid: [{ a: 'x' }, { a: 1, b: 2, c: 3 }],
+  },
+  {
+    schema: { type: 'object', additionalProperties: { type: 'integer' }, minProperties: 1 },
+    valid: [{ a: 1 }],
+    invalid: [{}],
+  },
+  {
+    schema: { type: 'object', patternProperties: { '^x-[a-z]+$': { type: 'integer' } }, additionalProperties: false },
+    valid: [{}, { 'x-a': 1, 'x-b': 2 }],
+    invalid: [{ y: 1 }, { 'x-a': 'b' }],
+  },
   { schema: { type: 'object', required: ['k'] }, valid: [{ k: 1 }], invalid: [{}] },
   { schema: { type: 'object', additionalProperties: false }, valid: [{}], invalid: [{ a: 1 }] },
-  { schema: { type: 'object', properties: { no: false, yes: { type: 'integer' } }, required: ['yes'] }, valid: [{ yes: 1 }], invalid: [{ no: 1, yes: 1 }] },
-  { schema: { type: 'object', properties: { list: { type: 'array', items: person, maxItems: 3 }, note: { type: ['string', 'null'] } }, required: ['list', 'note'] }, valid: [{ list: [{ name: 'x', age: 1 }], note: null }], invalid: [{ list: [{}], note: null }] },
+  {
+    schema: { type: 'object', properties: { no: false, yes: { type: 'integer' } }, required: ['yes'] },
+    valid: [{ yes: 1 }],
+    invalid: [{ no: 1, yes: 1 }],
+  },
+  {
+    schema: {
+      type: 'object',
+      properties: { list: { type: 'array', items: person, maxItems: 3 }, note: { type: ['string', 'null'] } },
+      required: ['list', 'note'],
+    },
+    valid: [{ list: [{ name: 'x', age: 1 }], note: null }],
+    invalid: [{ list: [{}], note: null }],
+  },
 ];
 
 const COMBINED: SchemaCase[] = [
   { schema: true, valid: [1, [], { a: null }], invalid: [] },
   { schema: {}, valid: ['x', false], invalid: [] },
-  { schema: { enum: ['red', 'green', 3, null, { a: [1, 'x'] }, []] }, valid: ['red', 3, null, { a: [1, 'x'] }, []], invalid: ['blue', {}] },
+  {
+    schema: { enum: ['red', 'green', 3, null, { a: [1, 'x'] }, []] },
+    valid: ['red', 3, null, { a: [1, 'x'] }, []],
+    invalid: ['blue', {}],
+  },
   { schema: { type: 'string', enum: ['a', 'b', 1] }, valid: ['a'], invalid: [1, 'c'] },
   { schema: { const: { x: [true, 'é\n'] } }, valid: [{ x: [true, 'é\n'] }], invalid: [{ x: [] }] },
   { schema: { type: ['integer', 'number', 'null', 'boolean'] }, valid: [1, 1.5, null, true], invalid: ['x', []] },
-  { schema: { anyOf: [{ type: 'string', maxLength: 3 }, { type: 'integer' }, person] }, valid: ['abc', 7, { name: '', age: 0 }], invalid: ['abcd', 1.5, {}] },
-  { schema: { type: 'object', properties: { a: { type: 'integer' }, b: { type: 'integer' } }, anyOf: [{ required: ['a'] }, { required: ['b'] }] }, valid: [{ a: 1 }, { b: 1 }, { a: 1, b: 2 }], invalid: [{}] },
+  {
+    schema: { anyOf: [{ type: 'string', maxLength: 3 }, { type: 'integer' }, person] },
+    valid: ['abc', 7, { name: '', age: 0 }],
+    invalid: ['abcd', 1.5, {}],
+  },
+  {
+    schema: {
+      type: 'object',
+      properties: { a: { type: 'integer' }, b: { type: 'integer' } },
+      anyOf: [{ required: ['a'] }, { required: ['b'] }],
+    },
+    valid: [{ a: 1 }, { b: 1 }, { a: 1, b: 2 }],
+    invalid: [{}],
+  },
   { schema: { anyOf: [false, { type: 'string' }] }, valid: ['x'], invalid: [1, null] },
   { schema: { oneOf: [{ type: 'string' }, false] }, valid: ['x'], invalid: [1, null] },
   { schema: { oneOf: [{ type: 'string' }, { type: 'null' }] }, valid: ['x', null], invalid: [1] },
-  { schema: { oneOf: [
-    { type: 'object', properties: { kind: { const: 'circle' }, radius: { type: 'number', minimum: 0 } }, required: ['kind', 'radius'] },
-    { type: 'object', properties: { kind: { const: 'square' }, side: { type: 'number', minimum: 0 } }, required: ['kind', 'side'] }] },
-  valid: [{ kind: 'circle', radius: 1.5 }, { kind: 'square', side: 2 }], invalid: [{ kind: 'circle', side: 1 }] },
+  {
+    schema: {
+      oneOf: [
+        {
+          type: 'object',
+          properties: { kind: { const: 'circle' }, radius: { type: 'number', minimum: 0 } },
+          required: ['kind', 'radius'],
+        },
+        {
+          type: 'object',
+          properties: { kind: { const: 'square' }, side: { type: 'number', minimum: 0 } },
+          required: ['kind', 'side'],
+        },
+      ],
+    },
+    valid: [
+      { kind: 'circle', radius: 1.5 },
+      { kind: 'square', side: 2 },
+    ],
+    invalid: [{ kind: 'circle', side: 1 }],
+  },
   { schema: { allOf: [{ type: 'integer', minimum: 3 }, { maximum: 9 }] }, valid: [3, 9], invalid: [2, 10] },
-  { schema: { allOf: [{ $ref: '#/$defs/base' }, { properties: { b: { type: 'string' } }, required: ['b'] }], $defs: { base: { type: 'object', properties: { a: { type: 'integer' } }, required: ['a'] } } },
-    valid: [{ b: 'x', a: 1 }].map(({ a, b }) => ({ a, b })), invalid: [{ a: 1 }, { b: 'x' }] },
-  { schema: { $ref: '#/$defs/node', $defs: { node: { type: 'object', properties: { value: { type: 'integer' }, children: { type: 'array', items: { $ref: '#/$defs/node' } } }, required: ['value'], additionalProperties: false } } },
-    valid: [{ value: 1 }, { value: 1, children: [{ value: 2, children: [] }] }], invalid: [{ value: 1, children: [1] }, {}] },
-  { schema: { type: 'object', properties: { next: { anyOf: [{ $ref: '#' }, { type: 'null' }] } }, required: ['next'] }, valid: [{ next: null }, { next: { next: null } }], invalid: [{}, { next: 1 }] },
-  { schema: { title: 'Ignored', description: 'x', default: 1, examples: [1], $comment: 'c', type: 'integer', deprecated: true }, valid: [1], invalid: ['x'] },
-  { schema: { definitions: { 'a/b': { enum: [1] } }, properties: { x: { $ref: '#/definitions/a~1b', description: 'one' } }, required: ['x'] }, valid: [{ x: 1 }], invalid: [{ x: 2 }, {}] },
-  { schema: { type: ['object', 'array'], properties: { a: { type: 'integer' } }, items: { type: 'string' } }, valid: [{ a: 1 }, ['x']], invalid: [{ a: 'x' }, [1]] },
+  {
+    schema: {
+      allOf: [{ $ref: '#/$defs/base' }, { properties: { b: { type: 'string' } }, required: ['b'] }],
+      $defs: { base: { type: 'object', properties: { a: { type: 'integer' } }, required: ['a'] } },
+    },
+    valid: [{ b: 'x', a: 1 }].map(({ a, b }) => ({ a, b })),
+    invalid: [{ a: 1 }, { b: 'x' }],
+  },
+  {
+    schema: {
+      $ref: '#/$defs/node',
+      $defs: {
+        node: {
+          type: 'object',
+          properties: { value: { type: 'integer' }, children: { type: 'array', items: { $ref: '#/$defs/node' } } },
+          required: ['value'],
+          additionalProperties: false,
+        },
+      },
+    },
+    valid: [{ value: 1 }, { value: 1, children: [{ value: 2, children: [] }] }],
+    invalid: [{ value: 1, children: [1] }, {}],
+  },
+  {
+    schema: { type: 'object', properties: { next: { anyOf: [{ $ref: '#' }, { type: 'null' }] } }, required: ['next'] },
+    valid: [{ next: null }, { next: { next: null } }],
+    invalid: [{}, { next: 1 }],
+  },
+  {
+    schema: {
+      title: 'Ignored',
+      description: 'x',
+      default: 1,
+      examples: [1],
+      $comment: 'c',
+      type: 'integer',
+      deprecated: true,
+    },
+    valid: [1],
+    invalid: ['x'],
+  },
+  {
+    schema: {
+      definitions: { 'a/b': { enum: [1] } },
+      properties: { x: { $ref: '#/definitions/a~1b', description: 'one' } },
+      required: ['x'],
+    },
+    valid: [{ x: 1 }],
+    invalid: [{ x: 2 }, {}],
+  },
+  {
+    schema: { type: ['object', 'array'], properties: { a: { type: 'integer' } }, items: { type: 'string' } },
+    valid: [{ a: 1 }, ['x']],
+    invalid: [{ a: 'x' }, [1]],
+  },
 ];
 
 export const SCHEMAS: SchemaCase[] = [...STRINGS, ...NUMBERS, ...ARRAYS, ...OBJECTS, ...COMBINED];

@@ -17,45 +17,52 @@ test('there are enough schemas', () => {
   expect(SCHEMAS.length).toBeGreaterThanOrEqual(50);
 });
 
-describe.each(SCHEMAS.map((entry) => ({ ...entry, title: JSON.stringify(entry.schema).slice(0, 100) })))('$title', ({ schema, valid, invalid }) => {
-  const validate = ajv.compile(schema as object);
-  let grammar: NativeGrammar;
-  beforeAll(async () => {
-    grammar = await compile(schemaToGrammar(schema));
-  });
+describe.each(SCHEMAS.map((entry) => ({ ...entry, title: JSON.stringify(entry.schema).slice(0, 100) })))(
+  '$title',
+  ({ schema, valid, invalid }) => {
+    const validate = ajv.compile(schema as object);
+    let grammar: NativeGrammar;
+    beforeAll(async () => {
+      grammar = await compile(schemaToGrammar(schema));
+    });
 
-  test('accepts valid documents, written compactly and on many lines', () => {
-    for (const value of valid) {
-      expect([value, validate(value)]).toEqual([value, true]);
-      for (const text of [JSON.stringify(value), JSON.stringify(value, null, 2)]) expect([text, accepts(grammar, text)]).toEqual([text, true]);
-    }
-  });
+    test('accepts valid documents, written compactly and on many lines', () => {
+      for (const value of valid) {
+        expect([value, validate(value)]).toEqual([value, true]);
+        for (const text of [JSON.stringify(value), JSON.stringify(value, null, 2)])
+          expect([text, accepts(grammar, text)]).toEqual([text, true]);
+      }
+    });
 
-  test('refuses invalid documents', () => {
-    for (const value of invalid) {
-      expect([value, validate(value)]).toEqual([value, false]);
-      expect([value, accepts(grammar, JSON.stringify(value))]).toEqual([value, false]);
-    }
-  });
+    test('refuses invalid documents', () => {
+      for (const value of invalid) {
+        expect([value, validate(value)]).toEqual([value, false]);
+        expect([value, accepts(grammar, JSON.stringify(value))]).toEqual([value, false]);
+      }
+    });
 
-  test('lets only valid documents through', () => {
-    for (let seed = 1; seed <= 25; seed++) {
-      const text = randomText(grammar, seed);
-      const value: unknown = JSON.parse(text);
-      if (!validate(value)) throw new Error(`seed ${seed}: ${text}: ${ajv.errorsText(validate.errors)}`);
-    }
-  });
-});
+    test('lets only valid documents through', () => {
+      for (let seed = 1; seed <= 25; seed++) {
+        const text = randomText(grammar, seed);
+        const value: unknown = JSON.parse(text);
+        if (!validate(value)) throw new Error(`seed ${seed}: ${text}: ${ajv.errorsText(validate.errors)}`);
+      }
+    });
+  },
+);
 
 test('any JSON object', async () => {
   const grammar = await compile(jsonObjectGrammar());
   expect(accepts(grammar, '{"a": [1, {"b": null}], "é": "\\u00e9\\n"}')).toBe(true);
-  for (const text of ['[]', '1', '{', '{"a"}', '{"a":"\\ud800"}', '{"a":1}}', '{  }']) expect([text, accepts(grammar, text)]).toEqual([text, false]);
+  for (const text of ['[]', '1', '{', '{"a"}', '{"a":"\\ud800"}', '{"a":1}}', '{  }'])
+    expect([text, accepts(grammar, text)]).toEqual([text, false]);
   for (let seed = 1; seed <= 30; seed++) expect(typeof JSON.parse(randomText(grammar, seed))).toBe('object');
 });
 
 test('a large schema compiles', async () => {
-  const properties = Object.fromEntries(Array.from({ length: 200 }, (_, i) => [`property${i}`, { type: ['string', 'null'], maxLength: 1000 + i }]));
+  const properties = Object.fromEntries(
+    Array.from({ length: 200 }, (_, i) => [`property${i}`, { type: ['string', 'null'], maxLength: 1000 + i }]),
+  );
   const grammar = await compile(schemaToGrammar({ type: 'object', properties }));
   expect(accepts(grammar, '{"property3": "x", "property7": null, "property199": "y"}')).toBe(true);
   expect(accepts(grammar, '{"property7": null, "property3": "x"}')).toBe(false);
@@ -63,17 +70,37 @@ test('a large schema compiles', async () => {
 
 test('faults inside patterns are told with the place of the keyword', async () => {
   const compiling = (schema: unknown) => compile(schemaToGrammar(schema));
-  await expect(compiling({ properties: { a: { pattern: '(?=a)' } } })).rejects.toMatchObject({ code: 'invalid_argument', message: 'JSON schema: #/properties/a/pattern: lookaround is not supported at position 3' });
-  await expect(compiling({ pattern: '^(ab)*$', minLength: 3 })).rejects.toThrow('JSON schema: #/pattern: a pattern that allows lengths outside of minLength and maxLength');
+  await expect(compiling({ properties: { a: { pattern: '(?=a)' } } })).rejects.toMatchObject({
+    code: 'invalid_argument',
+    message: 'JSON schema: #/properties/a/pattern: lookaround is not supported at position 3',
+  });
+  await expect(compiling({ pattern: '^(ab)*$', minLength: 3 })).rejects.toThrow(
+    'JSON schema: #/pattern: a pattern that allows lengths outside of minLength and maxLength',
+  );
   await expect(compiling({ $ref: '#' })).rejects.toThrow('no text matches');
-  await expect(compiling({ type: 'object', properties: { a: { $ref: '#' } }, required: ['a'] })).rejects.toThrow('no text matches');
+  await expect(compiling({ type: 'object', properties: { a: { $ref: '#' } }, required: ['a'] })).rejects.toThrow(
+    'no text matches',
+  );
 });
 
 test('sources of the wrong form are refused', async () => {
   const compileAny = (source: unknown) => loadAddon().compileGrammar(source as never);
-  for (const source of [undefined, null, 1, {}, { kind: 'x' }, { kind: 'gbnf' }, { kind: 'rules', root: 'a' }, { kind: 'rules', root: 'a', rules: [1] },
-    { kind: 'rules', root: 'a', rules: [{ name: 'a', expr: { kind: 'repeat', min: -1, max: null, item: { kind: 'literal', text: '' } } }] },
-    { kind: 'rules', root: 'a', rules: [{ name: 'a', expr: { kind: 'class', ranges: [[0, 1e9]] } }] }]) {
+  for (const source of [
+    undefined,
+    null,
+    1,
+    {},
+    { kind: 'x' },
+    { kind: 'gbnf' },
+    { kind: 'rules', root: 'a' },
+    { kind: 'rules', root: 'a', rules: [1] },
+    {
+      kind: 'rules',
+      root: 'a',
+      rules: [{ name: 'a', expr: { kind: 'repeat', min: -1, max: null, item: { kind: 'literal', text: '' } } }],
+    },
+    { kind: 'rules', root: 'a', rules: [{ name: 'a', expr: { kind: 'class', ranges: [[0, 1e9]] } }] },
+  ]) {
     expect(() => compileAny(source)).toThrow(expect.objectContaining({ code: 'invalid_argument' }));
   }
   let deep: unknown = { kind: 'literal', text: 'a' };
@@ -85,5 +112,10 @@ test('sources of the wrong form are refused', async () => {
 
 test('units of a duration follow one another without gaps, as RFC 3339 has it and ajv has not', async () => {
   const grammar = await compile(schemaToGrammar({ type: 'string', format: 'duration' }));
-  expect(['P1Y2D', 'PT1H5S', 'P1Y2M3D', 'PT1H4M5S'].map((text) => accepts(grammar, JSON.stringify(text)))).toEqual([false, false, true, true]);
+  expect(['P1Y2D', 'PT1H5S', 'P1Y2M3D', 'PT1H4M5S'].map((text) => accepts(grammar, JSON.stringify(text)))).toEqual([
+    false,
+    false,
+    true,
+    true,
+  ]);
 });

@@ -18,8 +18,11 @@ const PRELUDE = `
 /** Runs a script in a process of its own: how it ends is what is tested. */
 function run(script: string): { status: number | null; signal: string | null; stdout: string; stderr: string } {
   const body = `${PRELUDE}\n(async () => {${script}})().catch((error) => { console.error(error); process.exit(98); });`;
-  const { status, signal, stdout, stderr } = spawnSync(process.execPath, ['-r', path.join(ROOT, 'test', 'oracle', 'register-ts.cjs'), '-e', body],
-    { encoding: 'utf8', timeout: 300_000 });
+  const { status, signal, stdout, stderr } = spawnSync(
+    process.execPath,
+    ['-r', path.join(ROOT, 'test', 'oracle', 'register-ts.cjs'), '-e', body],
+    { encoding: 'utf8', timeout: 300_000 },
+  );
   return { status, signal, stdout, stderr };
 }
 
@@ -44,15 +47,25 @@ const BUSY_WORKER = `
 
 describe('the addon in a process', () => {
   test('an idle engine does not keep the process alive', () => {
-    expectOutput(`const engine = await Engine.load(MODEL); await engine.generate([1, 2], { maxTokens: 3 }).result(); console.log('done');`, 'done\n');
+    expectOutput(
+      `const engine = await Engine.load(MODEL); await engine.generate([1, 2], { maxTokens: 3 }).result(); console.log('done');`,
+      'done\n',
+    );
   });
 
   test('a request under way keeps it alive until it ends', () => {
-    expectOutput(`const engine = await Engine.load(MODEL); engine.generate([1, 2], LONG).result().then((r) => console.log(r.choices[0].finishReason));`, 'length\n');
+    expectOutput(
+      `const engine = await Engine.load(MODEL); engine.generate([1, 2], LONG).result().then((r) => console.log(r.choices[0].finishReason));`,
+      'length\n',
+    );
   });
 
   test('process.exit in mid-stream ends with the given status', () => {
-    expectOutput(`const engine = await Engine.load(MODEL); for await (const event of engine.generate([1, 2], LONG)) process.exit(7);`, '', 7);
+    expectOutput(
+      `const engine = await Engine.load(MODEL); for await (const event of engine.generate([1, 2], LONG)) process.exit(7);`,
+      '',
+      7,
+    );
   });
 
   test('process.exit while loading ends with the given status', () => {
@@ -60,7 +73,8 @@ describe('the addon in a process', () => {
   });
 
   test('closing ends open requests with engine_closed, twice is once', () => {
-    expectOutput(`
+    expectOutput(
+      `
       const engine = await Engine.load('demo');
       const generation = engine.generate([1, 2], ENDLESS);
       const result = generation.result().catch((error) => console.log(error.code));
@@ -68,40 +82,52 @@ describe('the addon in a process', () => {
       await Promise.all([engine.close(), engine.close()]);
       await engine.close();
       await result;
-      try { await engine.generate([1], {}).result(); } catch (error) { console.log(error.code); }`, 'engine_closed\nengine_closed\n');
+      try { await engine.generate([1], {}).result(); } catch (error) { console.log(error.code); }`,
+      'engine_closed\nengine_closed\n',
+    );
   });
 
   test('an unread result raises no unhandled rejection', () => {
-    expectOutput(`
+    expectOutput(
+      `
       const engine = await Engine.load(MODEL);
       const generation = engine.generate([1, 2], LONG);
       generation.result();
       await sleep(5);
       await engine.close();
       await sleep(20);
-      console.log('quiet');`, 'quiet\n');
+      console.log('quiet');`,
+      'quiet\n',
+    );
   });
 
   test('leaving the loop aborts the request and frees its blocks', () => {
-    expectOutput(`
+    expectOutput(
+      `
       const engine = await Engine.load('demo');
       for await (const event of engine.generate([1, 2], ENDLESS)) break;
       while (engine.stats().numRunning > 0) await sleep(5);
       const stats = engine.stats();
       console.log(stats.numRunning, stats.numFinished.abort, stats.numFreeBlocks + stats.numCachedBlocks === stats.numBlocks);
-      await engine.close();`, '0 1 true\n');
+      await engine.close();`,
+      '0 1 true\n',
+    );
   });
 
   test('an exception in the reader leaves the engine working', () => {
-    expectOutput(`
+    expectOutput(
+      `
       const engine = await Engine.load(MODEL);
       try { for await (const event of engine.generate([1, 2], LONG)) throw new Error('reader'); } catch (error) { console.log(error.message); }
       console.log((await engine.generate([1, 2], { maxTokens: 2, ignoreEos: true }).result()).choices[0].tokenIds.length);
-      await engine.close();`, 'reader\n2\n');
+      await engine.close();`,
+      'reader\n2\n',
+    );
   });
 
   test('loading can be aborted, again and again', () => {
-    expectOutput(`
+    expectOutput(
+      `
       let numAborted = 0;
       for (let i = 0; i < 20; ++i) {
         const controller = new AbortController();
@@ -110,19 +136,25 @@ describe('the addon in a process', () => {
         controller.abort();
         await loading.then((engine) => engine.close(), (error) => { numAborted += error.code === 'aborted' || error.name === 'AbortError'; });
       }
-      console.log(numAborted > 0);`, 'true\n');
+      console.log(numAborted > 0);`,
+      'true\n',
+    );
   });
 
   test('several engines answer side by side', () => {
-    expectOutput(`
+    expectOutput(
+      `
       const engines = await Promise.all([1, 2, 4].map((threads) => Engine.load(MODEL, { threads })));
       const answers = await Promise.all(engines.map((engine) => engine.generate([5, 6, 7], { temperature: 0, maxTokens: 20 }).result()));
       console.log(new Set(answers.map((answer) => answer.choices[0].tokenIds.join())).size);
-      await Promise.all(engines.map((engine) => engine.close()));`, '1\n');
+      await Promise.all(engines.map((engine) => engine.close()));`,
+      '1\n',
+    );
   });
 
   test('worker threads come and go in mid-stream and while loading', () => {
-    expectOutput(`
+    expectOutput(
+      `
       ${BUSY_WORKER}
       const engine = await Engine.load(MODEL);
       for (let i = 0; i < 6; ++i) {
@@ -132,6 +164,8 @@ describe('the addon in a process', () => {
         await Promise.all(workers.map((worker) => worker.terminate()));
       }
       console.log((await engine.generate([1, 2], { maxTokens: 2, ignoreEos: true }).result()).choices[0].tokenIds.length);
-      await engine.close();`, '2\n');
+      await engine.close();`,
+      '2\n',
+    );
   });
 });

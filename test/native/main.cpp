@@ -70,7 +70,8 @@ void report(const Test& test, bool passed) {
 const char* running = "";
 
 void end_as_hung(int) {
-  for (const char* part : {"HUNG   ", running, "\n"}) static_cast<void>(!write(STDOUT_FILENO, part, std::strlen(part)));
+  for (const char* part : {"HUNG   ", running, "\n"})
+    static_cast<void>(!write(STDOUT_FILENO, part, std::strlen(part)));
   _exit(1);
 }
 
@@ -117,7 +118,8 @@ Job begin_job(const Test& test, int seconds) {
 bool end_job(const Job& job, int status, int seconds) {
   char bytes[4096];
   lseek(job.output, 0, SEEK_SET);
-  for (ssize_t count; (count = read(job.output, bytes, sizeof bytes)) > 0;) std::fwrite(bytes, 1, static_cast<size_t>(count), stdout);
+  for (ssize_t count; (count = read(job.output, bytes, sizeof bytes)) > 0;)
+    std::fwrite(bytes, 1, static_cast<size_t>(count), stdout);
   close(job.output);
   if (job.is_hung)
     std::printf("  has not ended within %d s\n", seconds);
@@ -131,7 +133,8 @@ int run_apart(const std::vector<const Test*>& chosen, const Options& options) {
   std::vector<Job> jobs;
   int num_failed = 0;
   for (size_t next = 0; next < chosen.size() || !jobs.empty();) {
-    while (next < chosen.size() && jobs.size() < static_cast<size_t>(options.jobs)) jobs.push_back(begin_job(*chosen[next++], options.seconds));
+    while (next < chosen.size() && jobs.size() < static_cast<size_t>(options.jobs))
+      jobs.push_back(begin_job(*chosen[next++], options.seconds));
     for (size_t i = 0; i < jobs.size();) {
       Job& job = jobs[i];
       int status = 0;
@@ -167,7 +170,8 @@ int main(int argc, char** argv) {
   for (const Test& test : tests())
     if (std::strstr(test.name, options.filter) != nullptr) chosen.push_back(&test);
   if (options.lists) {
-    for (const Test* test : chosen) std::printf("%s\n", test->name);
+    for (const Test* test : chosen)
+      std::printf("%s\n", test->name);
     return 0;
   }
   const int num_failed = options.jobs > 0 ? run_apart(chosen, options) : run_here(chosen, options);

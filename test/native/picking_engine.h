@@ -1,5 +1,6 @@
 #pragma once
-// An engine over letters whose "model" draws what a test prefers, if the row allows it: shows which tokens the engine lets through.
+// An engine over letters whose "model" draws what a test prefers, if the row allows it: shows which tokens the engine
+// lets through.
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -12,7 +13,8 @@
 
 namespace capstan::testing {
 
-constexpr int kNumLetterIds = 40;  // the capitals, the digits, "AB", ",", EOS and one without bytes; the model's vocabulary has a few more
+constexpr int kNumLetterIds =
+    40;  // the capitals, the digits, "AB", ",", EOS and one without bytes; the model's vocabulary has a few more
 constexpr int kLetterVocabSize = 70;
 constexpr int32_t kLetterEos = 38;
 
@@ -25,23 +27,29 @@ inline std::shared_ptr<Vocabulary> letter_vocabulary(const std::vector<std::stri
     vocabulary->is_special.push_back(is_special);
   };
   for (int id = 0; id < kNumLetterIds; ++id) {
-    if (id < 26) add(std::string(1, static_cast<char>('A' + id)), false);
-    else if (id < 36) add(std::string(1, static_cast<char>('0' + id - 26)), false);
-    else add(id == 36 ? "AB" : id == 37 ? "," : "", id == kLetterEos);
+    if (id < 26)
+      add(std::string(1, static_cast<char>('A' + id)), false);
+    else if (id < 36)
+      add(std::string(1, static_cast<char>('0' + id - 26)), false);
+    else
+      add(id == 36 ? "AB" : id == 37 ? "," : "", id == kLetterEos);
   }
-  for (const std::string& bytes : more) add(bytes, false);
+  for (const std::string& bytes : more)
+    add(bytes, false);
   return vocabulary;
 }
 
 // The ids of letters and digits.
 inline std::vector<int32_t> ids_of(std::string_view text) {
   std::vector<int32_t> ids;
-  for (const char c : text) ids.push_back(c >= 'A' ? c - 'A' : c - '0' + 26);
+  for (const char c : text)
+    ids.push_back(c >= 'A' ? c - 'A' : c - '0' + 26);
   return ids;
 }
 
 inline bool is_allowed(const SampleRow& row, int32_t id) {
-  const bool is_in_mask = row.allowed_mask.empty() || (row.allowed_mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0;
+  const bool is_in_mask =
+      row.allowed_mask.empty() || (row.allowed_mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0;
   return is_in_mask && std::ranges::find(row.banned_ids, id) == row.banned_ids.end();
 }
 
@@ -49,16 +57,19 @@ inline bool is_allowed(const SampleRow& row, int32_t id) {
 class PickingRunner final : public StepRunner {
  public:
   using Preferences = std::function<std::vector<int32_t>(const SampleRow& row)>;
-  PickingRunner(int depth, int num_ids, Preferences preferences) : depth_(depth), num_ids_(num_ids), preferences_(std::move(preferences)) {}
+  PickingRunner(int depth, int num_ids, Preferences preferences)
+      : depth_(depth), num_ids_(num_ids), preferences_(std::move(preferences)) {}
 
   int depth() const override { return depth_; }
   void launch(Batch& batch) override {
     std::vector<int32_t> drawn;
-    for (const SampleRow& row : batch.sample_rows) drawn.push_back(row.wants_sample ? draw(row) : row.target_id);
+    for (const SampleRow& row : batch.sample_rows)
+      drawn.push_back(row.wants_sample ? draw(row) : row.target_id);
     in_flight_.push_back(drawn);
   }
   void collect(Batch& batch) override {
-    for (size_t i = 0; i < batch.results.size(); ++i) batch.results[i] = {.token_id = in_flight_.front()[i], .logprob = 0, .rank = 0, .top = {}};
+    for (size_t i = 0; i < batch.results.size(); ++i)
+      batch.results[i] = {.token_id = in_flight_.front()[i], .logprob = 0, .rank = 0, .top = {}};
     in_flight_.pop_front();
   }
 
@@ -68,7 +79,8 @@ class PickingRunner final : public StepRunner {
       for (const int32_t id : preferences_(row))
         if (is_allowed(row, id)) return id;
     int32_t id = num_ids_ - 1;
-    while (id > 0 && !is_allowed(row, id)) --id;
+    while (id > 0 && !is_allowed(row, id))
+      --id;
     return id;
   }
 
@@ -100,13 +112,16 @@ class PickingEngine {
     options.mask_patience = setup.mask_patience;
     const auto vocabulary = letter_vocabulary(setup.more_tokens);
     options.vocab_size = std::max<int64_t>(kLetterVocabSize, vocabulary->num_ids());
-    auto runner = std::make_unique<PickingRunner>(setup.depth, static_cast<int>(vocabulary->num_ids()), setup.preferences);
+    auto runner =
+        std::make_unique<PickingRunner>(setup.depth, static_cast<int>(vocabulary->num_ids()), setup.preferences);
     engine_ = std::make_unique<Engine>(options, BlockManager(setup.num_blocks, 4, true), std::move(runner), vocabulary,
                                        [this](std::vector<Event>&& events) { gather(std::move(events)); });
   }
 
   Engine& engine() { return *engine_; }
-  std::shared_ptr<const grammar::CompiledGrammar> compile(std::string_view gbnf) { return compile(grammar::parse_gbnf(gbnf)); }
+  std::shared_ptr<const grammar::CompiledGrammar> compile(std::string_view gbnf) {
+    return compile(grammar::parse_gbnf(gbnf));
+  }
   std::shared_ptr<const grammar::CompiledGrammar> compile(grammar::Grammar source) {
     return std::make_shared<const grammar::CompiledGrammar>(std::move(source), engine_->token_table());
   }
@@ -120,13 +135,15 @@ class PickingEngine {
   }
   PickedAnswer wait(RequestId id, int choice = 0) {
     std::unique_lock lock(mutex_);
-    EXPECT(arrived_.wait_for(lock, std::chrono::seconds(300), [&] { return answers_[{id, choice}].finish.has_value(); }));
+    EXPECT(
+        arrived_.wait_for(lock, std::chrono::seconds(300), [&] { return answers_[{id, choice}].finish.has_value(); }));
     return answers_[{id, choice}];
   }
   // Waits until so many tokens have come.
   void wait_for_tokens(RequestId id, size_t count) {
     std::unique_lock lock(mutex_);
-    EXPECT(arrived_.wait_for(lock, std::chrono::seconds(300), [&] { return answers_[{id, 0}].token_ids.size() >= count; }));
+    EXPECT(arrived_.wait_for(lock, std::chrono::seconds(300),
+                             [&] { return answers_[{id, 0}].token_ids.size() >= count; }));
   }
   PickedAnswer run(const std::function<void(Request&)>& change) { return wait(submit(change)); }
   // Ids of requests in the order in which they ended.

@@ -9,7 +9,8 @@ Row linear(const Row& x, const Rows& weight, const Row& bias) {
   Row out(weight.size());
   for (size_t n = 0; n < weight.size(); ++n) {
     double sum = 0;
-    for (size_t k = 0; k < x.size(); ++k) sum += x[k] * weight[n][k];
+    for (size_t k = 0; k < x.size(); ++k)
+      sum += x[k] * weight[n][k];
     out[n] = sum + (bias.empty() ? 0 : bias[n]);
   }
   return out;
@@ -17,18 +18,23 @@ Row linear(const Row& x, const Rows& weight, const Row& bias) {
 
 Row rms_norm(const Row& x, const Row& weight, double eps) {
   double sum = 0;
-  for (const double value : x) sum += value * value;
+  for (const double value : x)
+    sum += value * value;
   const double scale = 1 / std::sqrt(sum / static_cast<double>(x.size()) + eps);
   Row out(x.size());
-  for (size_t i = 0; i < x.size(); ++i) out[i] = x[i] * scale * weight[i];
+  for (size_t i = 0; i < x.size(); ++i)
+    out[i] = x[i] * scale * weight[i];
   return out;
 }
 
 double activation(Activation kind, double x) {
   switch (kind) {
-    case Activation::kSilu: return x / (1 + std::exp(-x));
-    case Activation::kGelu: return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
-    case Activation::kGeluTanh: return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Activation::kSilu:
+      return x / (1 + std::exp(-x));
+    case Activation::kGelu:
+      return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+    case Activation::kGeluTanh:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
   }
   return x;
 }
@@ -48,23 +54,28 @@ Row attention(const Row& query, const Rows& keys, const Rows& values, int positi
   Row scores;
   for (int key = first; key <= position; ++key) {
     double sum = 0;
-    for (size_t d = 0; d < query.size(); ++d) sum += query[d] * keys[key][d];
+    for (size_t d = 0; d < query.size(); ++d)
+      sum += query[d] * keys[key][d];
     scores.push_back(sum * scale);
   }
   const double top = *std::max_element(scores.begin(), scores.end());
   double total = 0;
-  for (double& score : scores) total += score = std::exp(score - top);
+  for (double& score : scores)
+    total += score = std::exp(score - top);
   Row out(query.size());
   for (int key = first; key <= position; ++key)
-    for (size_t d = 0; d < query.size(); ++d) out[d] += scores[key - first] / total * values[key][d];
+    for (size_t d = 0; d < query.size(); ++d)
+      out[d] += scores[key - first] / total * values[key][d];
   return out;
 }
 
 Row log_softmax(Row x) {
   const double top = *std::max_element(x.begin(), x.end());
   double total = 0;
-  for (const double value : x) total += std::exp(value - top);
-  for (double& value : x) value -= top + std::log(total);
+  for (const double value : x)
+    total += std::exp(value - top);
+  for (double& value : x)
+    value -= top + std::log(total);
   return x;
 }
 
@@ -77,10 +88,13 @@ Decoder::Cache Decoder::make_cache() const {
 
 namespace {
 
-Row head_of(const Row& x, int head, int head_dim) { return Row(x.begin() + head * head_dim, x.begin() + (head + 1) * head_dim); }
+Row head_of(const Row& x, int head, int head_dim) {
+  return Row(x.begin() + head * head_dim, x.begin() + (head + 1) * head_dim);
+}
 
 void add(Row& to, const Row& x) {
-  for (size_t i = 0; i < x.size(); ++i) to[i] += x[i];
+  for (size_t i = 0; i < x.size(); ++i)
+    to[i] += x[i];
 }
 
 }  // namespace
@@ -92,7 +106,8 @@ Row Decoder::step(Cache& cache, int32_t token_id) const {
     const int position = static_cast<int>(cache.keys[l][0].size());
     const float* rope = model.rope_table.data() + int64_t{position} * model.rotary_dim;
     const Row x = rms_norm(hidden, layer.input_norm, model.rms_norm_eps);
-    const Row q = linear(x, layer.q, layer.q_bias), k = linear(x, layer.k, layer.k_bias), v = linear(x, layer.v, layer.v_bias);
+    const Row q = linear(x, layer.q, layer.q_bias), k = linear(x, layer.k, layer.k_bias),
+              v = linear(x, layer.v, layer.v_bias);
     for (int h = 0; h < model.num_kv_heads; ++h) {
       Row key = head_of(k, h, model.head_dim);
       if (!layer.k_norm.empty()) key = rms_norm(key, layer.k_norm, model.rms_norm_eps);
@@ -105,15 +120,16 @@ Row Decoder::step(Cache& cache, int32_t token_id) const {
       Row query = head_of(q, h, model.head_dim);
       if (!layer.q_norm.empty()) query = rms_norm(query, layer.q_norm, model.rms_norm_eps);
       const int window = model.sliding_windows.empty() ? 0 : model.sliding_windows[l];
-      const Row out = attention(rotate(query, rope, model.rotary_dim), cache.keys[l][kv_head], cache.values[l][kv_head], position, window,
-                                model.attention_scale);
+      const Row out = attention(rotate(query, rope, model.rotary_dim), cache.keys[l][kv_head], cache.values[l][kv_head],
+                                position, window, model.attention_scale);
       mixed.insert(mixed.end(), out.begin(), out.end());
     }
     add(hidden, linear(mixed, layer.o, layer.o_bias));
     const Row y = rms_norm(hidden, layer.post_attention_norm, model.rms_norm_eps);
     Row gate = linear(y, layer.gate, {});
     const Row up = linear(y, layer.up, {});
-    for (size_t i = 0; i < gate.size(); ++i) gate[i] = activation(model.activation, gate[i]) * up[i];
+    for (size_t i = 0; i < gate.size(); ++i)
+      gate[i] = activation(model.activation, gate[i]) * up[i];
     add(hidden, linear(gate, layer.down, layer.down_bias));
   }
   return log_softmax(linear(rms_norm(hidden, norm, model.rms_norm_eps), lm_head, {}));

@@ -21,8 +21,9 @@ struct Shape {
 };
 
 std::string name_of(const Shape& shape, CpuIsa isa) {
-  return std::string(cpu_isa_name(isa)) + " " + dtype_name(shape.dtype) + " heads " + show(shape.num_heads) + "/" + show(shape.num_kv_heads) + " of " +
-         show(shape.head_dim) + ", context " + show(shape.context) + ", window " + show(shape.window) + ", blocks of " + show(shape.block_size);
+  return std::string(cpu_isa_name(isa)) + " " + dtype_name(shape.dtype) + " heads " + show(shape.num_heads) + "/" +
+         show(shape.num_kv_heads) + " of " + show(shape.head_dim) + ", context " + show(shape.context) + ", window " +
+         show(shape.window) + ", blocks of " + show(shape.block_size);
 }
 
 // One sequence with random q, k, v, its cache written by qkv_row; everything else in the cache is NaN.
@@ -33,14 +34,20 @@ struct Problem {
   HugeBuffer k_memory, v_memory;
   KvCache cache;
   int64_t stride;
-  std::vector<float> qkv;  // (context, stride); q scaled
+  std::vector<float> qkv;                     // (context, stride); q scaled
   std::vector<reference::Rows> keys, values;  // [kv head] (context, head_dim), rounded as in the cache
   reference::Rows queries;                    // (context * num_heads, head_dim)
 
   Problem(const Shape& what, CpuIsa isa) : shape(what), kernels(cpu_kernels(isa)) {
     const int num_blocks = (shape.context + shape.block_size - 1) / shape.block_size;
-    for (int i = 0; i < num_blocks; ++i) table.push_back(2 * (num_blocks - 1 - i) + 1);  // every second block is another's
-    cache.layout = {shape.dtype, shape.block_size, shape.num_kv_heads, shape.head_dim, (shape.head_dim + 1) / 2 * 2, (shape.head_dim + 15) / 16 * 16};
+    for (int i = 0; i < num_blocks; ++i)
+      table.push_back(2 * (num_blocks - 1 - i) + 1);  // every second block is another's
+    cache.layout = {shape.dtype,
+                    shape.block_size,
+                    shape.num_kv_heads,
+                    shape.head_dim,
+                    (shape.head_dim + 1) / 2 * 2,
+                    (shape.head_dim + 15) / 16 * 16};
     const size_t slots = static_cast<size_t>(2 * num_blocks) * shape.block_size * shape.num_kv_heads;
     k_memory = HugeBuffer(slots * cache.layout.k_dim * dtype_size(shape.dtype), "keys");
     v_memory = HugeBuffer(slots * cache.layout.v_dim * dtype_size(shape.dtype), "values");
@@ -55,7 +62,8 @@ struct Problem {
     values.resize(keys.size());
     for (int position = 0; position < shape.context; ++position) {
       float* row = qkv.data() + position * stride;
-      for (int h = 0; h < shape.num_heads; ++h) queries.emplace_back(row + h * shape.head_dim, row + (h + 1) * shape.head_dim);
+      for (int h = 0; h < shape.num_heads; ++h)
+        queries.emplace_back(row + h * shape.head_dim, row + (h + 1) * shape.head_dim);
       for (int h = 0; h < shape.num_kv_heads; ++h) {
         keys[h].push_back(stored(row + q_size + h * shape.head_dim));
         values[h].push_back(stored(row + q_size + kv_size + h * shape.head_dim));
@@ -86,7 +94,8 @@ struct Problem {
   // Positions [first, first + count), some query heads; (count, num_heads * head_dim), other heads untouched.
   std::vector<float> attend(int first, int count, int head_begin, int heads_at_once) const {
     std::vector<float> rows(qkv.begin() + first * stride, qkv.begin() + (first + count) * stride);
-    std::vector<float> scratch(static_cast<size_t>(attention_scratch_floats(count * shape.num_heads, cache.layout.k_dim, cache.layout.v_dim)));
+    std::vector<float> scratch(
+        static_cast<size_t>(attention_scratch_floats(count * shape.num_heads, cache.layout.k_dim, cache.layout.v_dim)));
     const int heads_per_kv = shape.num_heads / shape.num_kv_heads;
     for (int head = head_begin; head < shape.num_heads; head += heads_at_once) {
       AttentionArgs args;
@@ -103,7 +112,8 @@ struct Problem {
       kernels.attention(args);
     }
     std::vector<float> out;
-    for (int i = 0; i < count; ++i) out.insert(out.end(), rows.begin() + i * stride, rows.begin() + i * stride + shape.num_heads * shape.head_dim);
+    for (int i = 0; i < count; ++i)
+      out.insert(out.end(), rows.begin() + i * stride, rows.begin() + i * stride + shape.num_heads * shape.head_dim);
     return out;
   }
 };
@@ -117,13 +127,14 @@ void check_against_reference(const Shape& shape) {
     const Problem problem(shape, isa);
     for (int i = first; wanted.size() < static_cast<size_t>(count) * shape.num_heads; ++i)
       for (int h = 0; h < shape.num_heads; ++h)
-        wanted.push_back(reference::attention(problem.queries[i * shape.num_heads + h], problem.keys[h / heads_per_kv], problem.values[h / heads_per_kv], i,
-                                              shape.window, problem.scale()));
+        wanted.push_back(reference::attention(problem.queries[i * shape.num_heads + h], problem.keys[h / heads_per_kv],
+                                              problem.values[h / heads_per_kv], i, shape.window, problem.scale()));
     const std::vector<float> out = problem.attend(first, count, 0, heads_per_kv);
     for (size_t row = 0; row < wanted.size(); ++row)
       for (int d = 0; d < shape.head_dim; ++d) {
         const float got = out[row * shape.head_dim + d];
-        if (!(std::abs(got - wanted[row][d]) <= 5e-6)) fail(__FILE__, __LINE__, name_of(shape, isa) + ": got " + show(got) + ", wanted " + show(wanted[row][d]));
+        if (!(std::abs(got - wanted[row][d]) <= 5e-6))
+          fail(__FILE__, __LINE__, name_of(shape, isa) + ": got " + show(got) + ", wanted " + show(wanted[row][d]));
       }
   }
 }
@@ -140,7 +151,8 @@ TEST(attention_is_near_doubles_for_every_shape) {
       for (const int block_size : {16, 48})
         for (const int window : {0, 1, 5, 64, 100}) {
           Shape shape;
-          shape.dtype = dtype, shape.context = context, shape.block_size = block_size, shape.window = window, shape.head_dim = 32;
+          shape.dtype = dtype, shape.context = context, shape.block_size = block_size, shape.window = window,
+          shape.head_dim = 32;
           check_against_reference(shape);
         }
   }
@@ -162,7 +174,8 @@ TEST(attention_bits_depend_on_position_and_window_alone) {
             for (const int heads : {1, 3}) {
               const std::vector<float> part = problem.attend(first, count, 0, heads);
               if (std::memcmp(part.data(), whole.data() + first * row, part.size() * sizeof(float)) != 0)
-                fail(__FILE__, __LINE__, name_of(shape, isa) + ": positions from " + show(first) + ", " + show(count) + " at once");
+                fail(__FILE__, __LINE__,
+                     name_of(shape, isa) + ": positions from " + show(first) + ", " + show(count) + " at once");
             }
           }
         }
@@ -180,9 +193,11 @@ TEST(attention_survives_large_scores) {
     Shape shape;
     Problem problem(shape, isa);
     const int last = shape.context - 1;
-    for (int i = 0; i < shape.num_heads * shape.head_dim; ++i) problem.qkv[last * problem.stride + i] *= 500.0f;
+    for (int i = 0; i < shape.num_heads * shape.head_dim; ++i)
+      problem.qkv[last * problem.stride + i] *= 500.0f;
     const std::vector<float> out = problem.attend(last, 1, 0, 2);
-    for (const float value : out) EXPECT(std::isfinite(value) && std::abs(value) < 6);
+    for (const float value : out)
+      EXPECT(std::isfinite(value) && std::abs(value) < 6);
   }
 }
 
@@ -193,15 +208,18 @@ TEST(attention_passes_nan_on) {
     Problem problem(shape, isa);
     QkvRowArgs args;
     std::vector<float> row(static_cast<size_t>(problem.stride + 16), std::nanf(""));
-    std::fill(row.end() - 16 - shape.num_kv_heads * shape.head_dim, row.end(), 1.0f);  // the values are sound: NaN must come by the scores
+    std::fill(row.end() - 16 - shape.num_kv_heads * shape.head_dim, row.end(),
+              1.0f);  // the values are sound: NaN must come by the scores
     args.qkv = row.data();
     args.num_heads = shape.num_heads;
     args.cache = problem.cache;
     args.slot = int64_t{problem.table[1]} * shape.block_size + 3;  // position 19
     problem.kernels.qkv_row(args);
     const std::vector<float> before = problem.attend(18, 1, 0, 2), after = problem.attend(70, 1, 0, 2);
-    for (const float value : before) EXPECT(std::isfinite(value));
-    for (const float value : after) EXPECT(std::isnan(value));
+    for (const float value : before)
+      EXPECT(std::isfinite(value));
+    for (const float value : after)
+      EXPECT(std::isnan(value));
   }
 }
 
@@ -211,23 +229,27 @@ TEST(attention_plan_covers_every_row_and_head_once) {
       for (const std::vector<int>& lengths : {std::vector<int>{1}, {1, 1, 1, 1, 1, 1, 1, 1}, {512}, {1, 300, 1, 17}}) {
         std::vector<int32_t> ids, positions, slots, cu_seqlens{0}, context_lens, tables(lengths.size(), 0);
         for (const int length : lengths) {
-          for (int i = 0; i < length; ++i) positions.push_back(length == 1 ? 700 : i);
+          for (int i = 0; i < length; ++i)
+            positions.push_back(length == 1 ? 700 : i);
           context_lens.push_back(length == 1 ? 701 : length);
           cu_seqlens.push_back(static_cast<int32_t>(positions.size()));
         }
         ids = slots = positions;
         std::vector<AttentionItem> items;
-        plan_attention({ids, positions, slots, cu_seqlens, context_lens, tables, 1}, heads, kv_heads, 0, num_threads, items);
+        plan_attention({ids, positions, slots, cu_seqlens, context_lens, tables, 1}, heads, kv_heads, 0, num_threads,
+                       items);
         std::vector<int> times(positions.size() * heads);
         for (const AttentionItem& item : items) {
           EXPECT(item.num_rows * item.num_heads <= std::max(kAttentionRows, heads / kv_heads));
           EXPECT_EQ(item.first_position, positions[item.first_row]);
           for (int row = 0; row < item.num_rows; ++row) {
             EXPECT(item.first_row + row < cu_seqlens[item.seq + 1] && item.first_row >= cu_seqlens[item.seq]);
-            for (int h = 0; h < item.num_heads; ++h) ++times[(item.first_row + row) * heads + item.kv_head * (heads / kv_heads) + item.first_head + h];
+            for (int h = 0; h < item.num_heads; ++h)
+              ++times[(item.first_row + row) * heads + item.kv_head * (heads / kv_heads) + item.first_head + h];
           }
         }
-        for (const int time : times) EXPECT_EQ(time, 1);
+        for (const int time : times)
+          EXPECT_EQ(time, 1);
         if (num_threads == 2) EXPECT(items.size() >= 2 || heads == kv_heads);
       }
     }

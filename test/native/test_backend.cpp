@@ -1,4 +1,5 @@
-// The CPU backend as a whole: a small decoder through every op against the double-precision reference, and the bits that must not change.
+// The CPU backend as a whole: a small decoder through every op against the double-precision reference, and the bits
+// that must not change.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -14,12 +15,14 @@ namespace {
 
 std::vector<int32_t> random_ids(uint64_t seed, int count, int64_t vocab_size) {
   std::vector<int32_t> ids;
-  for (const float value : random_values(seed, count, 1000.0f)) ids.push_back(static_cast<int32_t>(std::abs(value)) % static_cast<int32_t>(vocab_size));
+  for (const float value : random_values(seed, count, 1000.0f))
+    ids.push_back(static_cast<int32_t>(std::abs(value)) % static_cast<int32_t>(vocab_size));
   return ids;
 }
 
 // Worst difference to the reference over all rows of all prompts, of the `num_top` most likely ids.
-double worst_difference(const DecoderShape& shape, const RunOptions& options, const std::vector<std::vector<int32_t>>& prompts, size_t num_top) {
+double worst_difference(const DecoderShape& shape, const RunOptions& options,
+                        const std::vector<std::vector<int32_t>>& prompts, size_t num_top) {
   DecoderFixture fixture(shape);
   const LogProbs got = fixture.run(options, prompts);
   double worst = 0;
@@ -40,8 +43,8 @@ double worst_difference(const DecoderShape& shape, const RunOptions& options, co
 }
 
 std::string case_name(const DecoderShape& shape, CpuIsa isa, DType dtype) {
-  return std::string(cpu_isa_name(isa)) + " " + dtype_name(dtype) + " heads " + std::to_string(shape.num_heads) + "/" + std::to_string(shape.num_kv_heads) +
-         " of " + std::to_string(shape.head_dim);
+  return std::string(cpu_isa_name(isa)) + " " + dtype_name(dtype) + " heads " + std::to_string(shape.num_heads) + "/" +
+         std::to_string(shape.num_kv_heads) + " of " + std::to_string(shape.head_dim);
 }
 
 const std::vector<DecoderShape>& shapes() {
@@ -50,15 +53,18 @@ const std::vector<DecoderShape>& shapes() {
     DecoderShape shape;  // GQA 2, tied embeddings
     list.push_back(shape);
     shape = {};  // odd sizes, QKV bias, GQA 7, all biases
-    shape.hidden_size = 72, shape.intermediate_size = 112, shape.num_heads = 7, shape.num_kv_heads = 1, shape.head_dim = 24, shape.rotary_dim = 24;
+    shape.hidden_size = 72, shape.intermediate_size = 112, shape.num_heads = 7, shape.num_kv_heads = 1,
+    shape.head_dim = 24, shape.rotary_dim = 24;
     shape.vocab_size = 101, shape.has_bias = true;
     list.push_back(shape);
     shape = {};  // QK norm, window, partial rotary, untied head, GELU
-    shape.num_heads = 3, shape.num_kv_heads = 3, shape.head_dim = 40, shape.rotary_dim = 20, shape.has_qk_norm = true, shape.window = 37;
+    shape.num_heads = 3, shape.num_kv_heads = 3, shape.head_dim = 40, shape.rotary_dim = 20, shape.has_qk_norm = true,
+    shape.window = 37;
     shape.is_tied = false, shape.activation = Activation::kGelu;
     list.push_back(shape);
     shape = {};  // odd K everywhere
-    shape.hidden_size = 45, shape.intermediate_size = 51, shape.num_heads = 3, shape.num_kv_heads = 1, shape.head_dim = 15, shape.rotary_dim = 14;
+    shape.hidden_size = 45, shape.intermediate_size = 51, shape.num_heads = 3, shape.num_kv_heads = 1,
+    shape.head_dim = 15, shape.rotary_dim = 14;
     shape.activation = Activation::kGeluTanh;
     list.push_back(shape);
     return list;
@@ -77,7 +83,8 @@ TEST(backend_equals_reference) {
         options.weight_dtype = dtype;
         options.kv_cache_dtype = DType::kF32;
         options.compute_f32 = true;
-        const std::vector<std::vector<int32_t>> prompts = {random_ids(1, 70, shape.vocab_size), random_ids(2, 5, shape.vocab_size)};
+        const std::vector<std::vector<int32_t>> prompts = {random_ids(1, 70, shape.vocab_size),
+                                                           random_ids(2, 5, shape.vocab_size)};
         const double worst = worst_difference(shape, options, prompts, 1000);
         if (!(worst < 2e-4)) fail(__FILE__, __LINE__, case_name(shape, isa, dtype) + ": difference " + show(worst));
       }
@@ -114,11 +121,13 @@ void for_each_kind(Check check) {
 TEST(backend_instruction_sets_give_the_same_bits) {
   for_each_kind([](const DecoderShape& shape, RunOptions options, const std::string& name) {
     DecoderFixture fixture(shape);
-    const std::vector<std::vector<int32_t>> prompts = {random_ids(3, 90, shape.vocab_size), random_ids(4, 3, shape.vocab_size)};
+    const std::vector<std::vector<int32_t>> prompts = {random_ids(3, 90, shape.vocab_size),
+                                                       random_ids(4, 3, shape.vocab_size)};
     const LogProbs first = fixture.run(options, prompts);
     for (const CpuIsa isa : available_cpu_isas()) {
       options.isa = isa;
-      if (!is_same(first, fixture.run(options, prompts))) fail(__FILE__, __LINE__, name + " differs with " + cpu_isa_name(isa));
+      if (!is_same(first, fixture.run(options, prompts)))
+        fail(__FILE__, __LINE__, name + " differs with " + cpu_isa_name(isa));
     }
   });
 }
@@ -127,21 +136,25 @@ TEST(backend_batch_chunk_and_threads_change_no_bit) {
   for_each_kind([](const DecoderShape& shape, RunOptions options, const std::string& name) {
     DecoderFixture fixture(shape);
     std::vector<std::vector<int32_t>> prompts;
-    for (const int size : {1, 17, 64, 65, 130}) prompts.push_back(random_ids(size, size, shape.vocab_size));
+    for (const int size : {1, 17, 64, 65, 130})
+      prompts.push_back(random_ids(size, size, shape.vocab_size));
     const LogProbs together = fixture.run(options, prompts);
     RunOptions alone = options;
     alone.max_num_seqs_per_step = 1;
-    if (!is_same(together, fixture.run(alone, prompts))) fail(__FILE__, __LINE__, name + ": one sequence at a time differs");
+    if (!is_same(together, fixture.run(alone, prompts)))
+      fail(__FILE__, __LINE__, name + ": one sequence at a time differs");
     for (const int chunk : {1, 7, 64}) {
       RunOptions chunked = options;
       chunked.prefill_chunk_size = chunk;
       chunked.block_size = chunk == 7 ? 48 : 16;
-      if (!is_same(together, fixture.run(chunked, prompts))) fail(__FILE__, __LINE__, name + ": chunks of " + show(chunk) + " differ");
+      if (!is_same(together, fixture.run(chunked, prompts)))
+        fail(__FILE__, __LINE__, name + ": chunks of " + show(chunk) + " differ");
     }
     for (const int threads : {2, 3}) {
       RunOptions threaded = options;
       threaded.num_threads = threads;
-      if (!is_same(together, fixture.run(threaded, prompts))) fail(__FILE__, __LINE__, name + ": " + show(threads) + " threads differ");
+      if (!is_same(together, fixture.run(threaded, prompts)))
+        fail(__FILE__, __LINE__, name + ": " + show(threads) + " threads differ");
     }
   });
 }
@@ -150,18 +163,21 @@ TEST(backend_ranks_change_no_bit) {
   for (const bool has_bias : {false, true}) {
     for (const DType dtype : {DType::kF32, DType::kF16, DType::kBf16}) {
       DecoderShape shape;
-      shape.num_heads = 8, shape.num_kv_heads = 2, shape.intermediate_size = 128, shape.has_bias = has_bias, shape.is_tied = !has_bias;
+      shape.num_heads = 8, shape.num_kv_heads = 2, shape.intermediate_size = 128, shape.has_bias = has_bias,
+      shape.is_tied = !has_bias;
       shape.file_dtype = dtype;
       RunOptions options;
       options.isa = available_cpu_isas()[0];
       options.weight_dtype = options.kv_cache_dtype = dtype;
       DecoderFixture fixture(shape);
-      const std::vector<std::vector<int32_t>> prompts = {random_ids(5, 40, shape.vocab_size), random_ids(6, 9, shape.vocab_size)};
+      const std::vector<std::vector<int32_t>> prompts = {random_ids(5, 40, shape.vocab_size),
+                                                         random_ids(6, 9, shape.vocab_size)};
       const LogProbs one = fixture.run(options, prompts);
       for (const int world_size : {2, 4, 8}) {
         options.world_size = world_size;
         options.num_threads = world_size == 2 ? 2 : 1;
-        if (!is_same(one, fixture.run(options, prompts))) fail(__FILE__, __LINE__, show(world_size) + " ranks differ in " + dtype_name(dtype));
+        if (!is_same(one, fixture.run(options, prompts)))
+          fail(__FILE__, __LINE__, show(world_size) + " ranks differ in " + dtype_name(dtype));
       }
     }
   }
@@ -177,7 +193,8 @@ TEST(backend_bf16_is_near_reference) {
       options.isa = isa;
       options.weight_dtype = options.kv_cache_dtype = DType::kBf16;
       const double worst = worst_difference(shape, options, {random_ids(1, 70, shape.vocab_size)}, 5);
-      if (!(worst < 0.15)) fail(__FILE__, __LINE__, case_name(shape, isa, DType::kBf16) + ": difference " + show(worst));
+      if (!(worst < 0.15))
+        fail(__FILE__, __LINE__, case_name(shape, isa, DType::kBf16) + ": difference " + show(worst));
     }
   }
 }

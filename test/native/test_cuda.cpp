@@ -1,4 +1,5 @@
-// The CUDA backend on the host runtime: index arithmetic exhaustively, mutations that must be noticed, and what only a device of ours can be told to do.
+// The CUDA backend on the host runtime: index arithmetic exhaustively, mutations that must be noticed, and what only a
+// device of ours can be told to do.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -59,13 +60,17 @@ TEST(cuda_layouts_give_every_element_a_place) {
   std::set<int64_t> places;
   for (int64_t slot = 0; slot < 128; ++slot)
     for (int head = 0; head < 3; ++head) {
-      for (int dim = 0; dim < layout.k_dim; ++dim) places.insert(layout.key(slot, head, dim));
-      for (int dim = 0; dim < layout.v_dim; ++dim) places.insert(layout.value(slot, head, dim));
+      for (int dim = 0; dim < layout.k_dim; ++dim)
+        places.insert(layout.key(slot, head, dim));
+      for (int dim = 0; dim < layout.v_dim; ++dim)
+        places.insert(layout.value(slot, head, dim));
     }
-  EXPECT(static_cast<int64_t>(places.size()) == 2 * layout.block_elements() && *places.rbegin() == 2 * layout.block_elements() - 1);
+  EXPECT(static_cast<int64_t>(places.size()) == 2 * layout.block_elements() &&
+         *places.rbegin() == 2 * layout.block_elements() - 1);
 }
 
-// The operands of one instruction are where its lanes look for them (PTX manual, m16n8k16): lane 4 g + t has rows g and g + 8.
+// The operands of one instruction are where its lanes look for them (PTX manual, m16n8k16): lane 4 g + t has rows g and
+// g + 8.
 TEST(cuda_layouts_follow_the_instruction) {
   for (int lane = 0; lane < 32; ++lane) {
     const int g = lane / 4, t = lane % 4;
@@ -150,7 +155,8 @@ TEST(cuda_memory_is_used_up_to_the_share_asked_for) {
     Session session(request);
     EXPECT(false && "too little memory is told");
   } catch (const Error& error) {
-    EXPECT(error.code() == ErrorCode::kOutOfMemory && std::string(error.what()).find("gpuMemoryUtilization") != std::string::npos);
+    EXPECT(error.code() == ErrorCode::kOutOfMemory &&
+           std::string(error.what()).find("gpuMemoryUtilization") != std::string::npos);
   }
   cuda_host::set_device_memory(size_t{1} << 30);
   EXPECT_EQ(cuda_host::device_memory_in_use(), before);
@@ -166,7 +172,8 @@ TEST(cuda_alone_has_a_cache_of_8_bits) {
   request.kv_cache_dtype = DType::kFp8E4m3;
   Session narrow(request);
   EXPECT_EQ(std::string(dtype_name(narrow.info().kv_cache_dtype)), std::string("fp8"));
-  EXPECT(narrow.info().num_blocks > wide.info().num_blocks * 19 / 10 && narrow.info().num_blocks < wide.info().num_blocks * 2);
+  EXPECT(narrow.info().num_blocks > wide.info().num_blocks * 19 / 10 &&
+         narrow.info().num_blocks < wide.info().num_blocks * 2);
   EXPECT_EQ(narrow.wait(narrow.submit(random_ids(1, 70, 300), 4)).token_ids.size(), size_t{4});
   request.kv_cache_dtype = DType::kF32;
   EXPECT_ERROR("invalid_argument", Session(std::move(request)));
@@ -194,7 +201,8 @@ TEST(cuda_does_without_what_it_is_told) {
 // A small model on a large device: the host would keep books on millions of blocks.
 TEST(cuda_memory_for_a_small_model_has_an_end) {
   MemoryRequest request;
-  request.block_bytes = 64 << 10, request.block_size = 64, request.available_bytes = int64_t{120} << 30, request.is_budget = true;
+  request.block_bytes = 64 << 10, request.block_size = 64, request.available_bytes = int64_t{120} << 30,
+  request.is_budget = true;
   request.trained_length = 2048, request.max_num_seqs = 256;
   EXPECT_EQ(plan_memory(request).num_blocks, 1 << 19);
   request.block_bytes = 2 << 20;
@@ -226,7 +234,8 @@ TEST(cuda_closes_in_the_middle_of_a_prompt) {
   {
     Session session(request);
     session.submit(random_ids(1, 318, 300), 2);
-    while (session.engine().stats().num_steps < 260) std::this_thread::yield();
+    while (session.engine().stats().num_steps < 260)
+      std::this_thread::yield();
     session.engine().close();
   }
   EXPECT_EQ(cuda_host::num_streams(), before);
@@ -259,7 +268,8 @@ std::vector<Answer> answers_in_batches(Session& session) {
       request.sampling.is_eos_ignored = true;
       ids.push_back(session.submit(std::move(request)));
     }
-    for (const RequestId id : ids) answers.push_back(session.wait(id));
+    for (const RequestId id : ids)
+      answers.push_back(session.wait(id));
   }
   return answers;
 }
@@ -358,14 +368,16 @@ TEST(cuda_ranks_share_a_graph) {
   cuda_host::set_peers(true);
 }
 
-// Every rank adds its share of the tokens, some have none, and all copy what the others' norms have made; of the last norm each takes the rows from those that have them.
+// Every rank adds its share of the tokens, some have none, and all copy what the others' norms have made; of the last
+// norm each takes the rows from those that have them.
 TEST(cuda_sums_in_two_shots_change_no_bit) {
   DecoderShape shape = decoder_shapes()[0];
   shape.file_dtype = DType::kBf16, shape.intermediate_size = 256;
   DecoderFixture fixture(shape);
   const Prompts prefills = {random_ids(1, 3, shape.vocab_size), random_ids(2, 70, shape.vocab_size)};
   Prompts decodes;
-  for (uint64_t i = 0; i < 10; ++i) decodes.push_back(random_ids(i, 3, shape.vocab_size));
+  for (uint64_t i = 0; i < 10; ++i)
+    decodes.push_back(random_ids(i, 3, shape.vocab_size));
   RunOptions one_by_one = cuda_options(DType::kBf16), together = one_by_one;
   one_by_one.max_num_seqs_per_step = 1;
   together.prefill_chunk_size = 1;  // decodes: recorded
@@ -373,7 +385,8 @@ TEST(cuda_sums_in_two_shots_change_no_bit) {
   one_by_one.world_size = together.world_size = 4;
   const int64_t before = std::exchange(two_shot_bytes(), 1);
   EXPECT(choose_sum_way(4, 70, 2, false) == SumWay::kTwoShots && choose_sum_way(4, 16, 2, false) == SumWay::kTwoShots);
-  EXPECT(choose_sum_way(4, 8, 1 << 30, false) == SumWay::kOneShot && choose_sum_way(2, 70, 1 << 30, false) == SumWay::kOneShot);
+  EXPECT(choose_sum_way(4, 8, 1 << 30, false) == SumWay::kOneShot &&
+         choose_sum_way(2, 70, 1 << 30, false) == SumWay::kOneShot);
   EXPECT(is_same(of_prefills, fixture.run(one_by_one, prefills)));
   EXPECT(is_same(of_decodes, fixture.run(together, decodes)));
   two_shot_bytes() = before;
@@ -403,7 +416,8 @@ TEST(cuda_library_of_another_build_is_not_used) {
   };
   const std::string build_id = cuda_build_id();
   fake = {kCudaApiVersion + 1, build_id.c_str(), nullptr, nullptr, nullptr};
-  expect_reason(file + ": expected interface version " + std::to_string(kCudaApiVersion) + ", got " + std::to_string(kCudaApiVersion + 1) + "; build it again");
+  expect_reason(file + ": expected interface version " + std::to_string(kCudaApiVersion) + ", got " +
+                std::to_string(kCudaApiVersion + 1) + "; build it again");
   fake = {kCudaApiVersion, "another", nullptr, nullptr, nullptr};
   expect_reason(file + " was built with another compiler or from other sources; build it again");
   const auto none = [](char* reason, size_t size) { return std::snprintf(reason, size, "no card") - 7; };
@@ -422,7 +436,8 @@ TEST(cuda_library_says_why_it_is_not_used) {
   EXPECT_ERROR("invalid_argument", make_device_group(options));
   options.device = "auto";
   const DeviceGroup group = make_device_group(options);
-  EXPECT(group.backends[0]->info().name == "cpu" && group.notes.size() == 1 && group.notes[0].find("running on the CPU") == 0);
+  EXPECT(group.backends[0]->info().name == "cpu" && group.notes.size() == 1 &&
+         group.notes[0].find("running on the CPU") == 0);
 }
 
 TEST(cuda_tells_that_it_is_deterministic) {

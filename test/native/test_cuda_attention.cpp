@@ -15,7 +15,9 @@ namespace {
 using namespace cuda;
 
 // Where (row, k) of an operand lies in a panel of rows of 64.
-int place_of(int row, int k) { return static_cast<int>(swizzle_128(static_cast<uint32_t>(row * kSwizzledRow + k * 2))); }
+int place_of(int row, int k) {
+  return static_cast<int>(swizzle_128(static_cast<uint32_t>(row * kSwizzledRow + k * 2)));
+}
 
 TEST(cuda_attention_copies_every_key_and_value_to_its_place) {
   for (int d = 1; d <= 4; ++d)
@@ -24,21 +26,26 @@ TEST(cuda_attention_copies_every_key_and_value_to_its_place) {
       std::map<int, int> keys, values;  // place in shared memory → in the cache, both in 16-bit numbers
       const auto add = [](std::map<int, int>& to, const Copy16& copy) {
         EXPECT(copy.from % 16 == 0 && copy.to % 16 == 0);
-        for (int i = 0; i < 8; ++i) EXPECT(to.emplace(copy.to / 2 + i, copy.from / 2 + i).second);
+        for (int i = 0; i < 8; ++i)
+          EXPECT(to.emplace(copy.to / 2 + i, copy.from / 2 + i).second);
       };
       for (int thread = 0; thread < 128; ++thread) {
         for (int turn = 0; turn < key_turns(d); ++turn)
           if (key_half(thread, turn, d) < d) add(keys, key_copy(thread, d) + key_turn(turn, d));
-        for (int turn = 0; turn < value_turns(d); ++turn) add(values, value_copy(thread, block_size) + value_turn(turn, block_size));
+        for (int turn = 0; turn < value_turns(d); ++turn)
+          add(values, value_copy(thread, block_size) + value_turn(turn, block_size));
       }
       EXPECT_EQ(keys.size(), static_cast<size_t>(kTileKeys * k_dim));
       EXPECT_EQ(values.size(), static_cast<size_t>(kTileKeys * k_dim));
-      // Rows of keys in the order of columns, their dimensions as the cache mixes them; rows of values, their keys likewise: column c is number c of a row of values.
+      // Rows of keys in the order of columns, their dimensions as the cache mixes them; rows of values, their keys
+      // likewise: column c is number c of a row of values.
       for (int c = 0; c < kTileKeys; ++c)
         for (int dim = 0; dim < k_dim; ++dim) {
           const auto mixed = static_cast<int>(operand_index(0, dim % 32, 32)) + dim / 32 * 32;
-          EXPECT_EQ(keys.at((mixed / 64 * kPanelBytes + place_of(c, mixed % 64)) / 2), static_cast<int>(operand_index(key_of_column(c), dim, k_dim)));
-          EXPECT_EQ(values.at(place_of(dim, c) / 2), static_cast<int>(operand_index(dim, key_of_column(c), block_size)));
+          EXPECT_EQ(keys.at((mixed / 64 * kPanelBytes + place_of(c, mixed % 64)) / 2),
+                    static_cast<int>(operand_index(key_of_column(c), dim, k_dim)));
+          EXPECT_EQ(values.at(place_of(dim, c) / 2),
+                    static_cast<int>(operand_index(dim, key_of_column(c), block_size)));
         }
     }
 }
@@ -47,20 +54,28 @@ TEST(cuda_attention_knows_what_its_threads_copy) {
   for (int thread = 0; thread < 128; ++thread) {
     // Eight neighbours write a row, in eight groups of banks.
     std::set<int> banks, value_banks;
-    for (int i = 0; i < 8; ++i) banks.insert(key_copy(thread / 8 * 8 + i, 4).to / 16 % 8), value_banks.insert(value_copy(thread / 8 * 8 + i, 64).to / 16 % 8);
+    for (int i = 0; i < 8; ++i)
+      banks.insert(key_copy(thread / 8 * 8 + i, 4).to / 16 % 8),
+          value_banks.insert(value_copy(thread / 8 * 8 + i, 64).to / 16 % 8);
     EXPECT(banks.size() == 8 && value_banks.size() == 8);
     for (int turn = 0; turn < value_turns(4); ++turn) {
       const Copy16 copy = value_copy(thread, 64) + value_turn(turn, 64);
       for (int word = 0; word < 4; ++word)
-        for (int half = 0; half < 2; ++half) EXPECT_EQ(operand_index(value_dim(thread, turn), value_key(thread, word) + half, 64), copy.from / 2 + word * 2 + half);
+        for (int half = 0; half < 2; ++half)
+          EXPECT_EQ(operand_index(value_dim(thread, turn), value_key(thread, word) + half, 64),
+                    copy.from / 2 + word * 2 + half);
     }
   }
-  for (int d = 1; d <= 4; ++d) EXPECT(attention_shared_bytes(d) <= 232448 && attention_stage_bytes(d) % kSwizzleAtom == 0 && key_tile_bytes(d) % kSwizzleAtom == 0);
+  for (int d = 1; d <= 4; ++d)
+    EXPECT(attention_shared_bytes(d) <= 232448 && attention_stage_bytes(d) % kSwizzleAtom == 0 &&
+           key_tile_bytes(d) % kSwizzleAtom == 0);
 }
 
-AttentionPlan plan_of(const std::vector<int>& counts, const std::vector<int32_t>& contexts, int group, int num_kv_heads, int multiprocessors) {
+AttentionPlan plan_of(const std::vector<int>& counts, const std::vector<int32_t>& contexts, int group, int num_kv_heads,
+                      int multiprocessors) {
   std::vector<int32_t> cu_seqlens{0};
-  for (const int count : counts) cu_seqlens.push_back(cu_seqlens.back() + count);
+  for (const int count : counts)
+    cu_seqlens.push_back(cu_seqlens.back() + count);
   AttentionPlan plan;
   plan_attention(cu_seqlens, contexts, group, num_kv_heads, multiprocessors, plan);
   // Every row of every sequence has one tile.
@@ -68,7 +83,9 @@ AttentionPlan plan_of(const std::vector<int>& counts, const std::vector<int32_t>
     std::set<int> rows;
     const auto add = [&](const std::vector<AttentionTile>& tiles, int size) {
       for (const AttentionTile& tile : tiles)
-        for (int row = tile.first_row; tile.seq == static_cast<int>(seq) && row < std::min(tile.first_row + size, counts[seq] * group); ++row) EXPECT(rows.insert(row).second);
+        for (int row = tile.first_row;
+             tile.seq == static_cast<int>(seq) && row < std::min(tile.first_row + size, counts[seq] * group); ++row)
+          EXPECT(rows.insert(row).second);
     };
     add(plan.tiles, 16);
     add(plan.wide_tiles, kWideRows);
@@ -81,21 +98,24 @@ TEST(cuda_attention_of_many_rows_goes_to_wgmma) {
   // A prompt of 1,024 tokens with 12 heads and 2 KV heads on 132 multiprocessors: 96 blocks.
   AttentionPlan plan = plan_of({1024}, {1024}, 6, 2, 132);
   EXPECT(plan.wide_tiles.size() == 48 && plan.tiles.empty());
-  EXPECT(std::ranges::is_sorted(plan.wide_tiles, std::ranges::greater{}, &AttentionTile::first_row));  // the most keys first
+  EXPECT(std::ranges::is_sorted(plan.wide_tiles, std::ranges::greater{},
+                                &AttentionTile::first_row));  // the most keys first
   // Beside decodes, which stay where they are; the longest of those counts.
   plan = plan_of({1, 1024, 10, 1}, {5000, 9000, 70, 300}, 6, 2, 132);
   EXPECT(plan.wide_tiles.size() == 48 && plan.tiles.size() == 1 + 4 + 1 && plan.longest == 5000);
   EXPECT(std::ranges::all_of(plan.wide_tiles, [](const AttentionTile& tile) { return tile.seq == 1; }));
   // Several prompts together, the one with most keys first.
   plan = plan_of({200, 400, 200}, {200, 400, 4000}, 6, 2, 132);
-  EXPECT(plan.wide_tiles.size() == 10 + 19 + 10 && plan.wide_tiles.front().seq == 2 && plan.wide_tiles.front().first_row == 1152 && plan.wide_tiles.back().first_row == 0);
+  EXPECT(plan.wide_tiles.size() == 10 + 19 + 10 && plan.wide_tiles.front().seq == 2 &&
+         plan.wide_tiles.front().first_row == 1152 && plan.wide_tiles.back().first_row == 0);
   // Not where it would leave most multiprocessors idle, nor where there is none of it.
   EXPECT(plan_of({512}, {512}, 6, 2, 132).wide_tiles.empty());
   EXPECT(plan_of({1024}, {1024}, 6, 2, 0).wide_tiles.empty());
   EXPECT(plan_of({1, 1, 1}, {900, 900, 900}, 8, 1, 1).wide_tiles.empty());
 }
 
-// ---- a backend that uses it -------------------------------------------------------------------------------------------------------------------
+// ---- a backend that uses it
+// -------------------------------------------------------------------------------------------------------------------
 
 // A device of compute capability 9.0, as long as this lives.
 struct Hopper {
@@ -115,8 +135,12 @@ TEST(cuda_attention_wgmma_decoder_equals_reference) {
     DecoderFixture fixture(shape);
     RunOptions options = cuda_options(DType::kF16, false);
     options.prefill_chunk_size = 70;
-    const double worst = worst_difference(fixture, options, {random_ids(1, 150, shape.vocab_size), random_ids(2, 5, shape.vocab_size), random_ids(3, 100, shape.vocab_size)}, 5);
-    if (!(worst < 0.02)) fail(__FILE__, __LINE__, "head_dim " + std::to_string(shape.head_dim) + ": difference " + show(worst));
+    const double worst = worst_difference(fixture, options,
+                                          {random_ids(1, 150, shape.vocab_size), random_ids(2, 5, shape.vocab_size),
+                                           random_ids(3, 100, shape.vocab_size)},
+                                          5);
+    if (!(worst < 0.02))
+      fail(__FILE__, __LINE__, "head_dim " + std::to_string(shape.head_dim) + ": difference " + show(worst));
   }
 }
 

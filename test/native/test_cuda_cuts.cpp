@@ -14,14 +14,16 @@ namespace {
 
 using namespace cuda;
 
-// ---- products ---------------------------------------------------------------------------------------------------------------------------------
+// ---- products
+// ---------------------------------------------------------------------------------------------------------------------------------
 
 TEST(cuda_groups_of_tiles_cover_every_tile_once) {
   for (const int most_warps : {1, 4, 5, 12})
     for (const int64_t most_blocks : {1, 2, 7, 33, 132})
       for (int64_t num_tiles = 1; num_tiles < 700; ++num_tiles) {
         const TileGroups groups = group_tiles(num_tiles, most_blocks, most_warps);
-        EXPECT(groups.num_tiles == num_tiles && groups.warps >= 1 && groups.warps <= most_warps && groups.num_blocks >= 1 && groups.num_blocks <= most_blocks);
+        EXPECT(groups.num_tiles == num_tiles && groups.warps >= 1 && groups.warps <= most_warps &&
+               groups.num_blocks >= 1 && groups.num_blocks <= most_blocks);
         std::vector<int> times(static_cast<size_t>(num_tiles));
         for (int64_t block = 0; block < groups.num_blocks; ++block) {
           EXPECT(groups.turns(block) >= 1);
@@ -39,14 +41,18 @@ TEST(cuda_groups_of_tiles_cover_every_tile_once) {
 TEST(cuda_warps_of_a_block_take_least) {
   for (const int64_t num_blocks : {1, 2, 7, 33, 132})
     for (int64_t num_tiles = 1; num_tiles < 5000; ++num_tiles) {
-      const auto time = [&](int warps) { return ((num_tiles + warps - 1) / warps + num_blocks - 1) / num_blocks * warps; };
+      const auto time = [&](int warps) {
+        return ((num_tiles + warps - 1) / warps + num_blocks - 1) / num_blocks * warps;
+      };
       const int chosen = choose_warps(num_tiles, num_blocks, 12);
-      for (int warps = 1; warps <= 12; ++warps) EXPECT(time(chosen) < time(warps) || (time(chosen) == time(warps) && warps <= chosen));
+      for (int warps = 1; warps <= 12; ++warps)
+        EXPECT(time(chosen) < time(warps) || (time(chosen) == time(warps) && warps <= chosen));
     }
   EXPECT(choose_warps(100, 132, 0) == 0);
 }
 
-// ---- ranks ------------------------------------------------------------------------------------------------------------------------------------
+// ---- ranks
+// ------------------------------------------------------------------------------------------------------------------------------------
 
 TEST(cuda_shares_of_ranks_cover_every_token_once) {
   for (int world_size = 1; world_size <= Ranks::kMost; ++world_size)
@@ -63,7 +69,8 @@ TEST(cuda_shares_of_ranks_cover_every_token_once) {
     }
 }
 
-// ---- attention --------------------------------------------------------------------------------------------------------------------------------
+// ---- attention
+// --------------------------------------------------------------------------------------------------------------------------------
 
 TEST(cuda_cuts_of_attention_are_all_or_none) {
   for (const int heads : {1, 2, 3, 8, 128})
@@ -93,7 +100,8 @@ Serving serving(int num_heads, int num_kv_heads, int max_num_tokens, int max_num
 struct Decodes {
   std::vector<int32_t> ids, lens, tables;
   StepInput step;
-  Decodes(int count, int length) : ids(static_cast<size_t>(count)), lens(static_cast<size_t>(count), 1), tables(static_cast<size_t>(count), 0) {
+  Decodes(int count, int length)
+      : ids(static_cast<size_t>(count)), lens(static_cast<size_t>(count), 1), tables(static_cast<size_t>(count), 0) {
     lens.back() = length;
     step.input_ids = step.positions = step.slot_mapping = ids;
     step.context_lens = lens;
@@ -115,14 +123,16 @@ TEST(cuda_plans_of_decodes_are_few_and_have_room) {
             const Decodes decodes(count, length);
             const DecodePlan plan = arrays.plan(decodes.step);
             EXPECT(plan.rows >= count && plan.rows <= max_num_seqs && plan.rows - count < (count <= 64 ? 8 : 32));
-            EXPECT(plan.chunks * kChunk >= length && (plan.chunks == 1 || plan.chunks / 2 * kChunk < length) && (plan.chunks & (plan.chunks - 1)) == 0);
+            EXPECT(plan.chunks * kChunk >= length && (plan.chunks == 1 || plan.chunks / 2 * kChunk < length) &&
+                   (plan.chunks & (plan.chunks - 1)) == 0);
             // As many rows as there may be are one plan's, and a plan's own rows are its rows.
             const Decodes most(plan.rows, length);
             EXPECT(arrays.plan(most.step) == plan);
             rows_of_plans.insert(plan.rows);
             // It has room in the arrays, or this throws; and attention's chunks have in the scratch.
             const DeviceStep placed = arrays.place(decodes.step, plan);
-            if (placed.num_chunks > 1) EXPECT(int64_t{placed.num_tiles} * kv_heads * placed.num_chunks <= most_cuts(model, limits));
+            if (placed.num_chunks > 1)
+              EXPECT(int64_t{placed.num_tiles} * kv_heads * placed.num_chunks <= most_cuts(model, limits));
             EXPECT(placed.num_chunks == 1 || placed.num_chunks * kChunk >= length);
             EXPECT(placed.max_blocks_per_seq * limits.block_size >= length && placed.num_tokens == plan.rows);
           }
@@ -138,16 +148,19 @@ TEST(cuda_cuts_of_prompts_have_room) {
       for (int num_seqs = 1; num_seqs <= limits.max_num_seqs; ++num_seqs)
         for (int count = 1; count * num_seqs <= limits.max_num_tokens; ++count) {
           std::vector<int32_t> begins{0}, lens;
-          for (int seq = 0; seq < num_seqs; ++seq) begins.push_back(begins.back() + count), lens.push_back(std::max(count, seq == 0 ? max_model_len : 1));
+          for (int seq = 0; seq < num_seqs; ++seq)
+            begins.push_back(begins.back() + count), lens.push_back(std::max(count, seq == 0 ? max_model_len : 1));
           AttentionPlan plan;
           plan_attention(begins, lens, heads / kv_heads, kv_heads, 0, plan);
-          const int tiles = static_cast<int>(plan.tiles.size()), cuts = cut_attention(tiles, kv_heads, (plan.longest + kChunk - 1) / kChunk);
+          const int tiles = static_cast<int>(plan.tiles.size()),
+                    cuts = cut_attention(tiles, kv_heads, (plan.longest + kChunk - 1) / kChunk);
           if (cuts > 1) EXPECT(int64_t{tiles} * kv_heads * cuts <= most_cuts(model, limits));
         }
     }
 }
 
-// ---- the cache --------------------------------------------------------------------------------------------------------------------------------
+// ---- the cache
+// --------------------------------------------------------------------------------------------------------------------------------
 
 TEST(cuda_cache_gives_every_element_a_place) {
   constexpr int kBlocks = 2;
@@ -160,17 +173,22 @@ TEST(cuda_cache_gives_every_element_a_place) {
           std::vector<bool> is_taken(static_cast<size_t>(kBlocks * layout.block_elements()));
           int64_t num_taken = 0;
           const auto take = [&](int64_t place) {
-            const bool is_new = place >= 0 && place < static_cast<int64_t>(is_taken.size()) && !is_taken[static_cast<size_t>(place)];
+            const bool is_new =
+                place >= 0 && place < static_cast<int64_t>(is_taken.size()) && !is_taken[static_cast<size_t>(place)];
             EXPECT(is_new);
             if (is_new) is_taken[static_cast<size_t>(place)] = true, ++num_taken;
           };
           for (int64_t slot = 0; slot < kBlocks * block_size; ++slot)
             for (int head = 0; head < num_kv_heads; ++head) {
-              for (int dim = 0; dim < layout.k_dim; ++dim) take(layout.key(slot, head, dim));
-              for (int dim = 0; dim < layout.v_dim; ++dim) take(layout.value(slot, head, dim));
-              for (int of = 0; is_fp8 && of < 2; ++of) take(layout.exponent(slot, head, of == 1));
+              for (int dim = 0; dim < layout.k_dim; ++dim)
+                take(layout.key(slot, head, dim));
+              for (int dim = 0; dim < layout.v_dim; ++dim)
+                take(layout.value(slot, head, dim));
+              for (int of = 0; is_fp8 && of < 2; ++of)
+                take(layout.exponent(slot, head, of == 1));
             }
-          EXPECT(num_taken == static_cast<int64_t>(is_taken.size()) && layout.block_bytes() == layout.block_elements() * (is_fp8 ? 1 : 2));
+          EXPECT(num_taken == static_cast<int64_t>(is_taken.size()) &&
+                 layout.block_bytes() == layout.block_elements() * (is_fp8 ? 1 : 2));
         }
 }
 
@@ -189,7 +207,8 @@ TEST(cuda_places_beyond_32_bits_are_what_they_are_below) {
             const int64_t far = block * kBlock + slot;
             EXPECT(layout.key(far, head, dim) - layout.key(slot, head, dim) == block * of_block);
             EXPECT(layout.value(far, head, dim) - layout.value(slot, head, dim) == block * of_block);
-            if (is_fp8) EXPECT(layout.exponent(far, head, true) - layout.exponent(slot, head, true) == block * of_block);
+            if (is_fp8)
+              EXPECT(layout.exponent(far, head, true) - layout.exponent(slot, head, true) == block * of_block);
             last = std::max({last, layout.value(far, head, dim), is_fp8 ? layout.exponent(far, head, true) : 0});
           }
     EXPECT_EQ(last, kNumBlocks * of_block - 1);
@@ -203,7 +222,8 @@ TEST(cuda_places_beyond_32_bits_are_what_they_are_below) {
     EXPECT_EQ(act_index(in_rows, kRows - kTileTokens, 0, kDepth), (kRows - kTileTokens) * kDepth);
   }
   const TileGroups groups = group_tiles(int64_t{1} << 33, 132, 12);
-  EXPECT(groups.first(131) + groups.turns(131) * groups.stride() >= groups.num_tiles && groups.turns(0) * groups.stride() >= groups.num_tiles);
+  EXPECT(groups.first(131) + groups.turns(131) * groups.stride() >= groups.num_tiles &&
+         groups.turns(0) * groups.stride() >= groups.num_tiles);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Several devices, and what is recorded: that every rank keeps to its own device, and that the runtime's twin fails where the runtime does.
+// Several devices, and what is recorded: that every rank keeps to its own device, and that the runtime's twin fails
+// where the runtime does.
 #include <thread>
 
 #include "cuda/graph.h"
@@ -41,7 +42,9 @@ std::vector<std::vector<int32_t>> answers_on(const TinyModel& model, const std::
   request.device.is_deterministic = true;
   Session session(request);
   std::vector<std::vector<int32_t>> answers;
-  for (const int length : {3, 80}) answers.push_back(session.wait(session.submit(random_ids(static_cast<uint64_t>(length), length, 300), 6)).token_ids);
+  for (const int length : {3, 80})
+    answers.push_back(
+        session.wait(session.submit(random_ids(static_cast<uint64_t>(length), length, 300), 6)).token_ids);
   return answers;
 }
 
@@ -51,7 +54,8 @@ TEST(cuda_devices_other_than_its_own_are_left_alone) {
   const TinyModel model(shape, DType::kBf16);
   const auto wanted = answers_on(model, "cuda:0", 1);
   const size_t before = cuda_host::device_memory_in_use();
-  for (const auto& [device, ranks, used] : std::vector<std::tuple<std::string, int, std::set<int>>>{{"cuda:1", 1, {1}}, {"cuda:1,1", 2, {1}}, {"cuda:1,0", 2, {0, 1}}}) {
+  for (const auto& [device, ranks, used] : std::vector<std::tuple<std::string, int, std::set<int>>>{
+           {"cuda:1", 1, {1}}, {"cuda:1,1", 2, {1}}, {"cuda:1,0", 2, {0, 1}}}) {
     cuda_host::set_peers(true);  // reached by nobody yet
     cudaSetDevice(0);
     cuda_host::forget_devices_used();
@@ -109,8 +113,10 @@ TEST(cuda_host_refuses_to_wait_for_what_is_recorded) {
   const Stream stream, other;
   cuda::Event event;
   cudaGraph_t graph = nullptr;
-  const auto waits = {+[](cudaStream_t recording, cudaEvent_t) { return cudaStreamSynchronize(recording); }, +[](cudaStream_t recording, cudaEvent_t) { return cudaStreamQuery(recording); },
-                      +[](cudaStream_t, cudaEvent_t recorded) { return cudaEventQuery(recorded); }, +[](cudaStream_t, cudaEvent_t recorded) { return cudaEventSynchronize(recorded); }};
+  const auto waits = {+[](cudaStream_t recording, cudaEvent_t) { return cudaStreamSynchronize(recording); },
+                      +[](cudaStream_t recording, cudaEvent_t) { return cudaStreamQuery(recording); },
+                      +[](cudaStream_t, cudaEvent_t recorded) { return cudaEventQuery(recorded); },
+                      +[](cudaStream_t, cudaEvent_t recorded) { return cudaEventSynchronize(recorded); }};
   for (const auto wait : waits) {
     begin_recording(stream);
     event.record(stream);
@@ -156,7 +162,8 @@ TEST(cuda_host_recordings_take_one_thread_at_a_time) {
   };
   EXPECT_EQ(record_together(true, 100), cudaSuccess);
   cudaError_t error = cudaSuccess;
-  for (int tries = 0; tries < 100 && error == cudaSuccess; ++tries) error = record_together(false, 100);
+  for (int tries = 0; tries < 100 && error == cudaSuccess; ++tries)
+    error = record_together(false, 100);
   EXPECT_EQ(error, cudaErrorStreamCaptureInvalidated);
 }
 

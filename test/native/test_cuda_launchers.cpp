@@ -1,4 +1,5 @@
-// What the launchers of the kernels refuse: each check by itself, of arguments that otherwise pass. The device is broken, so that what passes ends there, and no kernel runs.
+// What the launchers of the kernels refuse: each check by itself, of arguments that otherwise pass. The device is
+// broken, so that what passes ends there, and no kernel runs.
 #include <functional>
 #include <string>
 #include <utility>
@@ -42,18 +43,23 @@ void expect_refused(const Args& good, const std::function<void(const Args&)>& la
     } catch (const Error& error) {
       said = error.what();
     }
-    if (said.find("invariant failed") != 0 || said.find(check) == std::string::npos) fail(__FILE__, __LINE__, check + ": " + said);
+    if (said.find("invariant failed") != 0 || said.find(check) == std::string::npos)
+      fail(__FILE__, __LINE__, check + ": " + said);
   }
 }
 
 // Never touched.
 template <class T>
-T* somewhere() { return reinterpret_cast<T*>(uintptr_t{4096}); }
+T* somewhere() {
+  return reinterpret_cast<T*>(uintptr_t{4096});
+}
 
 constexpr int kHidden = 64, kHeads = 4, kKvHeads = 2, kHeadDim = 16, kTokens = 3;
 const DeviceRoom kRoom{2, kLeastSharedBytes};
 
-DeviceMatrix matrix(int64_t rows) { return {somewhere<uint16_t>(), nullptr, rows, split_depth(kHidden, kHidden, 1)}; }
+DeviceMatrix matrix(int64_t rows) {
+  return {somewhere<uint16_t>(), nullptr, rows, split_depth(kHidden, kHidden, 1)};
+}
 
 NormArgs good_norm() {
   NormArgs args;
@@ -110,60 +116,70 @@ TEST(cuda_launchers_of_rows_refuse_what_they_cannot_do) {
   embed.drawn_ids = somewhere<int32_t>();
   embed.num_tokens = kTokens;
   embed.hidden_size = kHidden;
-  expect_refused<EmbedArgs>(embed, [](const EmbedArgs& args) { launch_embed(args, stream()); }, {
-    {"num_tokens > 0", [](EmbedArgs& args) { args.num_tokens = 0; }},
-    {"hidden_size > 0", [](EmbedArgs& args) { args.hidden_size = 0; }},
-    {"drawn_ids != nullptr", [](EmbedArgs& args) { args.drawn_ids = nullptr; }},
-  });
-  expect_refused<NormArgs>(good_norm(), [](const NormArgs& args) { launch_norm(args, stream()); }, {
-    {"num_rows > 0", [](NormArgs& args) { args.num_rows = 0; }},
-    {"part_cols == args.hidden_size", [](NormArgs& args) { args.hidden_size = kHidden - 1; }},
-  });
-  expect_refused<QkvArgs>(good_qkv(), [](const QkvArgs& args) { launch_qkv(args, stream()); }, {
-    {"num_tokens > 0", [](QkvArgs& args) { args.num_tokens = 0; }},
-    {"parts >= 1", [](QkvArgs& args) { args.parts = 0; }},
-    {"parts <= kMaxParts", [](QkvArgs& args) { args.parts = 2 * kMaxParts; }},
-    {"(args.parts - 1)) == 0", [](QkvArgs& args) { args.parts = 3; }},
-    {"block_size % 32 == 0", [](QkvArgs& args) { args.layout.block_size = 16; }},
-    {"rotary_dim % 2 == 0", [](QkvArgs& args) { args.rotary_dim = 3; }},
-    {"rotary_dim <= args.layout.head_dim", [](QkvArgs& args) { args.rotary_dim = kHeadDim + 2; }},
-  });
+  expect_refused<EmbedArgs>(embed, [](const EmbedArgs& args) { launch_embed(args, stream()); },
+                            {
+                                {"num_tokens > 0", [](EmbedArgs& args) { args.num_tokens = 0; }},
+                                {"hidden_size > 0", [](EmbedArgs& args) { args.hidden_size = 0; }},
+                                {"drawn_ids != nullptr", [](EmbedArgs& args) { args.drawn_ids = nullptr; }},
+                            });
+  expect_refused<NormArgs>(
+      good_norm(), [](const NormArgs& args) { launch_norm(args, stream()); },
+      {
+          {"num_rows > 0", [](NormArgs& args) { args.num_rows = 0; }},
+          {"part_cols == args.hidden_size", [](NormArgs& args) { args.hidden_size = kHidden - 1; }},
+      });
+  expect_refused<QkvArgs>(
+      good_qkv(), [](const QkvArgs& args) { launch_qkv(args, stream()); },
+      {
+          {"num_tokens > 0", [](QkvArgs& args) { args.num_tokens = 0; }},
+          {"parts >= 1", [](QkvArgs& args) { args.parts = 0; }},
+          {"parts <= kMaxParts", [](QkvArgs& args) { args.parts = 2 * kMaxParts; }},
+          {"(args.parts - 1)) == 0", [](QkvArgs& args) { args.parts = 3; }},
+          {"block_size % 32 == 0", [](QkvArgs& args) { args.layout.block_size = 16; }},
+          {"rotary_dim % 2 == 0", [](QkvArgs& args) { args.rotary_dim = 3; }},
+          {"rotary_dim <= args.layout.head_dim", [](QkvArgs& args) { args.rotary_dim = kHeadDim + 2; }},
+      });
 }
 
 TEST(cuda_launchers_of_sums_refuse_what_they_cannot_do) {
-  expect_refused<AddPartialsArgs>(good_sum(), [](const AddPartialsArgs& args) { launch_add_partials(args, stream()); }, {
-    {"num_tokens > 0", [](AddPartialsArgs& args) { args.num_tokens = 0; }},
-    {"hidden_size > 0", [](AddPartialsArgs& args) { args.hidden_size = 0; }},
-    {"world_size == 8", [](AddPartialsArgs& args) { args.world_size = 3; }},
-  });
+  expect_refused<AddPartialsArgs>(good_sum(), [](const AddPartialsArgs& args) { launch_add_partials(args, stream()); },
+                                  {
+                                      {"num_tokens > 0", [](AddPartialsArgs& args) { args.num_tokens = 0; }},
+                                      {"hidden_size > 0", [](AddPartialsArgs& args) { args.hidden_size = 0; }},
+                                      {"world_size == 8", [](AddPartialsArgs& args) { args.world_size = 3; }},
+                                  });
   AddNormArgs both;
   both.sum = good_sum();
   both.norm = good_norm();
-  expect_refused<AddNormArgs>(both, [](const AddNormArgs& args) { launch_add_norm(args, stream()); }, {
-    {"world_size == 8", [](AddNormArgs& args) { args.sum.world_size = 0; }},
-    {"norm.num_rows > 0", [](AddNormArgs& args) { args.norm.num_rows = 0; }},
-    {"norm.hidden_size == args.sum.hidden_size", [](AddNormArgs& args) { args.sum.hidden_size = 2 * kHidden; }},
-    {"part_cols == norm.hidden_size", [](AddNormArgs& args) { args.norm.split.parts = 2; }},
-    {"norm.num_rows == args.sum.num_tokens", [](AddNormArgs& args) { args.norm.num_rows = kTokens - 1; }},
-    {"norm.hidden == args.sum.hidden", [](AddNormArgs& args) { args.norm.hidden = nullptr; }},
-    {"tokens_per_owner > 0", [](AddNormArgs& args) { args.norm.rows = somewhere<int32_t>(); }},
-  });
+  expect_refused<AddNormArgs>(
+      both, [](const AddNormArgs& args) { launch_add_norm(args, stream()); },
+      {
+          {"world_size == 8", [](AddNormArgs& args) { args.sum.world_size = 0; }},
+          {"norm.num_rows > 0", [](AddNormArgs& args) { args.norm.num_rows = 0; }},
+          {"norm.hidden_size == args.sum.hidden_size", [](AddNormArgs& args) { args.sum.hidden_size = 2 * kHidden; }},
+          {"part_cols == norm.hidden_size", [](AddNormArgs& args) { args.norm.split.parts = 2; }},
+          {"norm.num_rows == args.sum.num_tokens", [](AddNormArgs& args) { args.norm.num_rows = kTokens - 1; }},
+          {"norm.hidden == args.sum.hidden", [](AddNormArgs& args) { args.norm.hidden = nullptr; }},
+          {"tokens_per_owner > 0", [](AddNormArgs& args) { args.norm.rows = somewhere<int32_t>(); }},
+      });
 }
 
 TEST(cuda_launchers_of_products_refuse_what_they_cannot_do) {
   const Faults<GemmArgs> of_all = {
-    {"num_tokens > 0", [](GemmArgs& args) { args.num_tokens = 0; }},
-    {"weights.rows > 0", [](GemmArgs& args) { args.weights.rows = 0; }},
-    {"padded_part % kTileDepth == 0", [](GemmArgs& args) { args.weights.split.padded_part -= 1; }},
-    {"args.out != nullptr", [](GemmArgs& args) { args.out = nullptr; }},
-    {"args.gated != nullptr", [](GemmArgs& args) { args.output = GemmOutput::kGated; }},
+      {"num_tokens > 0", [](GemmArgs& args) { args.num_tokens = 0; }},
+      {"weights.rows > 0", [](GemmArgs& args) { args.weights.rows = 0; }},
+      {"padded_part % kTileDepth == 0", [](GemmArgs& args) { args.weights.split.padded_part -= 1; }},
+      {"args.out != nullptr", [](GemmArgs& args) { args.out = nullptr; }},
+      {"args.gated != nullptr", [](GemmArgs& args) { args.output = GemmOutput::kGated; }},
   };
   const Faults<GemmArgs> of_parts = {
-    {"parts >= 1", [](GemmArgs& args) { args.weights.split.parts = 0; }},
-    {"parts <= kMaxParts", [](GemmArgs& args) { args.weights.split.parts = 2 * kMaxParts; }},
-    {"(parts - 1)) == 0", [](GemmArgs& args) { args.weights.split.parts = 6; }},
+      {"parts >= 1", [](GemmArgs& args) { args.weights.split.parts = 0; }},
+      {"parts <= kMaxParts", [](GemmArgs& args) { args.weights.split.parts = 2 * kMaxParts; }},
+      {"(parts - 1)) == 0", [](GemmArgs& args) { args.weights.split.parts = 6; }},
   };
-  const auto gemm_in = [](const DeviceRoom& room) { return [=](const GemmArgs& args) { launch_gemm(args, room, stream()); }; };
+  const auto gemm_in = [](const DeviceRoom& room) {
+    return [=](const GemmArgs& args) { launch_gemm(args, room, stream()); };
+  };
   expect_refused<GemmArgs>(good_gemm(), gemm_in(kRoom), of_all);
   expect_refused<GemmArgs>(good_gemm(), gemm_in(kRoom), of_parts);
   EXPECT_ERROR("internal_error", gemm_in({0, kLeastSharedBytes})(good_gemm()));
@@ -172,16 +188,26 @@ TEST(cuda_launchers_of_products_refuse_what_they_cannot_do) {
   static const ActMaps maps{};
   GemmArgs wide = good_gemm();
   wide.act_maps = &maps;
-  const auto wgmma_on = [](int multiprocessors) { return [=](const GemmArgs& args) { launch_gemm_wgmma(args, multiprocessors, stream()); }; };
+  const auto wgmma_on = [](int multiprocessors) {
+    return [=](const GemmArgs& args) { launch_gemm_wgmma(args, multiprocessors, stream()); };
+  };
   expect_refused<GemmArgs>(wide, wgmma_on(2), of_all);
-  expect_refused<GemmArgs>(wide, wgmma_on(2), {
-    {"act_maps != nullptr", [](GemmArgs& args) { args.act_maps = nullptr; }},
-    {"output != GemmOutput::kParts", [](GemmArgs& args) { args.output = GemmOutput::kParts; }},
-    {"rows % kTileRows == 0", [](GemmArgs& args) { args.output = GemmOutput::kGated, args.gated = somewhere<uint16_t>(), args.weights.rows -= 1; }},
-    {"cuts == 1", [](GemmArgs& args) {
-       args.output = GemmOutput::kGated, args.gated = somewhere<uint16_t>(), args.tile_flags = somewhere<int32_t>(), args.weights.split = split_depth(2 * kLongDepth, 2 * kLongDepth, 1);
-     }},
-  });
+  expect_refused<GemmArgs>(
+      wide, wgmma_on(2),
+      {
+          {"act_maps != nullptr", [](GemmArgs& args) { args.act_maps = nullptr; }},
+          {"output != GemmOutput::kParts", [](GemmArgs& args) { args.output = GemmOutput::kParts; }},
+          {"rows % kTileRows == 0",
+           [](GemmArgs& args) {
+             args.output = GemmOutput::kGated, args.gated = somewhere<uint16_t>(), args.weights.rows -= 1;
+           }},
+          {"cuts == 1",
+           [](GemmArgs& args) {
+             args.output = GemmOutput::kGated, args.gated = somewhere<uint16_t>(),
+             args.tile_flags = somewhere<int32_t>(),
+             args.weights.split = split_depth(2 * kLongDepth, 2 * kLongDepth, 1);
+           }},
+      });
   EXPECT_ERROR("internal_error", wgmma_on(0)(wide));
 }
 
@@ -190,66 +216,76 @@ TEST(cuda_launcher_of_products_of_few_tokens_refuses_what_it_cannot_do) {
   plain.product = good_gemm();
   plain.max_blocks = 1;
   const auto launch = [](const GemvArgs& args) { launch_gemv(args, stream()); };
-  expect_refused<GemvArgs>(plain, launch, {
-    {"num_tokens > 0", [](GemvArgs& args) { args.product.num_tokens = 0; }},
-    {"num_tokens <= kGemvTokens", [](GemvArgs& args) { args.product.num_tokens = kGemvTokens + 1; }},
-    {"weights.rows > 0", [](GemvArgs& args) { args.product.weights.rows = 0; }},
-    {"(parts - 1)) == 0", [](GemvArgs& args) { args.product.weights.split.parts = 3; }},
-    {"padded_part % kTileDepth == 0", [](GemvArgs& args) { args.product.weights.split.padded_part += 8; }},
-    {"max_blocks > 0", [](GemvArgs& args) { args.max_blocks = 0; }},
-    {"product.out != nullptr", [](GemvArgs& args) { args.product.out = nullptr; }},
-    {"product.gated != nullptr", [](GemvArgs& args) { args.product.output = GemmOutput::kGated; }},
-    {"product.output != GemmOutput::kParts", [](GemvArgs& args) { args.product.output = GemmOutput::kParts; }},
-    {"product.acts != nullptr", [](GemvArgs& args) { args.product.acts = nullptr; }},
-    {"!args.has_heads", [](GemvArgs& args) { args.has_heads = true; }},
-  });
+  expect_refused<GemvArgs>(
+      plain, launch,
+      {
+          {"num_tokens > 0", [](GemvArgs& args) { args.product.num_tokens = 0; }},
+          {"num_tokens <= kGemvTokens", [](GemvArgs& args) { args.product.num_tokens = kGemvTokens + 1; }},
+          {"weights.rows > 0", [](GemvArgs& args) { args.product.weights.rows = 0; }},
+          {"(parts - 1)) == 0", [](GemvArgs& args) { args.product.weights.split.parts = 3; }},
+          {"padded_part % kTileDepth == 0", [](GemvArgs& args) { args.product.weights.split.padded_part += 8; }},
+          {"max_blocks > 0", [](GemvArgs& args) { args.max_blocks = 0; }},
+          {"product.out != nullptr", [](GemvArgs& args) { args.product.out = nullptr; }},
+          {"product.gated != nullptr", [](GemvArgs& args) { args.product.output = GemmOutput::kGated; }},
+          {"product.output != GemmOutput::kParts", [](GemvArgs& args) { args.product.output = GemmOutput::kParts; }},
+          {"product.acts != nullptr", [](GemvArgs& args) { args.product.acts = nullptr; }},
+          {"!args.has_heads", [](GemvArgs& args) { args.has_heads = true; }},
+      });
   GemvArgs fused = plain;
   fused.is_normed = fused.has_heads = true;
   fused.norm = good_norm();
   fused.heads = good_qkv();
   fused.rows_done = somewhere<int32_t>();
-  expect_refused<GemvArgs>(fused, launch, {
-    {"norm.num_rows == product.num_tokens", [](GemvArgs& args) { args.norm.num_rows = 1; }},
-    {"norm.hidden_size == of_norm.parts", [](GemvArgs& args) { args.norm.hidden_size = 1; }},
-    {"of_norm.parts == of_weights.parts", [](GemvArgs& args) { args.norm.split.parts = 2, args.norm.hidden_size *= 2; }},
-    {"of_norm.part_cols == of_weights.part_cols", [](GemvArgs& args) { args.product.weights.split.part_cols -= 1; }},
-    {"product.output == GemmOutput::kStore", [](GemvArgs& args) { args.product.output = GemmOutput::kResidual; }},
-    {"heads.qkv == product.out", [](GemvArgs& args) { args.heads.qkv = nullptr; }},
-    {"heads.parts == 1", [](GemvArgs& args) { args.heads.parts = 2; }},
-    {"heads.bias == nullptr", [](GemvArgs& args) { args.heads.bias = somewhere<float>(); }},
-    {"heads.qkv_stride == product.out_stride", [](GemvArgs& args) { args.heads.qkv_stride += 1; }},
-    {"heads.num_tokens == product.num_tokens", [](GemvArgs& args) { args.heads.num_tokens = 1; }},
-    {"product.weights.rows == ", [](GemvArgs& args) { args.heads.num_heads += 1; }},
-    {"rows_done != nullptr", [](GemvArgs& args) { args.rows_done = nullptr; }},
-    {"block_size % 32 == 0", [](GemvArgs& args) { args.heads.layout.block_size = 48; }},
-    {"rotary_dim % 2 == 0", [](GemvArgs& args) { args.heads.rotary_dim = 1; }},
-    {"rotary_dim <= heads.layout.head_dim", [](GemvArgs& args) { args.heads.rotary_dim = kHeadDim + 2; }},
-  });
+  expect_refused<GemvArgs>(
+      fused, launch,
+      {
+          {"norm.num_rows == product.num_tokens", [](GemvArgs& args) { args.norm.num_rows = 1; }},
+          {"norm.hidden_size == of_norm.parts", [](GemvArgs& args) { args.norm.hidden_size = 1; }},
+          {"of_norm.parts == of_weights.parts",
+           [](GemvArgs& args) { args.norm.split.parts = 2, args.norm.hidden_size *= 2; }},
+          {"of_norm.part_cols == of_weights.part_cols",
+           [](GemvArgs& args) { args.product.weights.split.part_cols -= 1; }},
+          {"product.output == GemmOutput::kStore", [](GemvArgs& args) { args.product.output = GemmOutput::kResidual; }},
+          {"heads.qkv == product.out", [](GemvArgs& args) { args.heads.qkv = nullptr; }},
+          {"heads.parts == 1", [](GemvArgs& args) { args.heads.parts = 2; }},
+          {"heads.bias == nullptr", [](GemvArgs& args) { args.heads.bias = somewhere<float>(); }},
+          {"heads.qkv_stride == product.out_stride", [](GemvArgs& args) { args.heads.qkv_stride += 1; }},
+          {"heads.num_tokens == product.num_tokens", [](GemvArgs& args) { args.heads.num_tokens = 1; }},
+          {"product.weights.rows == ", [](GemvArgs& args) { args.heads.num_heads += 1; }},
+          {"rows_done != nullptr", [](GemvArgs& args) { args.rows_done = nullptr; }},
+          {"block_size % 32 == 0", [](GemvArgs& args) { args.heads.layout.block_size = 48; }},
+          {"rotary_dim % 2 == 0", [](GemvArgs& args) { args.heads.rotary_dim = 1; }},
+          {"rotary_dim <= heads.layout.head_dim", [](GemvArgs& args) { args.heads.rotary_dim = kHeadDim + 2; }},
+      });
 }
 
 TEST(cuda_launchers_of_attention_refuse_what_they_cannot_do) {
   const Faults<AttentionArgs> of_both = {
-    {"num_tiles > 0", [](AttentionArgs& args) { args.num_tiles = 0; }},
-    {"num_heads % args.layout.num_kv_heads == 0", [](AttentionArgs& args) { args.num_heads = kHeads + 1; }},
-    {"block_size % kTileKeys == 0", [](AttentionArgs& args) { args.layout.block_size = kTileKeys / 2; }},
+      {"num_tiles > 0", [](AttentionArgs& args) { args.num_tiles = 0; }},
+      {"num_heads % args.layout.num_kv_heads == 0", [](AttentionArgs& args) { args.num_heads = kHeads + 1; }},
+      {"block_size % kTileKeys == 0", [](AttentionArgs& args) { args.layout.block_size = kTileKeys / 2; }},
   };
   const auto launch = [](const AttentionArgs& args) { launch_attention(args, stream()); };
   expect_refused<AttentionArgs>(good_attention(), launch, of_both);
-  expect_refused<AttentionArgs>(good_attention(), launch, {
-    {"num_chunks >= 1", [](AttentionArgs& args) { args.num_chunks = 0; }},
-    {"scratch != nullptr", [](AttentionArgs& args) { args.num_chunks = 2; }},
-    {"!args.is_many", [](AttentionArgs& args) { args.num_chunks = 2, args.scratch = somewhere<float>(), args.is_many = true; }},
-  });
+  expect_refused<AttentionArgs>(
+      good_attention(), launch,
+      {
+          {"num_chunks >= 1", [](AttentionArgs& args) { args.num_chunks = 0; }},
+          {"scratch != nullptr", [](AttentionArgs& args) { args.num_chunks = 2; }},
+          {"!args.is_many",
+           [](AttentionArgs& args) { args.num_chunks = 2, args.scratch = somewhere<float>(), args.is_many = true; }},
+      });
   AttentionArgs wide = good_attention();
   wide.in_rows = true;
   const auto by_wgmma = [](const AttentionArgs& args) { launch_attention_wgmma(args, stream()); };
   expect_refused<AttentionArgs>(wide, by_wgmma, of_both);
-  expect_refused<AttentionArgs>(wide, by_wgmma, {
-    {"num_tiles < 65536", [](AttentionArgs& args) { args.num_tiles = 65536; }},
-    {"!args.layout.is_fp8", [](AttentionArgs& args) { args.layout.is_fp8 = true; }},
-    {"scale > 0", [](AttentionArgs& args) { args.scale = 0; }},
-    {"in_rows", [](AttentionArgs& args) { args.in_rows = false; }},
-  });
+  expect_refused<AttentionArgs>(wide, by_wgmma,
+                                {
+                                    {"num_tiles < 65536", [](AttentionArgs& args) { args.num_tiles = 65536; }},
+                                    {"!args.layout.is_fp8", [](AttentionArgs& args) { args.layout.is_fp8 = true; }},
+                                    {"scale > 0", [](AttentionArgs& args) { args.scale = 0; }},
+                                    {"in_rows", [](AttentionArgs& args) { args.in_rows = false; }},
+                                });
   AttentionArgs large = wide;
   large.layout = make_kv_layout(64, kKvHeads, 160);
   EXPECT_ERROR("unsupported_model", launch(large));
@@ -261,14 +297,17 @@ TEST(cuda_launcher_of_sampling_refuses_what_it_cannot_do) {
   good.vocab_size = good.logits_stride = good.num_token_ids = 100;
   good.num_items = 1;
   good.drawn_ids = somewhere<int32_t>();
-  expect_refused<SampleArgs>(good, [](const SampleArgs& args) { launch_sample(args, stream()); }, {
-    {"num_items > 0", [](SampleArgs& args) { args.num_items = 0; }},
-    {"drawn_ids != nullptr", [](SampleArgs& args) { args.drawn_ids = nullptr; }},
-    {"num_token_ids > 0", [](SampleArgs& args) { args.num_token_ids = 0; }},
-    {"num_token_ids <= args.vocab_size", [](SampleArgs& args) { args.num_token_ids = 101; }},
-    {"vocab_size <= args.logits_stride", [](SampleArgs& args) { args.logits_stride = 99; }},
-    {"vocab_size <= kMaxVocab", [](SampleArgs& args) { args.vocab_size = args.logits_stride = int64_t{1} << 30; }},
-  });
+  expect_refused<SampleArgs>(
+      good, [](const SampleArgs& args) { launch_sample(args, stream()); },
+      {
+          {"num_items > 0", [](SampleArgs& args) { args.num_items = 0; }},
+          {"drawn_ids != nullptr", [](SampleArgs& args) { args.drawn_ids = nullptr; }},
+          {"num_token_ids > 0", [](SampleArgs& args) { args.num_token_ids = 0; }},
+          {"num_token_ids <= args.vocab_size", [](SampleArgs& args) { args.num_token_ids = 101; }},
+          {"vocab_size <= args.logits_stride", [](SampleArgs& args) { args.logits_stride = 99; }},
+          {"vocab_size <= kMaxVocab",
+           [](SampleArgs& args) { args.vocab_size = args.logits_stride = int64_t{1} << 30; }},
+      });
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// What ends the use of a device and what does not: memory that is full, kernels that hang, devices that are not for us. Nothing waits for a lost device, and nothing calls it.
+// What ends the use of a device and what does not: memory that is full, kernels that hang, devices that are not for us.
+// Nothing waits for a lost device, and nothing calls it.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,13 +20,15 @@ namespace {
 
 using namespace cuda;
 
-// One whose rows need more memory than the sampler has taken at the beginning; the prompt takes two steps, of which the first wants no logits.
+// One whose rows need more memory than the sampler has taken at the beginning; the prompt takes two steps, of which the
+// first wants no logits.
 Request with_many_biases() {
   Request request;
   request.prompt_token_ids = random_ids(1, 100, 300);
   request.sampling.temperature = 0;
   request.sampling.max_tokens = 3;
-  for (int32_t id = 0; id < 300; ++id) request.sampling.logit_bias.emplace_back(id, 0.5f);
+  for (int32_t id = 0; id < 300; ++id)
+    request.sampling.logit_bias.emplace_back(id, 0.5f);
   return request;
 }
 
@@ -83,7 +86,8 @@ TEST(cuda_hung_step_is_not_waited_for_by_the_next) {
   }
 }
 
-// Steps of many layers are more than the driver takes at a time: nobody enqueues so much ahead of the device, where the driver would wait with no deadline.
+// Steps of many layers are more than the driver takes at a time: nobody enqueues so much ahead of the device, where the
+// driver would wait with no deadline.
 TEST(cuda_hung_step_of_many_layers_is_not_enqueued_behind) {
   TinyShape shape = shape_of_ranks();
   shape.num_layers = 80;
@@ -105,7 +109,8 @@ TEST(cuda_wait_ends_when_another_rank_has_lost_the_device) {
   check(cuda_host::enqueue(stream, [] {}), "a test");
   const auto code = std::async(std::launch::async, [&] { return thrown_code([&] { wait_for(stream); }); });
   const size_t before = cuda_host::num_calls();
-  while (cuda_host::num_calls() == before) std::this_thread::yield();
+  while (cuda_host::num_calls() == before)
+    std::this_thread::yield();
   EXPECT_ERROR("device_lost", lose_device("a test"));
   EXPECT(code.wait_for(std::chrono::seconds(30)) == std::future_status::ready);
   is_device_lost() = false;
@@ -114,7 +119,8 @@ TEST(cuda_wait_ends_when_another_rank_has_lost_the_device) {
   check(cudaStreamDestroy(stream), "a test");
 }
 
-// Close comes before anybody has waited for the step that hangs: the backend does, up to the deadline, and then leaves everything behind.
+// Close comes before anybody has waited for the step that hangs: the backend does, up to the deadline, and then leaves
+// everything behind.
 TEST(cuda_closes_while_the_device_hangs) {
   const TinyModel model(shape_of_ranks(), DType::kBf16);
   for (const char* device : {"cuda", "cuda:0,1"}) {
@@ -126,12 +132,15 @@ TEST(cuda_closes_while_the_device_hangs) {
       loaded.engine->close();
       is_closed.set_value();
     };
-    loaded = load_engine(on_cuda(model, device), [](int64_t, int64_t) {}, [&](auto&&) {
-      if (closer.joinable()) return;
-      cuda_host::hang_device();  // with the next step in flight
-      closer = std::thread(close);
-      while (thrown_code([&] { loaded.engine->submit(with_many_biases()); }) != "engine_closed") std::this_thread::yield();
-    });
+    loaded = load_engine(
+        on_cuda(model, device), [](int64_t, int64_t) {},
+        [&](auto&&) {
+          if (closer.joinable()) return;
+          cuda_host::hang_device();  // with the next step in flight
+          closer = std::thread(close);
+          while (thrown_code([&] { loaded.engine->submit(with_many_biases()); }) != "engine_closed")
+            std::this_thread::yield();
+        });
     loaded.engine->submit(with_many_biases());
     is_closed.get_future().wait();
     closer.join();
@@ -231,11 +240,13 @@ TEST(cuda_recording_that_fails_ends_on_its_thread) {
 TEST(cuda_device_that_is_not_for_us_is_told_and_not_lost) {
   const TinyModel model(TinyShape{}, DType::kBf16);
   cuda_host::set_compute_capability(7);
-  EXPECT_EQ(what_fails(on_cuda(model, "cuda:1"), "invalid_argument"), "device: expected compute capability 8.0 or newer, device 1 has 7.0");
+  EXPECT_EQ(what_fails(on_cuda(model, "cuda:1"), "invalid_argument"),
+            "device: expected compute capability 8.0 or newer, device 1 has 7.0");
   cuda_host::set_compute_capability(8);
   for (const int error : {cudaErrorDevicesUnavailable, cudaErrorNoKernelImageForDevice}) {
     cuda_host::break_device(error);
-    EXPECT(what_fails(on_cuda(model), "invalid_argument").find(cudaGetErrorString(static_cast<cudaError_t>(error))) != std::string::npos);
+    EXPECT(what_fails(on_cuda(model), "invalid_argument").find(cudaGetErrorString(static_cast<cudaError_t>(error))) !=
+           std::string::npos);
     cuda_host::repair_device();
   }
   Session session(on_cuda(model));
@@ -247,7 +258,8 @@ TEST(cuda_refuses_what_it_cannot_run_before_it_loads) {
   const TinyModel model(TinyShape{}, DType::kBf16);
   LoadRequest request = on_cuda(model);
   request.compute = ComputeChoice::kF32;
-  EXPECT_EQ(what_fails(request, "invalid_argument"), "computeDtype: expected auto on cuda, which computes in bf16 here, got f32");
+  EXPECT_EQ(what_fails(request, "invalid_argument"),
+            "computeDtype: expected auto on cuda, which computes in bf16 here, got f32");
   TinyShape shape;
   shape.head_dim = 160;
   const TinyModel wide(shape, DType::kBf16);
@@ -255,12 +267,15 @@ TEST(cuda_refuses_what_it_cannot_run_before_it_loads) {
   shape = shape_of_ranks();
   shape.hidden_size = 16, shape.vocab_size = (1 << 18) + 1;
   const TinyModel wordy(shape, DType::kBf16);
-  EXPECT_EQ(what_fails(on_cuda(wordy), "unsupported_model"), "CUDA: vocabulary: expected at most 262144 tokens, got 262145");
+  EXPECT_EQ(what_fails(on_cuda(wordy), "unsupported_model"),
+            "CUDA: vocabulary: expected at most 262144 tokens, got 262145");
   // 12 MiB of embedding and head, half of which each of two ranks has.
   shape.vocab_size = 200'000;
   const TinyModel heavy(shape, DType::kBf16);
   cuda_host::set_device_memory(8 << 20);
-  for (const char* device : {"cuda", "cuda:0,0"}) EXPECT_EQ(what_fails(on_cuda(heavy, device), "out_of_memory"), "the weights need 12 MiB as bf16 on device 0, and 8 MiB of its memory are left");
+  for (const char* device : {"cuda", "cuda:0,0"})
+    EXPECT_EQ(what_fails(on_cuda(heavy, device), "out_of_memory"),
+              "the weights need 12 MiB as bf16 on device 0, and 8 MiB of its memory are left");
   EXPECT_EQ(what_fails(on_cuda(heavy, "cuda:0,1"), ""), "weights are read");
   cuda_host::set_device_memory(size_t{1} << 30);
 }

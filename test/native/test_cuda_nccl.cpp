@@ -1,4 +1,5 @@
-// Sums between devices by NCCL, of which there is a fake (test/native/nccl): when it is called and how, and when it is left alone.
+// Sums between devices by NCCL, of which there is a fake (test/native/nccl): when it is called and how, and when it is
+// left alone.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -18,14 +19,17 @@ namespace {
 
 using namespace cuda;
 
-// The fake, as the library that is found, as long as this lives; it adds up what two ranks have, in the order of their streams.
+// The fake, as the library that is found, as long as this lives; it adds up what two ranks have, in the order of their
+// streams.
 class FoundNccl {
  public:
   FoundNccl() : fake_(open()) {
     setenv("CAPSTAN_NCCL_LIBRARY", file().c_str(), 1);
     fake_.version = 22105;
     fake_.result_of_init = fake_.result_of_sum = 0;
-    fake_.add_up = [this](int rank, float* data, size_t count, void* stream) { add_up(static_cast<size_t>(rank), data, count, static_cast<cudaStream_t>(stream)); };
+    fake_.add_up = [this](int rank, float* data, size_t count, void* stream) {
+      add_up(static_cast<size_t>(rank), data, count, static_cast<cudaStream_t>(stream));
+    };
     fake_.calls.clear();
     nccl_bytes() = 1;
   }
@@ -39,7 +43,8 @@ class FoundNccl {
   // The calls that begin like this.
   std::vector<std::string> calls(const std::string& beginning) const {
     std::vector<std::string> found;
-    std::ranges::copy_if(fake_.calls, std::back_inserter(found), [&](const std::string& call) { return call.starts_with(beginning); });
+    std::ranges::copy_if(fake_.calls, std::back_inserter(found),
+                         [&](const std::string& call) { return call.starts_with(beginning); });
     return found;
   }
 
@@ -51,9 +56,10 @@ class FoundNccl {
     return *reinterpret_cast<FakeNccl* (*)()>(dlsym(library, kFakeNcclEntry))();
   }
 
-  // Nobody reads what is not yet written, nor writes what is still read; and no event is recorded again before all wait for it.
+  // Nobody reads what is not yet written, nor writes what is still read; and no event is recorded again before all wait
+  // for it.
   void add_up(size_t rank, float* data, size_t count, cudaStream_t stream) {
-    const auto meet = [&](std::unique_ptr<cuda::Event> (&events)[2]) {
+    const auto meet = [&](std::unique_ptr<cuda::Event>(&events)[2]) {
       if (events[rank] == nullptr) events[rank] = std::make_unique<cuda::Event>();
       events[rank]->record(stream);
       barrier_.arrive_and_wait();
@@ -67,7 +73,8 @@ class FoundNccl {
     const auto enqueue = [&](auto work) { check(cuda_host::enqueue(stream, work), "a test"); };
     enqueue([=] {
       sums->resize(count);
-      for (size_t i = 0; i < count; ++i) (*sums)[i] = first[i] + second[i];
+      for (size_t i = 0; i < count; ++i)
+        (*sums)[i] = first[i] + second[i];
     });
     meet(read_);
     enqueue([=] { std::ranges::copy(*sums, data); });
@@ -82,10 +89,13 @@ class FoundNccl {
 };
 
 // Prompts around the tokens that the fused products take.
-Prompts prompts_of_ranks() { return {random_ids(1, 3, 300), random_ids(2, 5, 300), random_ids(3, 80, 300)}; }
+Prompts prompts_of_ranks() {
+  return {random_ids(1, 3, 300), random_ids(2, 5, 300), random_ids(3, 80, 300)};
+}
 
 bool says(const Session& session, const std::string& text) {
-  return std::ranges::any_of(session.info().notes, [&](const std::string& note) { return note.find(text) != std::string::npos; });
+  return std::ranges::any_of(session.info().notes,
+                             [&](const std::string& note) { return note.find(text) != std::string::npos; });
 }
 
 // Two numbers have one sum, in whatever order.
@@ -99,11 +109,14 @@ TEST(cuda_nccl_adds_up_between_devices) {
     EXPECT(nccl.calls("init") == std::vector<std::string>{"init 1 0"});
     expect_same(batched_answers(session, 4, prompts_of_ranks()), wanted, "by NCCL");
     nccl->calls.clear();
-    // A prefill: one sum behind the embedding and two a layer, but for the last, of which only the rows of logits are wanted. Decodes are recorded.
+    // A prefill: one sum behind the embedding and two a layer, but for the last, of which only the rows of logits are
+    // wanted. Decodes are recorded.
     session.wait(session.submit(random_ids(9, 20, 300), 3));
-    const auto hidden = static_cast<size_t>(model.request().spec.hidden_size), layers = static_cast<size_t>(model.request().spec.num_layers);
+    const auto hidden = static_cast<size_t>(model.request().spec.hidden_size),
+               layers = static_cast<size_t>(model.request().spec.num_layers);
     for (const char* rank : {"0", "1"})
-      EXPECT(nccl.calls(std::string("sum ") + rank) == std::vector<std::string>(2 * layers, std::string("sum ") + rank + " of " + std::to_string(20 * hidden)));
+      EXPECT(nccl.calls(std::string("sum ") + rank) ==
+             std::vector<std::string>(2 * layers, std::string("sum ") + rank + " of " + std::to_string(20 * hidden)));
     nccl_bytes() = 21 * static_cast<int64_t>(hidden) * 4;
     nccl->calls.clear();
     session.wait(session.submit(random_ids(10, 20, 300), 3));
@@ -162,7 +175,8 @@ TEST(cuda_nccl_error_loses_the_device) {
     nccl->result_of_sum = 1;
     const Answer answer = session.wait(session.submit({1, 2, 3}, 2));
     EXPECT(answer.finish->reason == FinishReason::kError && answer.finish->error_code == ErrorCode::kDeviceLost);
-    EXPECT(session.engine().stats().failure.find("NCCL: adding up over ranks: what the fake was told") != std::string::npos);
+    EXPECT(session.engine().stats().failure.find("NCCL: adding up over ranks: what the fake was told") !=
+           std::string::npos);
     EXPECT_ERROR("device_lost", session.submit({1, 2, 3}, 2));
   }
   // No call follows.

@@ -1,4 +1,5 @@
-// Index arithmetic of the product by wgmma, exhaustively, what the host runtime must notice of its instructions, and a backend that uses it.
+// Index arithmetic of the product by wgmma, exhaustively, what the host runtime must notice of its instructions, and a
+// backend that uses it.
 #include <algorithm>
 #include <set>
 
@@ -27,15 +28,19 @@ TEST(cuda_wgmma_operands_lie_where_the_manual_says) {
   EXPECT_EQ(places.size(), size_t{64});
   for (uint32_t word = 0; word < 8; ++word) {
     std::set<uint32_t> banks;
-    for (uint32_t row = 0; row < 8; ++row) banks.insert(swizzle_128(row * 128 + word * 16) / 16 % 8);
+    for (uint32_t row = 0; row < 8; ++row)
+      banks.insert(swizzle_128(row * 128 + word * 16) / 16 % 8);
     EXPECT_EQ(banks.size(), size_t{8});
   }
   for (uint32_t address = 0; address < 227 << 10; address += 16) {
     const uint64_t descriptor = swizzled_operand(address);
-    EXPECT((descriptor & 0x3fff) == address / 16 && (descriptor >> 16 & 0x3fff) == 1 && (descriptor >> 32 & 0x3fff) == 64 && descriptor >> 62 == 1);
-    EXPECT((descriptor & ~(uint64_t{0x3fff} | uint64_t{0x3fff} << 16 | uint64_t{0x3fff} << 32 | uint64_t{3} << 62)) == 0);
+    EXPECT((descriptor & 0x3fff) == address / 16 && (descriptor >> 16 & 0x3fff) == 1 &&
+           (descriptor >> 32 & 0x3fff) == 64 && descriptor >> 62 == 1);
+    EXPECT((descriptor & ~(uint64_t{0x3fff} | uint64_t{0x3fff} << 16 | uint64_t{0x3fff} << 32 | uint64_t{3} << 62)) ==
+           0);
     for (int step = 0; step < kStageSteps; ++step)
-      if (address + 96 < 227 << 10) EXPECT(next_depth(descriptor, step) == swizzled_operand(address + static_cast<uint32_t>(step) * 32));
+      if (address + 96 < 227 << 10)
+        EXPECT(next_depth(descriptor, step) == swizzled_operand(address + static_cast<uint32_t>(step) * 32));
   }
 }
 
@@ -66,9 +71,11 @@ TEST(cuda_wgmma_tiles_are_turned_without_conflicts) {
     }
   EXPECT(read.size() == size_t{kTurnTokens} * 4 && read.rbegin()->first == kTurnTokens - 1 && kTurnStride % 4 == 0);
   std::set<int> banks;
-  for (int lane = 0; lane < kWarpSize; ++lane) banks.insert((lane % 4 * 2 * kTurnStride + lane / 4) % 32);
+  for (int lane = 0; lane < kWarpSize; ++lane)
+    banks.insert((lane % 4 * 2 * kTurnStride + lane / 4) % 32);
   EXPECT_EQ(banks.size(), size_t{kWarpSize});
-  for (const int width : kTokenWidths) EXPECT(width % kTurnTokens == 0 && gemm_shared_bytes(width) <= 232448);
+  for (const int width : kTokenWidths)
+    EXPECT(width % kTurnTokens == 0 && gemm_shared_bytes(width) <= 232448);
 }
 
 TEST(cuda_wgmma_tiles_cover_every_output_once) {
@@ -92,7 +99,8 @@ TEST(cuda_wgmma_cuts_of_a_depth_are_whole_stages) {
   for (int steps = 1; steps < 600; ++steps)
     for (int cuts = 1; cuts <= kMaxCuts; ++cuts) {
       EXPECT(cut_begin(0, cuts, steps) == 0 && cut_begin(cuts, cuts, steps) == steps);
-      for (int cut = 1; cut < cuts; ++cut) EXPECT(cut_begin(cut, cuts, steps) % kStageSteps == 0 && cut_begin(cut, cuts, steps) < steps);
+      for (int cut = 1; cut < cuts; ++cut)
+        EXPECT(cut_begin(cut, cuts, steps) % kStageSteps == 0 && cut_begin(cut, cuts, steps) < steps);
     }
 }
 
@@ -111,11 +119,13 @@ TEST(cuda_wgmma_widths_fill_the_multiprocessors) {
     for (int tokens = 65; tokens <= 8192; tokens += 391) {
       const auto rounds = [&](int width) { return (tile_order(rows, tokens, width).size() + 131) / 132; };
       const int width = choose_width(rows, tokens, 132);
-      for (const int other : kTokenWidths) EXPECT(rounds(width) * (width + 64) <= rounds(other) * (other + 64));
+      for (const int other : kTokenWidths)
+        EXPECT(rounds(width) * (width + 64) <= rounds(other) * (other + 64));
     }
 }
 
-// ---- what is noticed ------------------------------------------------------------------------------------------------------------------------
+// ---- what is noticed
+// ------------------------------------------------------------------------------------------------------------------------
 
 // One box of 64 rows, its first 16 columns multiplied with ones; the faults leave out what instructions demand.
 enum class Fault : uint8_t { kNone, kNoWait, kNoFence, kNoProductWait, kTooManyBytes, kTooManyArrivals, kNoInit };
@@ -142,7 +152,8 @@ __global__ void fault_kernel(const __grid_constant__ TensorMap map, FaultArgs ar
   wgmma_commit();
   if (args.fault == Fault::kNoWait) wgmma_wait<0>();
   if (args.fault != Fault::kNoProductWait) wgmma_wait<0>();
-  for (int i = 0; i < 32; ++i) args.sums[threadIdx.x * 32 + i] = acc[i];
+  for (int i = 0; i < 32; ++i)
+    args.sums[threadIdx.x * 32 + i] = acc[i];
   if (args.fault == Fault::kNoWait) mbarrier_wait(barrier, 0);
 }
 
@@ -166,7 +177,9 @@ bool is_noticed(Fault fault) {
 
 TEST(cuda_wgmma_faults_are_noticed) {
   EXPECT(!is_noticed(Fault::kNone));
-  for (const Fault fault : {Fault::kNoWait, Fault::kNoFence, Fault::kNoProductWait, Fault::kTooManyBytes, Fault::kTooManyArrivals, Fault::kNoInit}) EXPECT(is_noticed(fault));
+  for (const Fault fault : {Fault::kNoWait, Fault::kNoFence, Fault::kNoProductWait, Fault::kTooManyBytes,
+                            Fault::kTooManyArrivals, Fault::kNoInit})
+    EXPECT(is_noticed(fault));
 }
 
 TEST(cuda_tensor_maps_are_refused_where_the_copy_engine_has_no_way) {
@@ -179,7 +192,8 @@ TEST(cuda_tensor_maps_are_refused_where_the_copy_engine_has_no_way) {
   EXPECT(!make_tensor_map(map, data, 0, 64, 8));
 }
 
-// ---- a backend that uses it -------------------------------------------------------------------------------------------------------------------
+// ---- a backend that uses it
+// -------------------------------------------------------------------------------------------------------------------
 
 // What a device of compute capability 9.0 is, as long as this lives.
 struct Hopper {

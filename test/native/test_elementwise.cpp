@@ -31,7 +31,9 @@ struct Acts {
   }
 };
 
-reference::Row to_row(const float* from, int64_t count) { return reference::Row(from, from + count); }
+reference::Row to_row(const float* from, int64_t count) {
+  return reference::Row(from, from + count);
+}
 
 TEST(rms_norm_is_near_doubles_in_every_format) {
   for (const CpuIsa isa : available_cpu_isas()) {
@@ -62,7 +64,8 @@ TEST(pack_row_rounds_to_nearest_even) {
   for (const CpuIsa isa : available_cpu_isas()) {
     const CpuKernels& kernels = cpu_kernels(isa);
     std::vector<float> x = random_values(3, 100 + 16, 1.0f);
-    x[0] = bits_float(0x3f808000u), x[1] = bits_float(0x3f818000u), x[2] = bits_float(0x3f808001u), x[3] = -0.0f, x[4] = std::nanf("");
+    x[0] = bits_float(0x3f808000u), x[1] = bits_float(0x3f818000u), x[2] = bits_float(0x3f808001u), x[3] = -0.0f,
+    x[4] = std::nanf("");
     for (const ActFormat format : kFormats) {
       Acts acts(kernels, 1, 99, format);
       kernels.pack_row(x.data(), 99, acts.tiles, 0);
@@ -78,7 +81,8 @@ TEST(pack_row_rounds_to_nearest_even) {
 TEST(qkv_row_norms_rotates_scales_and_stores) {
   for (const CpuIsa isa : available_cpu_isas()) {
     const CpuKernels& kernels = cpu_kernels(isa);
-    for (const auto& [head_dim, rotary_dim] : {std::pair{64, 64}, {64, 32}, {24, 24}, {40, 10}, {15, 14}, {80, 80}, {128, 64}}) {
+    for (const auto& [head_dim, rotary_dim] :
+         {std::pair{64, 64}, {64, 32}, {24, 24}, {40, 10}, {15, 14}, {80, 80}, {128, 64}}) {
       for (const bool has_norm : {false, true}) {
         const int heads = 3, kv_heads = 2;
         KvCache cache;
@@ -88,7 +92,8 @@ TEST(qkv_row_norms_rotates_scales_and_stores) {
         cache.k = k_memory.data();
         cache.v = v_memory.data();
         std::vector<float> qkv = random_values(4, (heads + 2 * kv_heads) * head_dim + 16, 1.0f);
-        const std::vector<float> original = qkv, q_norm = random_values(5, head_dim + 16, 1.0f), k_norm = random_values(6, head_dim + 16, 1.0f);
+        const std::vector<float> original = qkv, q_norm = random_values(5, head_dim + 16, 1.0f),
+                                 k_norm = random_values(6, head_dim + 16, 1.0f);
         const std::vector<float> rope = random_values(7, rotary_dim + 16, 1.0f);
         QkvRowArgs args;
         args.qkv = qkv.data();
@@ -108,19 +113,23 @@ TEST(qkv_row_norms_rotates_scales_and_stores) {
           return reference::rotate(x, rope.data(), rotary_dim);
         };
         for (int h = 0; h < heads; ++h)
-          for (int d = 0; d < head_dim; ++d) EXPECT_NEAR(qkv[h * head_dim + d], 0.3f * rotated(h, q_norm)[d], 3e-6);
+          for (int d = 0; d < head_dim; ++d)
+            EXPECT_NEAR(qkv[h * head_dim + d], 0.3f * rotated(h, q_norm)[d], 3e-6);
         int64_t num_written = 0;
         for (int h = 0; h < kv_heads; ++h) {
           const reference::Row wanted = rotated(heads + h, k_norm);
           for (int d = 0; d < head_dim; ++d) {
             EXPECT_NEAR(k_memory[(((2 * kv_heads + h) * 2 + 1) * cache.layout.k_dim + d) * 16 + 5], wanted[d], 3e-6);
-            EXPECT_EQ(v_memory[((2 * kv_heads + h) * 32 + 21) * cache.layout.v_dim + d], original[(heads + kv_heads + h) * head_dim + d]);
+            EXPECT_EQ(v_memory[((2 * kv_heads + h) * 32 + 21) * cache.layout.v_dim + d],
+                      original[(heads + kv_heads + h) * head_dim + d]);
           }
         }
-        for (const float value : k_memory) num_written += value != -7.0f;
+        for (const float value : k_memory)
+          num_written += value != -7.0f;
         EXPECT_EQ(num_written, int64_t{kv_heads} * cache.layout.k_dim);
         num_written = 0;
-        for (const float value : v_memory) num_written += value != -7.0f;
+        for (const float value : v_memory)
+          num_written += value != -7.0f;
         EXPECT_EQ(num_written, int64_t{kv_heads} * cache.layout.v_dim);
       }
     }
@@ -135,13 +144,16 @@ TEST(add_partials_adds_by_the_tree_then_bias_then_hidden) {
       std::vector<float> hidden = random_values(10, n + 16, 1.0f);
       const std::vector<float> before = hidden;
       const float* partials[8];
-      for (int i = 0; i < num_partials; ++i) partials[i] = values.data() + i * (n + 16);
+      for (int i = 0; i < num_partials; ++i)
+        partials[i] = values.data() + i * (n + 16);
       cpu_kernels(isa).add_partials(hidden.data(), partials, num_partials, bias.data(), n);
       for (int64_t i = 0; i < n + 16; ++i) {
         std::vector<float> sums;
-        for (int p = 0; p < num_partials; ++p) sums.push_back(partials[p][i]);
+        for (int p = 0; p < num_partials; ++p)
+          sums.push_back(partials[p][i]);
         for (int width = num_partials; width > 1; width /= 2)
-          for (int p = 0; p < width / 2; ++p) sums[p] = sums[2 * p] + sums[2 * p + 1];
+          for (int p = 0; p < width / 2; ++p)
+            sums[p] = sums[2 * p] + sums[2 * p + 1];
         EXPECT_EQ(hidden[i], i < n ? before[i] + (sums[0] + bias[i]) : before[i]);
       }
     }

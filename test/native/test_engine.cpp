@@ -27,7 +27,8 @@ std::shared_ptr<Vocabulary> letters() {
 }
 
 struct Setup {
-  int depth = 1, num_blocks = 64, block_size = 4, max_num_seqs = 8, max_num_batched_tokens = 16, max_model_len = 200, max_queued = 1024;
+  int depth = 1, num_blocks = 64, block_size = 4, max_num_seqs = 8, max_num_batched_tokens = 16, max_model_len = 200,
+      max_queued = 1024;
   bool has_prefix_cache = true;
   int32_t poisoned_id = -1;
 };
@@ -52,8 +53,9 @@ class Harness {
     auto runner = std::make_unique<CheckingRunner>(setup.depth, setup.num_blocks, setup.block_size, kNumIds);
     runner->poisoned_id_ = setup.poisoned_id;
     runner_ = runner.get();
-    engine_ = std::make_unique<Engine>(options, BlockManager(setup.num_blocks, setup.block_size, setup.has_prefix_cache), std::move(runner), letters(),
-                                       [this](std::vector<Event>&& events) { gather(events); });
+    engine_ =
+        std::make_unique<Engine>(options, BlockManager(setup.num_blocks, setup.block_size, setup.has_prefix_cache),
+                                 std::move(runner), letters(), [this](std::vector<Event>&& events) { gather(events); });
   }
 
   Engine& engine() { return *engine_; }
@@ -77,7 +79,8 @@ class Harness {
 
   Answer wait(RequestId id, int choice = 0) {
     std::unique_lock lock(mutex_);
-    const bool is_done = arrived_.wait_for(lock, std::chrono::seconds(300), [&] { return answers_[{id, choice}].finish.has_value(); });
+    const bool is_done =
+        arrived_.wait_for(lock, std::chrono::seconds(300), [&] { return answers_[{id, choice}].finish.has_value(); });
     EXPECT(is_done);
     return answers_[{id, choice}];
   }
@@ -109,7 +112,8 @@ class Harness {
 // What the checking runner's model answers.
 std::vector<int32_t> expected_answer(const std::vector<int32_t>& prompt, int max_tokens, bool ignores_eos = false) {
   uint64_t context = 0;
-  for (const int32_t id : prompt) context = testing::extend_context(context, id);
+  for (const int32_t id : prompt)
+    context = testing::extend_context(context, id);
   std::vector<int32_t> out;
   while (static_cast<int>(out.size()) < max_tokens) {
     out.push_back(testing::next_id(context, kNumIds));
@@ -121,14 +125,17 @@ std::vector<int32_t> expected_answer(const std::vector<int32_t>& prompt, int max
 
 std::vector<int32_t> random_prompt(std::mt19937& random, int length) {
   std::vector<int32_t> prompt;
-  for (int i = 0; i < length; ++i) prompt.push_back(1 + static_cast<int32_t>(random() % (kNumIds - 1)));
+  for (int i = 0; i < length; ++i)
+    prompt.push_back(1 + static_cast<int32_t>(random() % (kNumIds - 1)));
   return prompt;
 }
 
 void expect_idle(Harness& harness) {
   for (int i = 0; i < 100'000; ++i) {
     const EngineStats stats = harness.engine().stats();
-    if (stats.num_running == 0 && stats.num_waiting == 0 && stats.num_free_blocks + stats.num_cached_blocks == stats.num_blocks) return;
+    if (stats.num_running == 0 && stats.num_waiting == 0 &&
+        stats.num_free_blocks + stats.num_cached_blocks == stats.num_blocks)
+      return;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   EXPECT(false && "idle with all blocks free or cached");
@@ -151,7 +158,8 @@ TEST(engine_answers_as_its_model_does_at_both_depths) {
   }
 }
 
-// Random submits and aborts under little memory: batching, chunks, preemption and the prefix cache change no answer and lose no block.
+// Random submits and aborts under little memory: batching, chunks, preemption and the prefix cache change no answer and
+// lose no block.
 TEST(engine_random_operations_change_no_answer) {
   for (const int depth : {1, 2})
     for (const bool has_prefix_cache : {true, false})
@@ -195,7 +203,8 @@ TEST(engine_random_operations_change_no_answer) {
             const Answer answer = harness.wait(request.id, choice);
             const auto expected = expected_answer(request.prompt, request.max_tokens, true);
             if (request.is_aborted) {
-              EXPECT(answer.token_ids.size() <= expected.size() && std::equal(answer.token_ids.begin(), answer.token_ids.end(), expected.begin()));
+              EXPECT(answer.token_ids.size() <= expected.size() &&
+                     std::equal(answer.token_ids.begin(), answer.token_ids.end(), expected.begin()));
             } else {
               EXPECT(answer.token_ids == expected);
               EXPECT(answer.finish->reason == FinishReason::kLength);
@@ -215,7 +224,8 @@ TEST(engine_preempts_and_recovers_when_blocks_run_out) {
   std::vector<std::pair<RequestId, std::vector<int32_t>>> open;
   for (int i = 0; i < 6; ++i) {
     const auto prompt = random_prompt(random, 6);
-    open.emplace_back(harness.submit(prompt, 30, [](Request& request) { request.sampling.is_eos_ignored = true; }), prompt);
+    open.emplace_back(harness.submit(prompt, 30, [](Request& request) { request.sampling.is_eos_ignored = true; }),
+                      prompt);
   }
   int num_preemptions = 0;
   for (const auto& [id, prompt] : open) {
@@ -333,7 +343,8 @@ TEST(numeric_errors_end_one_sequence_and_unpublish_its_blocks) {
   Setup setup;
   setup.poisoned_id = answer[5];
   Harness harness(setup);
-  const Answer poisoned = harness.wait(harness.submit(prompt, 20, [](Request& request) { request.sampling.is_eos_ignored = true; }));
+  const Answer poisoned =
+      harness.wait(harness.submit(prompt, 20, [](Request& request) { request.sampling.is_eos_ignored = true; }));
   EXPECT(poisoned.finish->reason == FinishReason::kError && poisoned.finish->error_code == ErrorCode::kNumeric);
   EXPECT(poisoned.token_ids.size() <= 5);
   EXPECT_EQ(harness.wait(harness.submit(prompt, 2)).finish->num_cached_tokens, 0);
@@ -349,7 +360,8 @@ TEST(stop_strings_and_stop_ids_end_the_text) {
   const auto letter = [](int32_t id) { return std::string(1, static_cast<char>('A' + id % 26)); };
   const std::string stop = letter(answer[3]) + letter(answer[4]);
   std::string before;
-  for (int i = 0; i < 3; ++i) before += letter(answer[static_cast<size_t>(i)]);
+  for (int i = 0; i < 3; ++i)
+    before += letter(answer[static_cast<size_t>(i)]);
   const Answer by_text = harness.wait(harness.submit(prompt, 12, [&](Request& request) {
     request.sampling.is_eos_ignored = true;
     request.sampling.stop_strings = {stop};
@@ -375,8 +387,10 @@ TEST(bad_requests_are_refused_with_a_code) {
   EXPECT_ERROR("invalid_argument", harness.submit({-1}, 4));
   EXPECT_ERROR("context_length_exceeded", harness.submit(std::vector<int32_t>(190, 1), 20));
   EXPECT_ERROR("invalid_argument", harness.submit({1}, 4, [](Request& request) { request.sampling.top_p = 0; }));
-  EXPECT_ERROR("invalid_argument", harness.submit({1}, 4, [](Request& request) { request.sampling.temperature = NAN; }));
-  EXPECT_ERROR("invalid_argument", harness.submit({1}, 4, [](Request& request) { request.sampling.stop_strings = {""}; }));
+  EXPECT_ERROR("invalid_argument",
+               harness.submit({1}, 4, [](Request& request) { request.sampling.temperature = NAN; }));
+  EXPECT_ERROR("invalid_argument",
+               harness.submit({1}, 4, [](Request& request) { request.sampling.stop_strings = {""}; }));
   EXPECT_ERROR("queue_full", harness.submit({1}, 4, [](Request& request) { request.num_choices = 3; }));
   EXPECT(harness.wait(harness.submit({1}, 4)).finish.has_value());
 }
@@ -384,11 +398,12 @@ TEST(bad_requests_are_refused_with_a_code) {
 TEST(closing_ends_open_requests_with_a_code) {
   Setup setup;
   auto harness = std::make_unique<Harness>(setup);
-  const RequestId id = harness->submit({1, 2, 3}, 190, [](Request& request) { request.sampling.is_eos_ignored = true; });
+  const RequestId id =
+      harness->submit({1, 2, 3}, 190, [](Request& request) { request.sampling.is_eos_ignored = true; });
   harness->engine().close();
   const Answer answer = harness->wait(id);
   EXPECT(answer.finish->reason == FinishReason::kError ? answer.finish->error_code == ErrorCode::kEngineClosed
-                                                        : answer.finish->reason == FinishReason::kLength);
+                                                       : answer.finish->reason == FinishReason::kLength);
   EXPECT_ERROR("engine_closed", harness->submit({1}, 1));
   harness->engine().close();
 }
@@ -416,12 +431,13 @@ TEST(a_failing_device_ends_requests_and_refuses_more) {
   std::mutex mutex;
   std::condition_variable arrived;
   std::optional<Finish> finish;
-  Engine engine(options, BlockManager(64, 16, true), std::make_unique<FailingRunner>(), letters(), [&](std::vector<Event>&& events) {
-    const std::lock_guard lock(mutex);
-    for (const Event& event : events)
-      if (event.finish) finish = event.finish;
-    arrived.notify_all();
-  });
+  Engine engine(options, BlockManager(64, 16, true), std::make_unique<FailingRunner>(), letters(),
+                [&](std::vector<Event>&& events) {
+                  const std::lock_guard lock(mutex);
+                  for (const Event& event : events)
+                    if (event.finish) finish = event.finish;
+                  arrived.notify_all();
+                });
   Request request;
   request.prompt_token_ids = {1, 2};
   engine.submit(request);

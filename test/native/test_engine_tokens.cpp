@@ -13,14 +13,21 @@ using testing::PickingSetup;
 // A model that would say `text` again and again, by the position of each token.
 PickingSetup saying(std::string text) {
   PickingSetup setup;
-  setup.preferences = [ids = ids_of(text)](const SampleRow& row) { return std::vector<int32_t>{ids[(row.position - 3) % ids.size()]}; };
+  setup.preferences = [ids = ids_of(text)](const SampleRow& row) {
+    return std::vector<int32_t>{ids[(row.position - 3) % ids.size()]};
+  };
   return setup;
 }
 
 TEST(bad_words_never_come) {
   PickingEngine engine(saying("ABCABC"));
   const auto run = [&](std::vector<std::vector<int32_t>> bad_words) {
-    return engine.run([&](Request& request) { request.sampling.max_tokens = 6, request.sampling.is_eos_ignored = true, request.sampling.bad_words = std::move(bad_words); }).token_ids;
+    return engine
+        .run([&](Request& request) {
+          request.sampling.max_tokens = 6, request.sampling.is_eos_ignored = true,
+          request.sampling.bad_words = std::move(bad_words);
+        })
+        .token_ids;
   };
   EXPECT(run({}) == ids_of("ABCABC"));
   // Without the preferred one the highest comes.
@@ -53,7 +60,8 @@ TEST(bad_words_that_leave_nothing_are_the_requests_error) {
   PickingEngine engine;
   const auto refused = [&](std::vector<int32_t> allowed, std::vector<std::vector<int32_t>> bad_words, int min_tokens) {
     EXPECT_ERROR("invalid_argument", engine.submit([&](Request& request) {
-      request.sampling.allowed_token_ids = allowed, request.sampling.bad_words = bad_words, request.sampling.min_tokens = min_tokens;
+      request.sampling.allowed_token_ids = allowed, request.sampling.bad_words = bad_words,
+      request.sampling.min_tokens = min_tokens;
     }));
   };
   refused({2, 4}, {{4}, {2}}, 0);
@@ -61,7 +69,8 @@ TEST(bad_words_that_leave_nothing_are_the_requests_error) {
   refused({testing::kLetterEos}, {}, 1);
   // A word of several tokens, where the grammar takes nothing else.
   const auto grammar = engine.compile("root ::= \"BCD\"");
-  const auto stuck = engine.run([&](Request& request) { request.grammar = grammar, request.sampling.bad_words = {{1, 2, 3}, {5, 6}}; });
+  const auto stuck = engine.run(
+      [&](Request& request) { request.grammar = grammar, request.sampling.bad_words = {{1, 2, 3}, {5, 6}}; });
   EXPECT_EQ(stuck.text, std::string("BC"));
   EXPECT(stuck.finish->reason == FinishReason::kError);
   EXPECT(stuck.finish->error_code == ErrorCode::kInvalidArgument);
@@ -75,7 +84,8 @@ TEST(bad_words_out_of_bounds_are_refused) {
 
 // ---- thoughts: "TH" opens, "EN" closes ----
 
-PickedAnswer think(PickingEngine& engine, int budget, bool is_inside, int max_tokens = 12, const std::function<void(Request&)>& change = nullptr) {
+PickedAnswer think(PickingEngine& engine, int budget, bool is_inside, int max_tokens = 12,
+                   const std::function<void(Request&)>& change = nullptr) {
   return engine.run([&](Request& request) {
     request.sampling.max_tokens = max_tokens;
     request.sampling.is_eos_ignored = true;
@@ -126,14 +136,19 @@ TEST(thinking_moves_a_grammar_on) {
 
 TEST(thinking_goes_before_other_wishes) {
   PickingEngine engine(saying("XXXXXXXXXXXX"));
-  EXPECT_EQ(think(engine, 2, true, 6, [](Request& request) {
-    request.sampling.allowed_token_ids = ids_of("XY");
-    request.sampling.bad_words = {ids_of("N")};
-    request.sampling.min_tokens = 6;
-  }).text, std::string("XXENXX"));
+  EXPECT_EQ(think(engine, 2, true, 6,
+                  [](Request& request) {
+                    request.sampling.allowed_token_ids = ids_of("XY");
+                    request.sampling.bad_words = {ids_of("N")};
+                    request.sampling.min_tokens = 6;
+                  })
+                .text,
+            std::string("XXENXX"));
   EXPECT_ERROR("invalid_argument", think(engine, -1, true));
-  EXPECT_ERROR("invalid_argument", think(engine, 1, true, 6, [](Request& request) { request.sampling.thinking->close_ids.clear(); }));
-  EXPECT_ERROR("invalid_argument", think(engine, 1, true, 6, [](Request& request) { request.sampling.thinking->open_ids = {70}; }));
+  EXPECT_ERROR("invalid_argument",
+               think(engine, 1, true, 6, [](Request& request) { request.sampling.thinking->close_ids.clear(); }));
+  EXPECT_ERROR("invalid_argument",
+               think(engine, 1, true, 6, [](Request& request) { request.sampling.thinking->open_ids = {70}; }));
 }
 
 // ---- scoring and stopping ----
@@ -145,7 +160,8 @@ TEST(a_request_without_completion_is_scored) {
     PickingEngine engine(setup);
     const auto grammar = engine.compile("root ::= \"A\"");
     std::vector<int32_t> prompt;
-    for (int i = 0; i < 41; ++i) prompt.push_back(i % 26);
+    for (int i = 0; i < 41; ++i)
+      prompt.push_back(i % 26);
     // Twice: the prefix cache must not take positions away.
     for (int round = 0; round < 2; ++round) {
       const PickedAnswer answer = engine.run([&](Request& request) {
@@ -161,10 +177,13 @@ TEST(a_request_without_completion_is_scored) {
       EXPECT_EQ(answer.finish->num_completion_tokens, 0);
       EXPECT_EQ(answer.finish->num_prompt_tokens, 41);
       EXPECT_EQ(answer.prompt_logprobs.size(), prompt.size());
-      for (size_t i = 1; i < answer.prompt_logprobs.size(); ++i) EXPECT_EQ(answer.prompt_logprobs[i]->token_id, prompt[i]);
+      for (size_t i = 1; i < answer.prompt_logprobs.size(); ++i)
+        EXPECT_EQ(answer.prompt_logprobs[i]->token_id, prompt[i]);
     }
-    const RequestId choices = engine.submit([&](Request& request) { request.num_choices = 3, request.sampling.max_tokens = 0; });
-    for (int choice = 0; choice < 3; ++choice) EXPECT(engine.wait(choices, choice).finish->reason == FinishReason::kLength);
+    const RequestId choices =
+        engine.submit([&](Request& request) { request.num_choices = 3, request.sampling.max_tokens = 0; });
+    for (int choice = 0; choice < 3; ++choice)
+      EXPECT(engine.wait(choices, choice).finish->reason == FinishReason::kLength);
     const EngineStats stats = engine.engine().stats();
     EXPECT_EQ(stats.num_free_blocks + stats.num_cached_blocks, stats.num_blocks);
   }
@@ -172,7 +191,10 @@ TEST(a_request_without_completion_is_scored) {
 
 TEST(a_prompt_may_fill_the_context_when_it_is_scored) {
   PickingEngine engine;
-  const auto run = [&](size_t num_prompt) { return engine.run([&](Request& request) { request.prompt_token_ids.assign(num_prompt, 1), request.sampling.max_tokens = 0; }); };
+  const auto run = [&](size_t num_prompt) {
+    return engine.run(
+        [&](Request& request) { request.prompt_token_ids.assign(num_prompt, 1), request.sampling.max_tokens = 0; });
+  };
   EXPECT(run(200).finish->reason == FinishReason::kLength);
   EXPECT_ERROR("context_length_exceeded", run(201));
 }
@@ -182,7 +204,9 @@ TEST(a_choice_that_is_stopped_keeps_its_usage) {
 
   setup.preferences = [](const SampleRow&) { return ids_of("K"); };
   PickingEngine engine(setup);
-  const RequestId id = engine.submit([](Request& request) { request.num_choices = 2, request.sampling.max_tokens = 190, request.sampling.is_eos_ignored = true; });
+  const RequestId id = engine.submit([](Request& request) {
+    request.num_choices = 2, request.sampling.max_tokens = 190, request.sampling.is_eos_ignored = true;
+  });
   engine.wait_for_tokens(id, 1);
   engine.engine().stop(id, 0);
   engine.engine().stop(id, 7);

@@ -1,4 +1,5 @@
-// Matrix kernels of every instruction set against doubles, and bit for bit against the order of sums that the contract names.
+// Matrix kernels of every instruction set against doubles, and bit for bit against the order of sums that the contract
+// names.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -20,8 +21,8 @@ struct Kind {
 constexpr Kind kKinds[] = {{DType::kF32, false}, {DType::kF16, false}, {DType::kBf16, false}, {DType::kBf16, true}};
 
 std::string name_of(const Kind& kind, CpuIsa isa, int64_t rows, int64_t n, int64_t k) {
-  return std::string(cpu_isa_name(isa)) + " " + dtype_name(kind.weights) + (kind.is_rounded ? " x bf16" : "") + " rows " + show(rows) + " n " + show(n) + " k " +
-         show(k);
+  return std::string(cpu_isa_name(isa)) + " " + dtype_name(kind.weights) + (kind.is_rounded ? " x bf16" : "") +
+         " rows " + show(rows) + " n " + show(n) + " k " + show(k);
 }
 
 // A packed matrix, its values and activations of several rows.
@@ -32,7 +33,8 @@ struct Problem {
   std::vector<float> weights, second_weights;  // as stored (n, k); ups when gated
   std::vector<float> x;                        // (rows, k), as the kernel sees them
 
-  Problem(int64_t num_rows, int64_t num_features, int64_t num_k, const Kind& what, MatrixKind matrix_kind, bool is_gated = false)
+  Problem(int64_t num_rows, int64_t num_features, int64_t num_k, const Kind& what, MatrixKind matrix_kind,
+          bool is_gated = false)
       : rows(num_rows), n(num_features), k(num_k), kind(what) {
     Team team({-1}, false);
     MemoryCheckpoint checkpoint;
@@ -47,7 +49,8 @@ struct Problem {
     matrix = pack_matrix(source, kind.weights, team, {});
     x = random_values(3, rows * k + 16, 1.0f);
     if (kind.is_rounded)
-      for (float& value : x) value = bf16_to_float(float_to_bf16(value));
+      for (float& value : x)
+        value = bf16_to_float(float_to_bf16(value));
   }
 
   ActTiles pack(const CpuKernels& kernels, std::vector<uint32_t>& memory, int64_t first_row, int64_t num_rows) const {
@@ -56,7 +59,8 @@ struct Problem {
     ActTiles acts{nullptr, num_rows, format == ActFormat::kBf16Pairs ? padded / 2 : padded, kernels.tile_rows, format};
     memory.assign(static_cast<size_t>(num_rows * acts.words), 0x7fc07fc0u);  // NaN: every word must be written
     acts.data = memory.data();
-    for (int64_t row = 0; row < num_rows; ++row) kernels.pack_row(x.data() + (first_row + row) * k, k, acts, row);
+    for (int64_t row = 0; row < num_rows; ++row)
+      kernels.pack_row(x.data() + (first_row + row) * k, k, acts, row);
     return acts;
   }
 
@@ -84,7 +88,8 @@ std::vector<float> multiply(const Problem& problem, const CpuKernels& kernels, i
   return out;
 }
 
-// One element by the contract: a chain of FMAs per part, parts by the tree. Products of bf16 with bf16: the odd element of a pair first.
+// One element by the contract: a chain of FMAs per part, parts by the tree. Products of bf16 with bf16: the odd element
+// of a pair first.
 float by_contract(const Problem& problem, int64_t row, int64_t feature) {
   const int parts = problem.matrix->num_parts;
   const int64_t padded = problem.matrix->padded_k, part_size = padded / parts;
@@ -100,7 +105,8 @@ float by_contract(const Problem& problem, int64_t row, int64_t feature) {
       sums[part] = term(is_odd_first ? k : k + 1, sums[part]);
     }
   for (int width = parts; width > 1; width /= 2)
-    for (int i = 0; i < width / 2; ++i) sums[i] = sums[2 * i] + sums[2 * i + 1];
+    for (int i = 0; i < width / 2; ++i)
+      sums[i] = sums[2 * i] + sums[2 * i + 1];
   return sums[0];
 }
 
@@ -110,13 +116,16 @@ TEST(gemm_sums_in_the_order_of_the_contract) {
     for (const Kind& kind : kKinds) {
       for (const MatrixKind matrix_kind : {MatrixKind::kColumn, MatrixKind::kRow}) {
         for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 33}) {
-          for (const auto& [n, k] : {std::pair<int64_t, int64_t>{1, 1}, {16, 2}, {50, 33}, {64, 128}, {70, 80}, {33, 24}, {49, 300}}) {
+          for (const auto& [n, k] :
+               {std::pair<int64_t, int64_t>{1, 1}, {16, 2}, {50, 33}, {64, 128}, {70, 80}, {33, 24}, {49, 300}}) {
             const Problem problem(rows, n, k, kind, matrix_kind);
             const std::vector<float> out = multiply(problem, kernels, 0, rows);
             for (int64_t row = 0; row < rows; ++row)
               for (int64_t feature = 0; feature < n; ++feature) {
                 const float wanted = by_contract(problem, row, feature), got = out[row * n + feature];
-                if (got != wanted) fail(__FILE__, __LINE__, name_of(kind, isa, rows, n, k) + ": got " + show(got) + ", wanted " + show(wanted));
+                if (got != wanted)
+                  fail(__FILE__, __LINE__,
+                       name_of(kind, isa, rows, n, k) + ": got " + show(got) + ", wanted " + show(wanted));
               }
           }
         }
@@ -207,10 +216,13 @@ TEST(gemm_gates_with_every_activation) {
           kernels.gemm(args);
           for (int64_t row = 0; row < rows; ++row)
             for (int64_t i = 0; i < (n + 1) / 2 * 2; ++i) {
-              const int64_t first = row - row % kernels.tile_rows, tile_rows = std::min<int64_t>(kernels.tile_rows, rows - first);
+              const int64_t first = row - row % kernels.tile_rows,
+                            tile_rows = std::min<int64_t>(kernels.tile_rows, rows - first);
               const int64_t word = acts.format == ActFormat::kBf16Pairs ? i / 2 : i;
               const uint32_t bits = gated_memory[first * args.gated.words + word * tile_rows + row - first];
-              const float got = acts.format == ActFormat::kBf16Pairs ? bf16_to_float(static_cast<uint16_t>(bits >> (i % 2 * 16))) : bits_float(bits);
+              const float got = acts.format == ActFormat::kBf16Pairs
+                                    ? bf16_to_float(static_cast<uint16_t>(bits >> (i % 2 * 16)))
+                                    : bits_float(bits);
               double gate = 0, up = 0;
               for (int64_t j = 0; i < n && j < k; ++j) {
                 gate += static_cast<double>(problem.x[row * k + j]) * problem.weights[i * k + j];
@@ -219,7 +231,8 @@ TEST(gemm_gates_with_every_activation) {
               const double wanted = reference::activation(activation, gate) * up;
               const double tolerance = (kind.is_rounded ? 0.005 : 2e-6) * std::abs(wanted) + 2e-5;
               if (!(std::abs(got - wanted) <= tolerance))
-                fail(__FILE__, __LINE__, name_of(kind, isa, rows, n, k) + ": got " + show(got) + ", wanted " + show(wanted));
+                fail(__FILE__, __LINE__,
+                     name_of(kind, isa, rows, n, k) + ": got " + show(got) + ", wanted " + show(wanted));
             }
         }
       }

@@ -9,9 +9,11 @@ using grammar::ExprKind;
 
 TEST(grammar_matches_json_and_nothing_else) {
   const auto json = compile_gbnf(kJsonGbnf);
-  for (const char* text : {"{}", "[]", "0", "-1.5e+10", "\"\"", "\"a\\u00e9\\n\"", "{\"a\": [1, true, null], \"b\":{\"c\":\"d\"}}", "\"é😀\"", "[[[[[]]]]]"})
+  for (const char* text : {"{}", "[]", "0", "-1.5e+10", "\"\"", "\"a\\u00e9\\n\"",
+                           "{\"a\": [1, true, null], \"b\":{\"c\":\"d\"}}", "\"é😀\"", "[[[[[]]]]]"})
     EXPECT(matches(json, text));
-  for (const char* text : {"", "{", "{}}", "01", "1.", "\"\n\"", "{\"a\"}", "[1,]", "\"\\x\"", "\"\\u12\"", "tru", "\"\xC3\"", "\"\xED\xA0\x80\"", "{  }"})
+  for (const char* text : {"", "{", "{}}", "01", "1.", "\"\n\"", "{\"a\"}", "[1,]", "\"\\x\"", "\"\\u12\"", "tru",
+                           "\"\xC3\"", "\"\xED\xA0\x80\"", "{  }"})
     EXPECT(!matches(json, text));
   EXPECT(is_prefix(json, "{\"a\": [1, tr"));
   EXPECT(!is_prefix(json, "{\"a\" 1"));
@@ -22,8 +24,11 @@ TEST(grammar_matches_json_and_nothing_else) {
 TEST(grammar_gbnf_reads_the_whole_syntax) {
   EXPECT(matches(compile_gbnf("root ::= \"a\" | # or\n  \"b\"\n  | \"c\"\n"), "c"));
   EXPECT(matches(compile_gbnf("root::=(\n\"x\"\n|\n\"y\"\n)+\nother ::= \"z\""), "xyx"));
-  EXPECT(matches(compile_gbnf("root ::= [a-cx-z-]* \"\\\"\\x41\\u00e9\\U0001F600\\t\""), "ab-z\"A\xC3\xA9\xF0\x9F\x98\x80\t"));
-  EXPECT(matches(compile_gbnf("root ::= [^\\]a]{2} .{,2} b-1{1,}\r\nb-1 ::= \"b\" \"\""), "b\xE2\x82\xAC" "b"));
+  EXPECT(matches(compile_gbnf("root ::= [a-cx-z-]* \"\\\"\\x41\\u00e9\\U0001F600\\t\""),
+                 "ab-z\"A\xC3\xA9\xF0\x9F\x98\x80\t"));
+  EXPECT(matches(compile_gbnf("root ::= [^\\]a]{2} .{,2} b-1{1,}\r\nb-1 ::= \"b\" \"\""),
+                 "b\xE2\x82\xAC"
+                 "b"));
   EXPECT(matches(compile_gbnf("root ::= \"a\"{3}"), "aaa"));
   EXPECT(!matches(compile_gbnf("root ::= \"a\"{3}"), "aa"));
   EXPECT(!matches(compile_gbnf("root ::= \"a\"{3}"), "aaaa"));
@@ -38,8 +43,10 @@ TEST(grammar_gbnf_errors_say_where) {
   EXPECT_EQ(gbnf_error("root ::= \"a\"\nroot ::= \"b\""), std::string("grammar: rule root is defined twice"));
   EXPECT_EQ(gbnf_error("\n root ::= [a"), std::string("grammar: line 2, column 13: unexpected end of the grammar"));
   EXPECT_EQ(gbnf_error("root ::= \"\\q\""), std::string("grammar: line 1, column 12: unknown escape"));
-  EXPECT_EQ(gbnf_error("root ::= <think>"), std::string("grammar: line 1, column 10: token references are not supported"));
-  EXPECT_EQ(gbnf_error("root ::= \"a\"{3,2}"), std::string("grammar: line 1, column 18: a repetition's maximum is below its minimum"));
+  EXPECT_EQ(gbnf_error("root ::= <think>"),
+            std::string("grammar: line 1, column 10: token references are not supported"));
+  EXPECT_EQ(gbnf_error("root ::= \"a\"{3,2}"),
+            std::string("grammar: line 1, column 18: a repetition's maximum is below its minimum"));
   EXPECT(!gbnf_error("").empty());
   EXPECT(!gbnf_error("root ::= \"\xFF\"").empty());
   EXPECT_EQ(gbnf_error("root ::= \"x\" root"), std::string("grammar: no text matches rule root"));
@@ -83,8 +90,10 @@ TEST(grammar_regex_errors_say_where) {
   EXPECT_EQ(regex_error("a(?=b)"), std::string("regex: lookaround is not supported at position 4"));
   EXPECT_EQ(regex_error("(a)\\1"), std::string("regex: backreferences are not supported at position 5"));
   EXPECT_EQ(regex_error("a\\b"), std::string("regex: word boundaries are not supported at position 3"));
-  EXPECT_EQ(regex_error("a$b"), std::string("regex: an anchor is only supported at the ends of the pattern at position 2"));
-  for (const char* pattern : {"(", ")", "a)", "[", "[b-a]", "*", "a**", "a{2}{3}", "\\", "(?<n", "x(^a)", "(a$)", "\\p{L}", "a{3,2}", "\\u12", "[\\d-z]", "{1}", "\xFF"})
+  EXPECT_EQ(regex_error("a$b"),
+            std::string("regex: an anchor is only supported at the ends of the pattern at position 2"));
+  for (const char* pattern : {"(", ")", "a)", "[", "[b-a]", "*", "a**", "a{2}{3}", "\\", "(?<n", "x(^a)", "(a$)",
+                              "\\p{L}", "a{3,2}", "\\u12", "[\\d-z]", "{1}", "\xFF"})
     if (regex_error(pattern).empty()) fail(__FILE__, __LINE__, std::string(pattern) + " should be refused");
   EXPECT_EQ(regex_error("a{3,2}", {.label = "#/pattern"}).substr(0, 9), std::string("#/pattern"));
 }
@@ -107,7 +116,9 @@ TEST(grammar_regex_inside_json_strings) {
 
 TEST(grammar_reads_regexes_within_rules) {
   Grammar source;
-  source.rules.push_back({"root", grammar::sequence({grammar::literal("<"), grammar::repeat(grammar::regex("a|bc", {}), 2, 2), grammar::literal(">")})});
+  source.rules.push_back(
+      {"root", grammar::sequence(
+                   {grammar::literal("<"), grammar::repeat(grammar::regex("a|bc", {}), 2, 2), grammar::literal(">")})});
   const auto compiled = std::make_shared<const CompiledGrammar>(source, nullptr);
   EXPECT(matches(compiled, "<abc>"));
   EXPECT(!matches(compiled, "<a>"));
@@ -127,9 +138,12 @@ TEST(grammar_counts_repeats_without_copies) {
   EXPECT(!matches(at_least, "aaa"));
   EXPECT(matches(at_least, std::string(400, 'a')));
   const auto ambiguous = compile_gbnf("root ::= (\"a\" | \"aa\"){3,6} \"b\"");
-  for (size_t n = 0; n < 16; ++n) EXPECT_EQ(matches(ambiguous, std::string(n, 'a') + "b"), n >= 3 && n <= 12);
+  for (size_t n = 0; n < 16; ++n)
+    EXPECT_EQ(matches(ambiguous, std::string(n, 'a') + "b"), n >= 3 && n <= 12);
   const auto nullable = compile_gbnf("root ::= (\"a\"? \"b\"?){2,3}");
-  for (const auto& [text, is_match] : {std::pair{"", true}, {"ababab", true}, {"aaa", true}, {"aaaa", false}, {"bababa", false}}) EXPECT_EQ(matches(nullable, text), is_match);
+  for (const auto& [text, is_match] :
+       {std::pair{"", true}, {"ababab", true}, {"aaa", true}, {"aaaa", false}, {"bababa", false}})
+    EXPECT_EQ(matches(nullable, text), is_match);
 }
 
 // ---- random grammars against the oracle ----
@@ -137,28 +151,36 @@ TEST(grammar_counts_repeats_without_copies) {
 Expr random_expr(std::mt19937& random, int depth) {
   const auto below = [&](uint32_t n) { return static_cast<uint32_t>(random() % n); };
   switch (depth <= 0 ? below(3) : below(10)) {
-    case 0: return grammar::literal(std::vector<const char*>{"", "a", "b", "ab", "ba"}[below(5)]);
-    case 1: return grammar::code_point_class({{'a', 'a' + below(2)}});
-    case 2: return {ExprKind::kBytes, {}, {{'b', 'b'}}, {}};
-    case 3: case 4: {
+    case 0:
+      return grammar::literal(std::vector<const char*>{"", "a", "b", "ab", "ba"}[below(5)]);
+    case 1:
+      return grammar::code_point_class({{'a', 'a' + below(2)}});
+    case 2:
+      return {ExprKind::kBytes, {}, {{'b', 'b'}}, {}};
+    case 3:
+    case 4: {
       std::vector<Expr> items;
-      for (uint32_t i = below(4); i > 0; --i) items.push_back(random_expr(random, depth - 1));
+      for (uint32_t i = below(4); i > 0; --i)
+        items.push_back(random_expr(random, depth - 1));
       return grammar::sequence(std::move(items));
     }
     case 5: {
       std::vector<Expr> items;
-      for (uint32_t i = 1 + below(3); i > 0; --i) items.push_back(random_expr(random, depth - 1));
+      for (uint32_t i = 1 + below(3); i > 0; --i)
+        items.push_back(random_expr(random, depth - 1));
       return grammar::choice(std::move(items));
     }
     case 6: {
       const uint32_t min = below(3);
       return grammar::repeat(random_expr(random, depth - 1), min, below(3) == 0 ? grammar::kUnbounded : min + below(3));
     }
-    case 7: case 8: {
+    case 7:
+    case 8: {
       const char* text = std::vector<const char*>{"", "a", "ab", "aab", "abab", "bb"}[below(6)];
       return below(2) == 0 ? grammar::until(text) : grammar::without(text);
     }
-    default: return grammar::rule_ref(below(2) == 0 ? "x" : "y");
+    default:
+      return grammar::rule_ref(below(2) == 0 ? "x" : "y");
   }
 }
 
@@ -166,8 +188,11 @@ Grammar random_grammar(std::mt19937& random) {
   Grammar grammar;
   grammar.rules.push_back({"root", random_expr(random, 4)});
   // Rules call each other only behind a byte or downwards, so no rule begins with itself.
-  grammar.rules.push_back({"x", grammar::choice({grammar::sequence({grammar::literal("a"), grammar::rule_ref("x"), grammar::literal("b")}), random_expr(random, 0)})});
-  grammar.rules.push_back({"y", grammar::sequence({random_expr(random, 0), grammar::repeat(grammar::rule_ref("x"), 0, 2)})});
+  grammar.rules.push_back(
+      {"x", grammar::choice({grammar::sequence({grammar::literal("a"), grammar::rule_ref("x"), grammar::literal("b")}),
+                             random_expr(random, 0)})});
+  grammar.rules.push_back(
+      {"y", grammar::sequence({random_expr(random, 0), grammar::repeat(grammar::rule_ref("x"), 0, 2)})});
   return grammar;
 }
 
@@ -185,12 +210,14 @@ TEST(grammar_agrees_with_the_oracle) {
     try {
       compiled = std::make_shared<const CompiledGrammar>(source, nullptr);
     } catch (const Error&) {
-      for (const std::string& text : texts) EXPECT(!oracle_matches(source, text));
+      for (const std::string& text : texts)
+        EXPECT(!oracle_matches(source, text));
       continue;
     }
     ++num_compiled;
     for (const std::string& text : texts)
-      if (matches(compiled, text) != oracle_matches(source, text)) fail(__FILE__, __LINE__, "round " + show(round) + ", text '" + text + "'");
+      if (matches(compiled, text) != oracle_matches(source, text))
+        fail(__FILE__, __LINE__, "round " + show(round) + ", text '" + text + "'");
   }
   EXPECT(num_compiled > 250);
 }
@@ -203,16 +230,35 @@ Grammar one_rule(Expr expr) {
 
 TEST(grammar_searches_agree_with_the_oracle_on_utf8) {
   std::mt19937 random(8);
-  const std::vector<std::string> parts = {"a", "<", "</a>", "é", "ê", "€", "€<", "😀", "\xC3", "\xA9", "\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xE0\x80\x80", "\xC0\x80", "\xF0\x9F", "\xFF"};
+  const std::vector<std::string> parts = {"a",
+                                          "<",
+                                          "</a>",
+                                          "é",
+                                          "ê",
+                                          "€",
+                                          "€<",
+                                          "😀",
+                                          "\xC3",
+                                          "\xA9",
+                                          "\x80",
+                                          "\xED\xA0\x80",
+                                          "\xF4\x90\x80\x80",
+                                          "\xE0\x80\x80",
+                                          "\xC0\x80",
+                                          "\xF0\x9F",
+                                          "\xFF"};
   int num_matches = 0;
   for (const char* text : {"</a>", "é", "éê", "<<", "€<€", "😀", "aé"}) {
     const Grammar until = one_rule(grammar::until(text)), without = one_rule(grammar::without(text));
-    const Grammar tags = one_rule(grammar::sequence({grammar::repeat(grammar::sequence({grammar::until(text), grammar::literal("!")}), 0, grammar::kUnbounded), grammar::without(text)}));
+    const Grammar tags = one_rule(grammar::sequence(
+        {grammar::repeat(grammar::sequence({grammar::until(text), grammar::literal("!")}), 0, grammar::kUnbounded),
+         grammar::without(text)}));
     for (const Grammar& source : {until, without, tags}) {
       const auto compiled = std::make_shared<const CompiledGrammar>(source, nullptr);
       for (int round = 0; round < 300; ++round) {
         std::string sample;
-        for (size_t n = random() % 5; n > 0; --n) sample += parts[random() % parts.size()];
+        for (size_t n = random() % 5; n > 0; --n)
+          sample += parts[random() % parts.size()];
         if (random() % 2 == 0) sample += text;
         if (random() % 4 == 0) sample += "!";
         const bool is_match = oracle_matches(source, sample);
@@ -225,7 +271,9 @@ TEST(grammar_searches_agree_with_the_oracle_on_utf8) {
 }
 
 TEST(grammar_searches_have_limits) {
-  const auto error = [](Expr expr) { return testing::thrown_code([&] { CompiledGrammar(one_rule(std::move(expr)), nullptr); }); };
+  const auto error = [](Expr expr) {
+    return testing::thrown_code([&] { CompiledGrammar(one_rule(std::move(expr)), nullptr); });
+  };
   EXPECT_EQ(error(grammar::until(std::string(4096, 'x'))), std::string(""));
   EXPECT_EQ(error(grammar::until(std::string(4097, 'x'))), std::string("invalid_argument"));
   EXPECT_EQ(error(grammar::until("\xC3")), std::string("invalid_argument"));
@@ -245,7 +293,8 @@ TEST(grammar_random_walks_end_and_are_accepted) {
 }
 
 TEST(grammar_shortest_way_out_is_exact) {
-  GrammarMatcher matcher(compile_gbnf("root ::= \"[\" (item \",\"){3,9} \"]\"\nitem ::= \"a\"{2,4} | \"{\" item \"}\""));
+  GrammarMatcher matcher(
+      compile_gbnf("root ::= \"[\" (item \",\"){3,9} \"]\"\nitem ::= \"a\"{2,4} | \"{\" item \"}\""));
   EXPECT_EQ(matcher.bytes_to_end(), 11u);
   EXPECT(matcher.accept_bytes("[aa,{{"));
   EXPECT_EQ(matcher.bytes_to_end(), 2 + 2 + 1 + 3 + 1u);

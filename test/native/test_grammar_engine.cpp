@@ -8,7 +8,8 @@ namespace {
 using testing::PickedAnswer;
 using testing::PickingEngine;
 
-PickedAnswer run(PickingEngine& engine, std::string_view gbnf, const std::function<void(SamplingParams&)>& change = nullptr) {
+PickedAnswer run(PickingEngine& engine, std::string_view gbnf,
+                 const std::function<void(SamplingParams&)>& change = nullptr) {
   const auto grammar = engine.compile(gbnf);
   return engine.run([&](Request& request) {
     request.grammar = grammar;
@@ -33,7 +34,10 @@ TEST(grammar_in_the_engine_goes_before_min_tokens) {
   const auto with_min = [](SamplingParams& sampling) { sampling.max_tokens = 6, sampling.min_tokens = 4; };
   EXPECT_EQ(run(engine, "root ::= \"A\" [0-7]*", with_min).text, std::string("A777"));
   // EOS ends a grammar's text even when it is ignored elsewhere, but not too early.
-  EXPECT_EQ(run(engine, "root ::= \"A\" [0-7]*", [&](SamplingParams& sampling) { with_min(sampling), sampling.is_eos_ignored = true; }).text, std::string("A777"));
+  EXPECT_EQ(run(engine, "root ::= \"A\" [0-7]*",
+                [&](SamplingParams& sampling) { with_min(sampling), sampling.is_eos_ignored = true; })
+                .text,
+            std::string("A777"));
   const PickedAnswer complete = run(engine, "root ::= \"AB\"", with_min);
   EXPECT_EQ(complete.text, std::string("AB"));
   EXPECT(complete.finish->reason == FinishReason::kStop);
@@ -42,7 +46,9 @@ TEST(grammar_in_the_engine_goes_before_min_tokens) {
   EXPECT_EQ(only_eos.text, std::string("A"));
   EXPECT(only_eos.finish->reason == FinishReason::kStop);
   // The same with a stop token that the text needs.
-  const PickedAnswer stop_token = run(engine, "root ::= \"A\" \"C\" \"D\"", [&](SamplingParams& sampling) { with_min(sampling), sampling.stop_token_ids = {2}; });
+  const PickedAnswer stop_token = run(engine, "root ::= \"A\" \"C\" \"D\"", [&](SamplingParams& sampling) {
+    with_min(sampling), sampling.stop_token_ids = {2};
+  });
   EXPECT_EQ(stop_token.finish->num_completion_tokens, 2);
   EXPECT(stop_token.finish->reason == FinishReason::kStop);
 }
@@ -61,7 +67,9 @@ TEST(grammar_in_the_engine_without_a_token_to_go_on_with_is_an_error) {
     EXPECT(stuck.finish->reason == FinishReason::kError);
     EXPECT(stuck.finish->error_code == ErrorCode::kInvalidArgument);
   };
-  check(run(engine, "root ::= \"BC\"", [](SamplingParams& sampling) { sampling.allowed_token_ids = std::vector<int32_t>{1}; }), "B");
+  check(run(engine, "root ::= \"BC\"",
+            [](SamplingParams& sampling) { sampling.allowed_token_ids = std::vector<int32_t>{1}; }),
+        "B");
   // Nothing that the vocabulary could say, from the beginning and later.
   check(run(engine, "root ::= \"x\""), "");
   check(run(engine, "root ::= \"Bx\""), "B");
@@ -92,7 +100,8 @@ testing::PickingSetup slow_setup() {
   testing::PickingSetup setup;
   setup.more_tokens.push_back("a");
   for (size_t i = 0; setup.more_tokens.size() < 20'000; ++i)
-    for (const char c : {'a', 'b', 'c'}) setup.more_tokens.push_back(setup.more_tokens[i] + c);
+    for (const char c : {'a', 'b', 'c'})
+      setup.more_tokens.push_back(setup.more_tokens[i] + c);
   return setup;
 }
 
@@ -107,14 +116,17 @@ w ::= ([ab]{1,900} "c"? | "a" [a-c]{0,75}){1,900})";
 TEST(grammar_masks_that_take_long_stall_nobody_else) {
   PickingEngine engine(slow_setup());
   const auto grammar = engine.compile(kSlowGrammar);
-  const RequestId slow = engine.submit([&](Request& request) { request.grammar = grammar, request.sampling.max_tokens = 3; });
-  const RequestId plain = engine.submit([](Request& request) { request.sampling.max_tokens = 100, request.sampling.is_eos_ignored = true; });
+  const RequestId slow =
+      engine.submit([&](Request& request) { request.grammar = grammar, request.sampling.max_tokens = 3; });
+  const RequestId plain = engine.submit(
+      [](Request& request) { request.sampling.max_tokens = 100, request.sampling.is_eos_ignored = true; });
   EXPECT_EQ(engine.wait(plain).finish->num_completion_tokens, 100);
   EXPECT_EQ(engine.wait(slow).finish->num_completion_tokens, 3);
   EXPECT(engine.finish_order() == std::vector<RequestId>({plain, slow}));
   // The masks are there now: the same text comes again.
   const PickedAnswer first = engine.wait(slow);
-  EXPECT(engine.run([&](Request& request) { request.grammar = grammar, request.sampling.max_tokens = 3; }).token_ids == first.token_ids);
+  EXPECT(engine.run([&](Request& request) { request.grammar = grammar, request.sampling.max_tokens = 3; }).token_ids ==
+         first.token_ids);
   const EngineStats stats = engine.engine().stats();
   EXPECT_EQ(stats.num_free_blocks + stats.num_cached_blocks, stats.num_blocks);
 }
@@ -137,13 +149,15 @@ TEST(grammar_mask_pool_gives_each_grammar_a_turn) {
     changed.notify_all();
     EXPECT(changed.wait_for(lock, std::chrono::seconds(300), [&] { return num_made == num_masks; }));
   };
-  const auto first = testing::compile_gbnf("root ::= \"a\"*", tokens), second = testing::compile_gbnf("root ::= \"b\"", tokens);
+  const auto first = testing::compile_gbnf("root ::= \"a\"*", tokens),
+             second = testing::compile_gbnf("root ::= \"b\"", tokens);
   const auto start = [&](const std::shared_ptr<const grammar::CompiledGrammar>& grammar) {
     return pool.start(std::make_shared<grammar::GrammarMatcher>(grammar), tokens->num_mask_words());
   };
   std::vector<std::shared_ptr<MaskJob>> many{start(first), start(first)};
   let_go_and_wait_for(2);
-  for (int i = 0; i < 50; ++i) many.push_back(start(first));
+  for (int i = 0; i < 50; ++i)
+    many.push_back(start(first));
   const auto late = start(second);
   let_go_and_wait_for(4);
   EXPECT(late->is_done && many[2]->is_done && !many[3]->is_done);
@@ -159,7 +173,9 @@ TEST(grammar_sequences_that_wait_for_masks_can_be_ended) {
   setup.max_num_seqs = 8;
   PickingEngine engine(setup);
   const auto grammar = engine.compile(kSlowGrammar);
-  const auto submit_slow = [&] { return engine.submit([&](Request& request) { request.grammar = grammar, request.sampling.max_tokens = 3; }); };
+  const auto submit_slow = [&] {
+    return engine.submit([&](Request& request) { request.grammar = grammar, request.sampling.max_tokens = 3; });
+  };
   const RequestId aborted = submit_slow(), stopped = submit_slow();
   engine.engine().abort(aborted);
   engine.engine().stop(stopped, 0);
@@ -177,15 +193,19 @@ TEST(grammar_sequences_survive_preemption_while_they_wait) {
   PickingEngine engine(setup);
   const auto grammar = engine.compile(kSlowGrammar);
   // The elder needs all blocks; the younger gives up its own, perhaps while it waits, and comes back to the same text.
-  const RequestId elder = engine.submit([](Request& request) { request.sampling.max_tokens = 25, request.sampling.is_eos_ignored = true; });
-  const RequestId younger = engine.submit([&](Request& request) { request.grammar = grammar, request.sampling.max_tokens = 6; });
+  const RequestId elder =
+      engine.submit([](Request& request) { request.sampling.max_tokens = 25, request.sampling.is_eos_ignored = true; });
+  const RequestId younger =
+      engine.submit([&](Request& request) { request.grammar = grammar, request.sampling.max_tokens = 6; });
   EXPECT_EQ(engine.wait(elder).finish->num_completion_tokens, 25);
   const PickedAnswer answer = engine.wait(younger);
   EXPECT_EQ(answer.finish->num_completion_tokens, 6);
-  EXPECT(engine.run([&](Request& request) { request.grammar = grammar, request.sampling.max_tokens = 6; }).token_ids == answer.token_ids);
+  EXPECT(engine.run([&](Request& request) { request.grammar = grammar, request.sampling.max_tokens = 6; }).token_ids ==
+         answer.token_ids);
 }
 
-// All slots, or most blocks, with sequences that wait for their second mask: somebody else is through before they are, and their texts stay the same.
+// All slots, or most blocks, with sequences that wait for their second mask: somebody else is through before they are,
+// and their texts stay the same.
 TEST(grammar_sequences_that_wait_long_keep_neither_slots_nor_blocks) {
   for (const bool is_about_blocks : {false, true}) {
     testing::PickingSetup setup = slow_setup();
@@ -204,7 +224,8 @@ TEST(grammar_sequences_that_wait_long_keep_neither_slots_nor_blocks) {
     const RequestId slow = submit_slow(1), other = submit_slow(2);
     engine.wait_for_tokens(slow, 1);
     engine.wait_for_tokens(other, 1);
-    const RequestId plain = engine.submit([](Request& request) { request.sampling.max_tokens = 40, request.sampling.is_eos_ignored = true; });
+    const RequestId plain = engine.submit(
+        [](Request& request) { request.sampling.max_tokens = 40, request.sampling.is_eos_ignored = true; });
     EXPECT_EQ(engine.wait(plain).finish->num_completion_tokens, 40);
     EXPECT_EQ(engine.wait(slow).finish->num_completion_tokens, 3);
     EXPECT_EQ(engine.wait(other).finish->num_completion_tokens, 3);

@@ -18,48 +18,74 @@ double seconds_of(const std::function<void()>& work) {
 
 std::string repeated(const std::string& text, int times) {
   std::string out;
-  for (int i = 0; i < times; ++i) out += text;
+  for (int i = 0; i < times; ++i)
+    out += text;
   return out;
 }
 
 TEST(grammar_left_recursion_is_refused_by_name) {
-  for (const char* text : {"root ::= root \"a\" | \"b\"", "root ::= (\"\" | \"x\"?) root \"a\" | \"b\"", "root ::= (root{2,5} \"a\") | \"b\""})
-    EXPECT_EQ(gbnf_error(text), std::string("grammar: rule root begins with itself (left recursion), which is not supported; write it as a repetition"));
-  EXPECT(gbnf_error("root ::= expr expr\nexpr ::= term \"+\" | \"1\"\nterm ::= e{0,3} expr\ne ::= \"\" | \"2\"").find("begins with itself") != std::string::npos);
+  for (const char* text : {"root ::= root \"a\" | \"b\"", "root ::= (\"\" | \"x\"?) root \"a\" | \"b\"",
+                           "root ::= (root{2,5} \"a\") | \"b\""})
+    EXPECT_EQ(
+        gbnf_error(text),
+        std::string(
+            "grammar: rule root begins with itself (left recursion), which is not supported; write it as a repetition"));
+  EXPECT(gbnf_error("root ::= expr expr\nexpr ::= term \"+\" | \"1\"\nterm ::= e{0,3} expr\ne ::= \"\" | \"2\"")
+             .find("begins with itself") != std::string::npos);
   EXPECT(gbnf_error("root ::= \"a\" root \"b\" | \"c\"").empty());
 }
 
 TEST(grammar_limits_are_named) {
   EXPECT(gbnf_error("root ::= \"a\"{0,99999999999}").find("more than 2000000000") != std::string::npos);
-  EXPECT(gbnf_error("root ::= " + repeated("(", 300) + "\"a\"" + repeated(")", 300)).find("nested deeper than 200") != std::string::npos);
-  EXPECT(regex_error(repeated("(", 300) + "a" + repeated(")", 300)).find("nested deeper than 200") != std::string::npos);
+  EXPECT(gbnf_error("root ::= " + repeated("(", 300) + "\"a\"" + repeated(")", 300)).find("nested deeper than 200") !=
+         std::string::npos);
+  EXPECT(regex_error(repeated("(", 300) + "a" + repeated(")", 300)).find("nested deeper than 200") !=
+         std::string::npos);
   EXPECT(gbnf_error("root ::= \"a\"" + repeated("*", 100)).find("too many repetition suffixes") != std::string::npos);
-  EXPECT(gbnf_error("root ::= \"" + std::string(grammar::kMaxGrammarBytes, 'a') + "\"").find("more than 1048576 bytes") != std::string::npos);
-  EXPECT(regex_error(std::string(grammar::kMaxGrammarBytes + 1, 'a')).find("more than 1048576 bytes") != std::string::npos);
+  EXPECT(
+      gbnf_error("root ::= \"" + std::string(grammar::kMaxGrammarBytes, 'a') + "\"").find("more than 1048576 bytes") !=
+      std::string::npos);
+  EXPECT(regex_error(std::string(grammar::kMaxGrammarBytes + 1, 'a')).find("more than 1048576 bytes") !=
+         std::string::npos);
   std::string rules = "root ::= r0\n";
-  for (int i = 0; i < 25'000; ++i) rules += "r" + std::to_string(i) + " ::= \"a\" r" + std::to_string(i) + "b?\nr" + std::to_string(i) + "b ::= \"c\"\n";
+  for (int i = 0; i < 25'000; ++i)
+    rules +=
+        "r" + std::to_string(i) + " ::= \"a\" r" + std::to_string(i) + "b?\nr" + std::to_string(i) + "b ::= \"c\"\n";
   EXPECT(gbnf_error(rules).find("more than 20000 rules") != std::string::npos);
   Grammar deep;
   deep.rules.push_back({"root", grammar::literal("a")});
-  for (int i = 0; i < 5000; ++i) deep.rules[0].expr = grammar::repeat(std::move(deep.rules[0].expr), 0, 1);
+  for (int i = 0; i < 5000; ++i)
+    deep.rules[0].expr = grammar::repeat(std::move(deep.rules[0].expr), 0, 1);
   EXPECT_ERROR("invalid_argument", grammar::compile(deep));
   EXPECT(gbnf_error("root ::= " + repeated("\"a\"? ", 60'000)).find("too large to compile") != std::string::npos);
 }
 
 TEST(grammar_hostile_ones_compile_quickly_or_are_refused) {
   std::string ladder = "root ::= r0\n", chain = "root ::= r0\n", doubling = "root ::= d0\n";
-  for (int i = 0; i < 40; ++i) ladder += "r" + std::to_string(i) + " ::= r" + std::to_string(i + 1) + " \"x\" | r" + std::to_string(i + 1) + " \"y\" | \"z\"\n";
-  for (int i = 0; i < 15'000; ++i) chain += "r" + std::to_string(i) + " ::= r" + std::to_string(i + 1) + " \"x\"\n";
-  for (int i = 0; i < 40; ++i) doubling += "d" + std::to_string(i) + " ::= d" + std::to_string(i + 1) + " d" + std::to_string(i + 1) + "\n";
+  for (int i = 0; i < 40; ++i)
+    ladder += "r" + std::to_string(i) + " ::= r" + std::to_string(i + 1) + " \"x\" | r" + std::to_string(i + 1) +
+              " \"y\" | \"z\"\n";
+  for (int i = 0; i < 15'000; ++i)
+    chain += "r" + std::to_string(i) + " ::= r" + std::to_string(i + 1) + " \"x\"\n";
+  for (int i = 0; i < 40; ++i)
+    doubling += "d" + std::to_string(i) + " ::= d" + std::to_string(i + 1) + " d" + std::to_string(i + 1) + "\n";
   ladder += "r40 ::= \"a\"\n";
   chain += "r15000 ::= \"a\"\n";
   doubling += "d40 ::= \"a\"?\n";
   const std::vector<std::string> grammars = {
-      "root ::= ((\"\"*)*)* \"a\"", "root ::= ((\"a\"*)*)*", "root ::= ((\"a\"{0,1000000000}){0,1000000000}){0,1000000000} \"b\"",
-      "root ::= (\"a\" | \"aa\" | \"aaa\"){1000,2000000000}", "root ::= ([ab]* \"a\" [ab] [ab] [ab] [ab] [ab] [ab] [ab] [ab] [ab] [ab] [ab] [ab] [ab] [ab] [ab] [ab]) \"!\"",
-      "root ::= root2 root2\nroot2 ::= \"(\" root2* \")\" | \"a\"", ladder, chain, doubling,
-      "root ::= \"a\" root root | \"a\" root | \"a\"", "root ::= x{0,1000000}\nx ::= y{0,1000000}\ny ::= \"a\" | \"aa\"",
-      "root ::= " + repeated("\"a\"? ", 1500), "root ::= " + repeated("(\"a\" | \"b\"", 100) + repeated(")*", 100)};
+      "root ::= ((\"\"*)*)* \"a\"",
+      "root ::= ((\"a\"*)*)*",
+      "root ::= ((\"a\"{0,1000000000}){0,1000000000}){0,1000000000} \"b\"",
+      "root ::= (\"a\" | \"aa\" | \"aaa\"){1000,2000000000}",
+      "root ::= ([ab]* \"a\" [ab] [ab] [ab] [ab] [ab] [ab] [ab] [ab] [ab] [ab] [ab] [ab] [ab] [ab] [ab] [ab]) \"!\"",
+      "root ::= root2 root2\nroot2 ::= \"(\" root2* \")\" | \"a\"",
+      ladder,
+      chain,
+      doubling,
+      "root ::= \"a\" root root | \"a\" root | \"a\"",
+      "root ::= x{0,1000000}\nx ::= y{0,1000000}\ny ::= \"a\" | \"aa\"",
+      "root ::= " + repeated("\"a\"? ", 1500),
+      "root ::= " + repeated("(\"a\" | \"b\"", 100) + repeated(")*", 100)};
   auto pieces = all_strings("ab!", 6);
   pieces.push_back("<eos>");
   const auto tokens = make_tokens(pieces);
@@ -122,7 +148,8 @@ TEST(grammar_broken_texts_never_crash) {
 
 TEST(grammar_states_with_many_calls_make_few_stacks) {
   std::string text = "root ::= ";
-  for (int i = 2; i < 20'000; ++i) text += "\"b\" root{1," + std::to_string(i) + "} \"x\" | ";
+  for (int i = 2; i < 20'000; ++i)
+    text += "\"b\" root{1," + std::to_string(i) + "} \"x\" | ";
   text += "\"c\"";
   const auto grammar = compile_gbnf(text);
   grammar::StackMachine machine(grammar->automaton());
@@ -168,7 +195,8 @@ TEST(grammar_masks_of_hostile_ones_end) {
   for (const std::string rule : {"s", "t", "u"}) {
     text += rule + " ::= \"!\"";
     for (const char c : std::string("abcdefgh"))
-      for (const std::string called : {"s", "t", "u"}) text += std::string(" | \"") + c + "\" " + called + " \"" + c + rule + called + "\"";
+      for (const std::string called : {"s", "t", "u"})
+        text += std::string(" | \"") + c + "\" " + called + " \"" + c + rule + called + "\"";
     text += "\n";
   }
   const auto grammar = compile_gbnf(text, tokens);
@@ -186,7 +214,8 @@ TEST(grammar_masks_of_hostile_ones_take_bounded_memory) {
   pieces.push_back("<eos>");
   const auto tokens = make_tokens(pieces);
   std::string text = "root ::= \"!\"";
-  for (const char c : std::string("abcdefgh")) text += std::string(" | \"") + c + "\" root \"" + c + "\"";
+  for (const char c : std::string("abcdefgh"))
+    text += std::string(" | \"") + c + "\" root \"" + c + "\"";
   const auto mask_of = [](const CompiledGrammar& grammar) {
     const uint32_t start = grammar.automaton().rule_starts[grammar.automaton().root];
     return grammar.masks().get({start, grammar::MaskKey::kNoCall, 0, 0}, grammar::Frame{});

@@ -1,4 +1,5 @@
-// Grammars over tokens: masks, accepting, rollback. The trie, the mask cache and the stacks behind it against brute force.
+// Grammars over tokens: masks, accepting, rollback. The trie, the mask cache and the stacks behind it against brute
+// force.
 #include <algorithm>
 
 #include "native/grammar/mask_store.h"
@@ -18,11 +19,15 @@ std::vector<uint32_t> mask_of(GrammarMatcher& matcher, const TokenTable& tokens)
 // Pieces of JSON as a BPE vocabulary has them: structure glued to text, parts of characters, runs.
 std::vector<std::string> json_pieces(std::mt19937& random) {
   std::vector<std::string> pieces;
-  for (int byte = 0; byte < 256; ++byte) pieces.emplace_back(1, static_cast<char>(byte));
-  const std::vector<std::string> parts = {"{",  "}", "[", "]", ",", ":", "\"", " ", "\n", "a", "name", "true", "null", "12", "0", "-", ".5", "e+", "\\", "\\n", "\\u00", "é", "\xF0\x9F", "\x98\x80", "x y"};
+  for (int byte = 0; byte < 256; ++byte)
+    pieces.emplace_back(1, static_cast<char>(byte));
+  const std::vector<std::string> parts = {"{",  "}",    "[",     "]",    ",",        ":",        "\"", " ",  "\n",
+                                          "a",  "name", "true",  "null", "12",       "0",        "-",  ".5", "e+",
+                                          "\\", "\\n",  "\\u00", "é",    "\xF0\x9F", "\x98\x80", "x y"};
   for (int i = 0; i < 1500; ++i) {
     std::string piece;
-    for (size_t n = 2 + random() % 4; n > 0; --n) piece += parts[random() % parts.size()];
+    for (size_t n = 2 + random() % 4; n > 0; --n)
+      piece += parts[random() % parts.size()];
     pieces.push_back(piece);
   }
   pieces.push_back("");
@@ -31,8 +36,10 @@ std::vector<std::string> json_pieces(std::mt19937& random) {
   return pieces;
 }
 
-// Walks random tokens of the masks; at each step every bit must say what accepting the token's bytes says. Returns the number of steps.
-int check_masks(const std::shared_ptr<const CompiledGrammar>& grammar, const std::vector<std::string>& pieces, std::mt19937& random, int max_steps) {
+// Walks random tokens of the masks; at each step every bit must say what accepting the token's bytes says. Returns the
+// number of steps.
+int check_masks(const std::shared_ptr<const CompiledGrammar>& grammar, const std::vector<std::string>& pieces,
+                std::mt19937& random, int max_steps) {
   const TokenTable& tokens = *grammar->tokens();
   GrammarMatcher matcher(grammar);
   for (int step = 0; step < max_steps; ++step) {
@@ -40,7 +47,9 @@ int check_masks(const std::shared_ptr<const CompiledGrammar>& grammar, const std
     std::vector<int32_t> allowed;
     for (int32_t id = 0; id < tokens.num_ids(); ++id) {
       const bool is_eos = id == tokens.num_ids() - 1;
-      const bool is_allowed = is_eos ? matcher.can_end() : !tokens.bytes_of(id).empty() && GrammarMatcher(matcher).accept_bytes(pieces[static_cast<size_t>(id)]);
+      const bool is_allowed = is_eos ? matcher.can_end()
+                                     : !tokens.bytes_of(id).empty() &&
+                                           GrammarMatcher(matcher).accept_bytes(pieces[static_cast<size_t>(id)]);
       if (has_bit(mask, id) != is_allowed) fail(__FILE__, __LINE__, "token " + show(id) + " at step " + show(step));
       if (is_allowed && !is_eos) allowed.push_back(id);
     }
@@ -66,7 +75,8 @@ TEST(grammar_masks_agree_with_brute_force) {
   int num_steps = 0;
   for (const std::string& text : grammars) {
     const auto grammar = compile_gbnf(text, tokens);
-    for (int walk = 0; walk < 4; ++walk) num_steps += check_masks(grammar, pieces, random, 12);
+    for (int walk = 0; walk < 4; ++walk)
+      num_steps += check_masks(grammar, pieces, random, 12);
   }
   EXPECT(num_steps > 150);
 }
@@ -79,8 +89,11 @@ TEST(grammar_masks_agree_on_random_automata) {
   const std::vector<std::string> atoms = {"\"a\"", "\"b\"", "\",\"", "[ab]", "x", "x", "y", "\"ab\""};
   const std::vector<std::string> suffixes = {"", "", "", "?", "*", "{2}", "{1,3}", "{2,9}", "{3,}"};
   for (int round = 0; round < 60; ++round) {
-    const auto item = [&](size_t num_atoms) { return " " + atoms[random() % num_atoms] + suffixes[random() % suffixes.size()]; };
-    const std::string text = "root ::=" + item(8) + item(8) + " |" + item(8) + item(8) + item(8) + "\nx ::= \"a\"" + item(7) + " |" + item(4) + "\ny ::= \"b\" x?" + item(4) + " | x" + item(4) + "\n";
+    const auto item = [&](size_t num_atoms) {
+      return " " + atoms[random() % num_atoms] + suffixes[random() % suffixes.size()];
+    };
+    const std::string text = "root ::=" + item(8) + item(8) + " |" + item(8) + item(8) + item(8) + "\nx ::= \"a\"" +
+                             item(7) + " |" + item(4) + "\ny ::= \"b\" x?" + item(4) + " | x" + item(4) + "\n";
     check_masks(compile_gbnf(text, tokens), pieces, random, 8);
   }
 }
@@ -170,11 +183,13 @@ TEST(grammar_takes_markers_only_where_it_spells_them) {
   // The same text in a rule that is text.
   GrammarMatcher plain = matcher_of(literal("<t>"), true);
   EXPECT_EQ(allowed(plain, *tokens, texts), std::string("<"));
-  GrammarMatcher any = matcher_of(grammar::repeat(grammar::code_point_class({{0, grammar::kMaxCodePoint}}), 0, grammar::kUnbounded));
+  GrammarMatcher any =
+      matcher_of(grammar::repeat(grammar::code_point_class({{0, grammar::kMaxCodePoint}}), 0, grammar::kUnbounded));
   EXPECT_EQ(allowed(any, *tokens, texts), std::string("x < t> \" EOS"));
 
   // Free text, and a call behind each opening marker.
-  GrammarMatcher tags = matcher_of(sequence({grammar::repeat(sequence({until("<t>"), literal("x</t>")}), 0, grammar::kUnbounded), without("<t>")}));
+  GrammarMatcher tags = matcher_of(
+      sequence({grammar::repeat(sequence({until("<t>"), literal("x</t>")}), 0, grammar::kUnbounded), without("<t>")}));
   EXPECT_EQ(allowed(tags, *tokens, texts), std::string("x < t> \" <t> EOS"));
   EXPECT(tags.accept(1));
   EXPECT_EQ(allowed(tags, *tokens, texts), std::string("x < t> \" <t> EOS"));  // "<<t>" and "<t>"
@@ -203,10 +218,17 @@ TEST(grammar_masks_of_searches_agree_with_brute_force) {
   const auto tokens = make_tokens(pieces);
   for (const char* text : {"true", "\"}", "é", "\n\n"}) {
     Grammar source;
-    source.rules.push_back({"root", grammar::sequence({grammar::repeat(grammar::sequence({grammar::until(text), grammar::rule_ref("list")}), 0, grammar::kUnbounded), grammar::without(text)})});
-    source.rules.push_back({"list", grammar::sequence({grammar::literal("["), grammar::repeat(grammar::rule_ref("list"), 0, 3), grammar::literal("]")})});
+    source.rules.push_back(
+        {"root",
+         grammar::sequence({grammar::repeat(grammar::sequence({grammar::until(text), grammar::rule_ref("list")}), 0,
+                                            grammar::kUnbounded),
+                            grammar::without(text)})});
+    source.rules.push_back(
+        {"list", grammar::sequence({grammar::literal("["), grammar::repeat(grammar::rule_ref("list"), 0, 3),
+                                    grammar::literal("]")})});
     const auto grammar = std::make_shared<const CompiledGrammar>(source, tokens);
-    for (int walk = 0; walk < 4; ++walk) check_masks(grammar, pieces, random, 12);
+    for (int walk = 0; walk < 4; ++walk)
+      check_masks(grammar, pieces, random, 12);
   }
 }
 
@@ -214,7 +236,8 @@ TEST(grammar_masks_of_searches_agree_with_brute_force) {
 std::vector<std::string> pieces_with_long_ones() {
   auto pieces = all_strings("ab\"", 6);
   for (size_t length = 7; length < 60; length += 1 + length / 8)
-    for (const char* end : {"", "\"", "\"b"}) pieces.push_back(std::string(length, 'a') + end);
+    for (const char* end : {"", "\"", "\"b"})
+      pieces.push_back(std::string(length, 'a') + end);
   pieces.push_back("<eos>");
   return pieces;
 }
@@ -223,9 +246,12 @@ TEST(grammar_masks_near_bounds_agree_with_brute_force_and_share) {
   const auto pieces = pieces_with_long_ones();
   const auto tokens = make_tokens(pieces);
   std::mt19937 random(17);
-  for (const char* text : {"root ::= \"\\\"\" [ab]{0,150} \"\\\"\" [ab]?", "root ::= \"\\\"\" [ab]{70,150} \"\\\"\" \"b\"", "root ::= \"a\"? [ab]{90} (\"\\\"\" | \"b\")", "root ::= (\"a\" | \"aa\" | \"b\"){20,80} \"\\\"\""}) {
+  for (const char* text :
+       {"root ::= \"\\\"\" [ab]{0,150} \"\\\"\" [ab]?", "root ::= \"\\\"\" [ab]{70,150} \"\\\"\" \"b\"",
+        "root ::= \"a\"? [ab]{90} (\"\\\"\" | \"b\")", "root ::= (\"a\" | \"aa\" | \"b\"){20,80} \"\\\"\""}) {
     const auto grammar = compile_gbnf(text, tokens);
-    for (int walk = 0; walk < 6; ++walk) check_masks(grammar, pieces, random, 160);
+    for (int walk = 0; walk < 6; ++walk)
+      check_masks(grammar, pieces, random, 160);
   }
   // All counts but the last few share a mask but for their long tokens.
   const auto bounded = compile_gbnf("root ::= [ab]{0,400}", tokens);
@@ -260,7 +286,8 @@ TEST(grammar_masks_do_not_depend_on_those_made_before) {
     states.push_back(other);
     EXPECT(matcher.accept_bytes("a") && other.accept_bytes("a"));
   }
-  for (int i = kTokens - 1; i >= 0; --i) EXPECT(mask_of(states[static_cast<size_t>(i)], *tokens) == masks[static_cast<size_t>(i)]);
+  for (int i = kTokens - 1; i >= 0; --i)
+    EXPECT(mask_of(states[static_cast<size_t>(i)], *tokens) == masks[static_cast<size_t>(i)]);
 }
 
 TEST(grammar_mask_store_keeps_what_is_used) {
@@ -316,7 +343,8 @@ TEST(grammar_rollback_and_copies_return_to_the_same_masks) {
   const auto tokens = make_tokens(pieces);
   GrammarMatcher matcher(compile_gbnf(kJsonGbnf, tokens));
   std::vector<std::vector<uint32_t>> masks;
-  const std::vector<int32_t> ids = {'[', '{', '"', 'k', '"', ':', '1', '}', ',', '"', 'v', '"', ']', static_cast<int32_t>(pieces.size()) - 1};
+  const std::vector<int32_t> ids = {'[', '{', '"', 'k', '"', ':', '1',
+                                    '}', ',', '"', 'v', '"', ']', static_cast<int32_t>(pieces.size()) - 1};
   for (const int32_t id : ids) {
     masks.push_back(mask_of(matcher, *tokens));
     EXPECT(matcher.accept(id));
@@ -339,13 +367,16 @@ TEST(grammar_stacks_survive_compaction) {
   const auto grammar = compile_gbnf("root ::= \"[\" (root \",\" | \"1,\"){0,1000000} \"1\"? \"]\"", tokens);
   GrammarMatcher matcher(grammar);
   constexpr int kDepth = 30;
-  for (int i = 0; i < kDepth; ++i) EXPECT(matcher.accept(0));
-  for (int i = 0; i < 60'000; ++i) EXPECT(matcher.accept_bytes("[],"));
+  for (int i = 0; i < kDepth; ++i)
+    EXPECT(matcher.accept(0));
+  for (int i = 0; i < 60'000; ++i)
+    EXPECT(matcher.accept_bytes("[],"));
   EXPECT_EQ(matcher.bytes_to_end(), uint64_t{2 * kDepth - 1});
   EXPECT(matcher.rollback(3));
   EXPECT(matcher.accept(4));
   EXPECT(matcher.accept(1));
-  for (int i = 1; i < kDepth; ++i) EXPECT(matcher.accept_bytes(",]"));
+  for (int i = 1; i < kDepth; ++i)
+    EXPECT(matcher.accept_bytes(",]"));
   EXPECT(!matcher.can_end());
   EXPECT(matcher.accept_bytes(",]"));
   EXPECT(matcher.can_end());

@@ -18,7 +18,8 @@ namespace {
 // A machine's control groups, written down; of version 1 when `membership` names controllers.
 class Groups {
  public:
-  Groups(const std::string& name, const std::string& membership, const std::vector<std::pair<std::string, std::string>>& files)
+  Groups(const std::string& name, const std::string& membership,
+         const std::vector<std::pair<std::string, std::string>>& files)
       : root_(std::filesystem::temp_directory_path() / ("capstan-groups-" + name + "-" + std::to_string(getpid()))) {
     for (const auto& [path, text] : files) {
       std::filesystem::create_directories((root_ / path).parent_path());
@@ -71,7 +72,10 @@ TEST(control_groups_of_version_1_have_a_tree_for_each_controller) {
 
 TEST(a_container_that_sees_its_own_group_as_the_root_is_limited_by_it) {
   const Groups groups("root", "4:memory:/docker/1234\n1:cpu:/docker/1234\n",
-                      {{"cpu/cpu.cfs_quota_us", "200000"}, {"cpu/cpu.cfs_period_us", "100000"}, {"memory/memory.limit_in_bytes", "100"}, {"memory/memory.usage_in_bytes", "40"}});
+                      {{"cpu/cpu.cfs_quota_us", "200000"},
+                       {"cpu/cpu.cfs_period_us", "100000"},
+                       {"memory/memory.limit_in_bytes", "100"},
+                       {"memory/memory.usage_in_bytes", "40"}});
   EXPECT_EQ(cgroup_cpu_quota(groups.paths()), 2.0);
   EXPECT_EQ(cgroup_memory_left(groups.paths()), int64_t{60});
 }

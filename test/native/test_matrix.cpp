@@ -34,14 +34,16 @@ TEST(matrix_packs_slices_of_any_type_and_size) {
   Team team({-1, -1}, false);
   for (const DType file_dtype : kDTypes) {
     for (const DType dtype : kDTypes) {
-      for (const auto& [heights, cols] : std::vector<std::pair<std::vector<int64_t>, int64_t>>{{{5}, 1}, {{16}, 2}, {{17, 3, 30}, 33}, {{40, 8, 8}, 64}}) {
+      for (const auto& [heights, cols] : std::vector<std::pair<std::vector<int64_t>, int64_t>>{
+               {{5}, 1}, {{16}, 2}, {{17, 3, 30}, 33}, {{40, 8, 8}, 64}}) {
         MemoryCheckpoint checkpoint;
         MatrixSource source;
         std::vector<std::vector<float>> wanted;
         for (size_t i = 0; i < heights.size(); ++i) {
           // Each slice is the inside of a larger tensor.
           std::vector<float> values = random_values(i + 1, (heights[i] + 3) * (cols + 5), 1.0f);
-          const FileTensor& tensor = checkpoint.add("t" + std::to_string(i), file_dtype, heights[i] + 3, cols + 5, values);
+          const FileTensor& tensor =
+              checkpoint.add("t" + std::to_string(i), file_dtype, heights[i] + 3, cols + 5, values);
           source.slices.push_back({&tensor, 2, heights[i], 4, cols});
           for (int64_t row = 2; row < 2 + heights[i]; ++row)
             wanted.emplace_back(values.begin() + row * (cols + 5) + 4, values.begin() + row * (cols + 5) + 4 + cols);
@@ -56,7 +58,8 @@ TEST(matrix_packs_slices_of_any_type_and_size) {
           if (n < matrix->rows) gather_row(*matrix, n, row.data());
           for (int64_t k = 0; k < matrix->padded_k; ++k) {
             const bool is_inside = n < matrix->rows && k < cols;
-            EXPECT_EQ(packed(*matrix, n / 16, static_cast<int>(n % 16), k), is_inside ? rounded(dtype, wanted[n][k]) : 0.0f);
+            EXPECT_EQ(packed(*matrix, n / 16, static_cast<int>(n % 16), k),
+                      is_inside ? rounded(dtype, wanted[n][k]) : 0.0f);
             if (is_inside) EXPECT_EQ(row[k], rounded(dtype, wanted[n][k]));
           }
         }
@@ -69,9 +72,11 @@ TEST(matrix_interleaves_gates_and_ups_by_eight) {
   Team team({-1}, false);
   MemoryCheckpoint checkpoint;
   constexpr int64_t kPairs = 21, kCols = 10;
-  std::vector<float> gate = random_values(1, kPairs * kCols, 1.0f), up = random_values(2, kPairs * kCols, 1.0f), bias = random_values(3, kPairs, 1.0f);
+  std::vector<float> gate = random_values(1, kPairs * kCols, 1.0f), up = random_values(2, kPairs * kCols, 1.0f),
+                     bias = random_values(3, kPairs, 1.0f);
   MatrixSource source;
-  source.slices = {whole(checkpoint.add("gate", DType::kF32, kPairs, kCols, gate)), whole(checkpoint.add("up", DType::kF32, kPairs, kCols, up))};
+  source.slices = {whole(checkpoint.add("gate", DType::kF32, kPairs, kCols, gate)),
+                   whole(checkpoint.add("up", DType::kF32, kPairs, kCols, up))};
   const FileTensor& biases = checkpoint.add("bias", DType::kF32, 1, kPairs, bias);
   source.bias = {whole(biases), whole(biases)};
   source.interleave_pairs = true;
@@ -79,8 +84,10 @@ TEST(matrix_interleaves_gates_and_ups_by_eight) {
   EXPECT_EQ(matrix->num_panels, int64_t{3});
   for (int64_t pair = 0; pair < 24; ++pair) {
     for (int64_t k = 0; k < kCols; ++k) {
-      EXPECT_EQ(packed(*matrix, pair / 8, static_cast<int>(pair % 8), k), pair < kPairs ? gate[pair * kCols + k] : 0.0f);
-      EXPECT_EQ(packed(*matrix, pair / 8, static_cast<int>(8 + pair % 8), k), pair < kPairs ? up[pair * kCols + k] : 0.0f);
+      EXPECT_EQ(packed(*matrix, pair / 8, static_cast<int>(pair % 8), k),
+                pair < kPairs ? gate[pair * kCols + k] : 0.0f);
+      EXPECT_EQ(packed(*matrix, pair / 8, static_cast<int>(8 + pair % 8), k),
+                pair < kPairs ? up[pair * kCols + k] : 0.0f);
     }
     EXPECT_EQ(matrix->bias[pair / 8 * 16 + pair % 8], pair < kPairs ? bias[pair] : 0.0f);
     EXPECT_EQ(matrix->bias[pair / 8 * 16 + 8 + pair % 8], pair < kPairs ? bias[pair] : 0.0f);
@@ -110,14 +117,18 @@ std::string message_with(float value, DType file_dtype, DType dtype, bool is_vec
 TEST(matrix_refuses_nan_and_inf_with_the_tensors_name) {
   for (const DType file_dtype : kDTypes) {
     for (const DType dtype : kDTypes) {
-      for (const float bad : {std::nanf(""), -std::nanf(""), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
-        EXPECT_EQ(message_with(bad, file_dtype, dtype, false), std::string("invalid_model: tensor layers.3.odd holds NaN or Inf"));
-        EXPECT_EQ(message_with(bad, file_dtype, dtype, true), std::string("invalid_model: tensor layers.3.odd holds NaN or Inf"));
+      for (const float bad : {std::nanf(""), -std::nanf(""), std::numeric_limits<float>::infinity(),
+                              -std::numeric_limits<float>::infinity()}) {
+        EXPECT_EQ(message_with(bad, file_dtype, dtype, false),
+                  std::string("invalid_model: tensor layers.3.odd holds NaN or Inf"));
+        EXPECT_EQ(message_with(bad, file_dtype, dtype, true),
+                  std::string("invalid_model: tensor layers.3.odd holds NaN or Inf"));
       }
       EXPECT_EQ(message_with(60000.0f, file_dtype, dtype, false), std::string());
     }
   }
-  EXPECT_EQ(message_with(1e6f, DType::kBf16, DType::kF16, false), std::string("invalid_model: tensor layers.3.odd holds a value too large for f16"));
+  EXPECT_EQ(message_with(1e6f, DType::kBf16, DType::kF16, false),
+            std::string("invalid_model: tensor layers.3.odd holds a value too large for f16"));
 }
 
 TEST(matrix_of_a_short_file_is_an_error_that_names_the_tensor) {
@@ -137,7 +148,8 @@ TEST(matrix_loading_can_be_cancelled) {
   std::vector<float> values(500 * 20, 1.0f);
   MatrixSource source;
   source.slices = {whole(checkpoint.add("t", DType::kF32, 500, 20, values))};
-  EXPECT_ERROR("aborted", pack_matrix(source, DType::kF32, team, [](int64_t) { throw Error(ErrorCode::kAborted, "stop"); }));
+  EXPECT_ERROR("aborted",
+               pack_matrix(source, DType::kF32, team, [](int64_t) { throw Error(ErrorCode::kAborted, "stop"); }));
 }
 
 TEST(matrix_parts_are_those_of_the_whole_matrix) {

@@ -1,5 +1,5 @@
-// The whole engine on tiny random models: what must not change a bit. Options, memory, company in the batch, chunks, cache hits, threads and ranks
-// leave every token and every log-probability as it is.
+// The whole engine on tiny random models: what must not change a bit. Options, memory, company in the batch, chunks,
+// cache hits, threads and ranks leave every token and every log-probability as it is.
 #include <unistd.h>
 
 #include <thread>
@@ -17,7 +17,11 @@ std::vector<std::pair<TinyShape, DType>> models() {
   TinyShape qwen3{.has_bias = false, .has_qk_norm = true, .is_tied = true};
   TinyShape windowed{.num_heads = 6, .num_kv_heads = 2, .head_dim = 24, .sliding_window = 40};
   windowed.intermediate_size = 172;
-  return {{TinyShape{}, DType::kBf16}, {TinyShape{}, DType::kF32}, {qwen3, DType::kBf16}, {windowed, DType::kBf16}, {windowed, DType::kF16}};
+  return {{TinyShape{}, DType::kBf16},
+          {TinyShape{}, DType::kF32},
+          {qwen3, DType::kBf16},
+          {windowed, DType::kBf16},
+          {windowed, DType::kF16}};
 }
 
 TEST(model_batch_of_one_equals_batch_of_many) {
@@ -164,7 +168,8 @@ TEST(load_finds_nan_in_weights) {
       Session session(request);
       EXPECT(false && "NaN found");
     } catch (const Error& error) {
-      EXPECT(error.code() == ErrorCode::kInvalidModel && std::string(error.what()).find(tensor.name) != std::string::npos);
+      EXPECT(error.code() == ErrorCode::kInvalidModel &&
+             std::string(error.what()).find(tensor.name) != std::string::npos);
     }
     EXPECT(::pwrite(model.fd(), &kept, 2, at) == 2);
   }

@@ -11,8 +11,20 @@ namespace {
 
 // Floats of every exponent, and those around halfway between two 16-bit values.
 std::vector<float> interesting_floats() {
-  std::vector<float> values = {0.0f, -0.0f, 65504.0f, 65519.99f, 65520.0f, -65536.0f, 0x1p-24f, 0x1p-25f, 0x1.000002p-25f, 0x1.8p-24f, 0x1p-14f,
-                               std::numeric_limits<float>::max(), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()};
+  std::vector<float> values = {0.0f,
+                               -0.0f,
+                               65504.0f,
+                               65519.99f,
+                               65520.0f,
+                               -65536.0f,
+                               0x1p-24f,
+                               0x1p-25f,
+                               0x1.000002p-25f,
+                               0x1.8p-24f,
+                               0x1p-14f,
+                               std::numeric_limits<float>::max(),
+                               std::numeric_limits<float>::infinity(),
+                               -std::numeric_limits<float>::infinity()};
   std::mt19937 random(1);
   for (int i = 0; i < 300000; ++i) {
     uint32_t bits = random();
@@ -61,14 +73,16 @@ TEST(number_rounds_to_nearest_even) {
       const uint16_t at = half & 0x7fff;
       const uint16_t below = f16_to_float(at) > magnitude ? static_cast<uint16_t>(at - 1) : at;
       const double above_value = below == 0x7bff ? 65536.0 : f16_to_float(static_cast<uint16_t>(below + 1));
-      EXPECT_EQ(half, static_cast<uint16_t>(sign | nearest(magnitude, below, f16_to_float(below), static_cast<uint16_t>(below + 1), above_value)));
+      EXPECT_EQ(half, static_cast<uint16_t>(sign | nearest(magnitude, below, f16_to_float(below),
+                                                           static_cast<uint16_t>(below + 1), above_value)));
     }
     const uint32_t bits = float_bits(value) & 0x7fffffffu;
     if (bits >= 0x7f800000u) continue;
     const auto low = static_cast<uint16_t>(bits >> 16);
     const double low_value = bf16_to_float(low);
     const double high_value = low == 0x7f7f ? std::ldexp(1.0, 128) : bf16_to_float(static_cast<uint16_t>(low + 1));
-    EXPECT_EQ(float_to_bf16(value), static_cast<uint16_t>(sign | nearest(magnitude, low, low_value, static_cast<uint16_t>(low + 1), high_value)));
+    EXPECT_EQ(float_to_bf16(value), static_cast<uint16_t>(sign | nearest(magnitude, low, low_value,
+                                                                         static_cast<uint16_t>(low + 1), high_value)));
   }
   EXPECT(std::isnan(f16_to_float(float_to_f16(std::nanf("")))));
   EXPECT(std::isnan(bf16_to_float(float_to_bf16(std::nanf("")))));

@@ -13,7 +13,8 @@ struct Result {
 };
 
 // Feeds `pieces` as tokens; stops at a stop string as the engine does.
-Result run(const std::vector<std::string>& pieces, const std::vector<std::string>& stops, bool includes_stop = false, bool strips_space = false) {
+Result run(const std::vector<std::string>& pieces, const std::vector<std::string>& stops, bool includes_stop = false,
+           bool strips_space = false) {
   TextOutput output(stops, includes_stop, strips_space);
   Result result;
   for (const std::string& piece : pieces) {
@@ -23,7 +24,8 @@ Result run(const std::vector<std::string>& pieces, const std::vector<std::string
   }
   output.finish();
   result.deltas.push_back(output.take());
-  for (const std::string& delta : result.deltas) result.text += delta;
+  for (const std::string& delta : result.deltas)
+    result.text += delta;
   return result;
 }
 
@@ -51,15 +53,16 @@ TEST(output_holds_back_split_characters) {
   const Result result = run({"a\xF0\x9F", "\x98\x80", "b"}, {});
   EXPECT_EQ(result.deltas[0], std::string("a"));
   EXPECT_EQ(result.deltas[1], std::string("\xF0\x9F\x98\x80"));
-  EXPECT_EQ(result.text, std::string("a\xF0\x9F\x98\x80" "b"));
+  EXPECT_EQ(result.text, std::string("a\xF0\x9F\x98\x80"
+                                     "b"));
 }
 
 TEST(output_replaces_what_is_no_character) {
   const std::string bad = "\xEF\xBF\xBD";
   EXPECT_EQ(run({"\xFF", "x"}, {}).text, bad + "x");
-  EXPECT_EQ(run({"\xE2\x82"}, {}).text, bad);              // unfinished at the end
-  EXPECT_EQ(run({"\xE2\x82", "A"}, {}).text, bad + "A");    // one for the longest part that could begin a character
-  EXPECT_EQ(run({"\xC0\x80"}, {}).text, bad + bad);         // overlong
+  EXPECT_EQ(run({"\xE2\x82"}, {}).text, bad);                  // unfinished at the end
+  EXPECT_EQ(run({"\xE2\x82", "A"}, {}).text, bad + "A");       // one for the longest part that could begin a character
+  EXPECT_EQ(run({"\xC0\x80"}, {}).text, bad + bad);            // overlong
   EXPECT_EQ(run({"\xED\xA0\x80"}, {}).text, bad + bad + bad);  // a surrogate
 }
 
@@ -78,7 +81,9 @@ TEST(output_holds_back_only_what_may_become_a_stop_string) {
   EXPECT_EQ(result.text, std::string("xaabaac"));
 }
 
-TEST(output_releases_held_text_at_the_end) { EXPECT_EQ(run({"so ", "EN"}, {"END"}).text, std::string("so EN")); }
+TEST(output_releases_held_text_at_the_end) {
+  EXPECT_EQ(run({"so ", "EN"}, {"END"}).text, std::string("so EN"));
+}
 
 TEST(output_takes_the_first_stop_string_of_several) {
   const Result result = run({"one two three"}, {"three", "two"});
@@ -95,15 +100,18 @@ TEST(output_strips_one_leading_space) {
 
 TEST(output_is_the_same_for_any_split) {
   std::mt19937 random(7);
-  const std::string whole = "caf\xC3\xA9 \xF0\x9F\x98\x80\xF0\x9F\x98\x81 stop \xE4\xBD\xA0\xE5\xA5\xBD stomp \xC3\xA9nd <|stop|> tail";
-  const std::vector<std::vector<std::string>> stop_sets = {{}, {"<|stop|>"}, {"\xE4\xBD\xA0\xE5\xA5\xBD"}, {"stomper", "tails"}, {"\xF0\x9F\x98\x81 s"}};
+  const std::string whole =
+      "caf\xC3\xA9 \xF0\x9F\x98\x80\xF0\x9F\x98\x81 stop \xE4\xBD\xA0\xE5\xA5\xBD stomp \xC3\xA9nd <|stop|> tail";
+  const std::vector<std::vector<std::string>> stop_sets = {
+      {}, {"<|stop|>"}, {"\xE4\xBD\xA0\xE5\xA5\xBD"}, {"stomper", "tails"}, {"\xF0\x9F\x98\x81 s"}};
   for (const auto& stops : stop_sets) {
     const Result reference = run({whole}, stops);
     for (int round = 0; round < 300; ++round) {
       const Result result = run(random_split(whole, random), stops);
       EXPECT_EQ(result.text, reference.text);
       EXPECT_EQ(result.stop_idx, reference.stop_idx);
-      for (const std::string& delta : result.deltas) EXPECT(is_whole_utf8(delta));
+      for (const std::string& delta : result.deltas)
+        EXPECT(is_whole_utf8(delta));
     }
   }
 }

@@ -15,7 +15,8 @@ std::vector<float> random_logits(size_t count, uint32_t seed, float scale = 2.0f
   std::mt19937 random(seed);
   std::normal_distribution<float> normal(0, scale);
   std::vector<float> logits(count);
-  for (float& logit : logits) logit = normal(random);
+  for (float& logit : logits)
+    logit = normal(random);
   return logits;
 }
 
@@ -39,9 +40,12 @@ std::vector<double> softmax(const std::vector<float>& logits, double temperature
   const double best = *std::max_element(logits.begin(), logits.end());
   std::vector<double> probabilities;
   double sum = 0;
-  for (const float logit : logits) probabilities.push_back(std::exp((logit - best) / temperature));
-  for (const double p : probabilities) sum += p;
-  for (double& p : probabilities) p /= sum;
+  for (const float logit : logits)
+    probabilities.push_back(std::exp((logit - best) / temperature));
+  for (const double p : probabilities)
+    sum += p;
+  for (double& p : probabilities)
+    p /= sum;
   return probabilities;
 }
 
@@ -62,7 +66,8 @@ TEST(noise_of_a_block_is_philox_of_each_id) {
     // The last block of a vocabulary of 2^32 ids wraps around.
     for (const uint32_t first_id : {0u, 64u, 151'936u, ~0u - 31}) {
       cpu_kernels(isa).noise_words(0x299f31d0a4093822, 7, 3, first_id, words);
-      for (uint32_t i = 0; i < kNoiseBlock; ++i) EXPECT_EQ(words[i], philox4x32({7, 3, first_id + i, 0}, 0x299f31d0a4093822)[0]);
+      for (uint32_t i = 0; i < kNoiseBlock; ++i)
+        EXPECT_EQ(words[i], philox4x32({7, 3, first_id + i, 0}, 0x299f31d0a4093822)[0]);
     }
   }
 }
@@ -108,13 +113,16 @@ TEST(sampling_depends_on_seed_position_and_choice_alone) {
 TEST(top_k_top_p_and_min_p_keep_what_they_say) {
   const auto logits = random_logits(300, 3);
   std::vector<int32_t> order(logits.size());
-  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
-  std::ranges::sort(order, [&](int32_t a, int32_t b) { return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)]; });
+  for (size_t i = 0; i < order.size(); ++i)
+    order[i] = static_cast<int32_t>(i);
+  std::ranges::sort(
+      order, [&](int32_t a, int32_t b) { return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)]; });
   const auto probabilities = softmax(logits);
 
   const auto check = [&](const SampleRow& row, size_t num_kept) {
     for (const auto& [id, times] : draw_many(logits, row, 4000))
-      EXPECT(std::find(order.begin(), order.begin() + static_cast<ptrdiff_t>(num_kept), id) != order.begin() + static_cast<ptrdiff_t>(num_kept));
+      EXPECT(std::find(order.begin(), order.begin() + static_cast<ptrdiff_t>(num_kept), id) !=
+             order.begin() + static_cast<ptrdiff_t>(num_kept));
     // The least likely of the kept is drawn now and then.
     auto counts = draw_many(logits, row, 30000);
     EXPECT(counts.contains(order[num_kept - 1]));
@@ -125,12 +133,14 @@ TEST(top_k_top_p_and_min_p_keep_what_they_say) {
   row = {};
   row.top_p = 0.6f;
   size_t num_kept = 0;
-  for (double sum = 0; sum < 0.6; ++num_kept) sum += probabilities[static_cast<size_t>(order[num_kept])];
+  for (double sum = 0; sum < 0.6; ++num_kept)
+    sum += probabilities[static_cast<size_t>(order[num_kept])];
   check(row, num_kept);
   row = {};
   row.min_p = 0.3f;
   num_kept = 0;
-  while (probabilities[static_cast<size_t>(order[num_kept])] >= 0.3 * probabilities[static_cast<size_t>(order[0])]) ++num_kept;
+  while (probabilities[static_cast<size_t>(order[num_kept])] >= 0.3 * probabilities[static_cast<size_t>(order[0])])
+    ++num_kept;
   check(row, num_kept);
 }
 
@@ -152,7 +162,7 @@ TEST(penalties_follow_their_formulas) {
   row.repetition_penalty = 2;  // 2.0 → 1.0 (once, though in prompt and completion), 1.9 → 0.95
   row.counts = {prompt, completion};
   EXPECT_EQ(sample(logits, row).token_id, 0);
-  row.presence_penalty = 0.5f;  // 0.5 and 0.45
+  row.presence_penalty = 0.5f;   // 0.5 and 0.45
   row.frequency_penalty = 0.2f;  // 0.3 and -0.15
   EXPECT_EQ(sample(logits, row).token_id, 0);
   row.frequency_penalty = 0.6f;  // -0.1 and -1.35: id 3 with 0 wins
@@ -210,8 +220,10 @@ TEST(logprobs_are_of_the_raw_logits) {
   EXPECT_EQ(result.token_id, 9);
   EXPECT_NEAR(result.logprob, std::log(probabilities[9]), 1e-5);
   EXPECT_EQ(result.top.size(), size_t{7});
-  EXPECT_EQ(result.rank, 1 + static_cast<int32_t>(std::ranges::count_if(probabilities, [&](double p) { return p > probabilities[9]; })));
-  for (size_t i = 0; i + 1 < result.top.size(); ++i) EXPECT(result.top[i].logprob >= result.top[i + 1].logprob);
+  EXPECT_EQ(result.rank, 1 + static_cast<int32_t>(
+                                 std::ranges::count_if(probabilities, [&](double p) { return p > probabilities[9]; })));
+  for (size_t i = 0; i + 1 < result.top.size(); ++i)
+    EXPECT(result.top[i].logprob >= result.top[i + 1].logprob);
   EXPECT_NEAR(result.top[0].logprob, std::log(*std::ranges::max_element(probabilities)), 1e-5);
 }
 

@@ -15,8 +15,10 @@ TEST(team_runs_every_part_once) {
   for (const bool may_spin : {false, true}) {
     Team team(kUnpinned3, may_spin);
     std::vector<int> counts(3);
-    for (int call = 0; call < 2000; ++call) team.run([&](int thread) { ++counts[thread]; });
-    for (const int count : counts) EXPECT_EQ(count, 2000);
+    for (int call = 0; call < 2000; ++call)
+      team.run([&](int thread) { ++counts[thread]; });
+    for (const int count : counts)
+      EXPECT_EQ(count, 2000);
   }
 }
 
@@ -38,14 +40,19 @@ TEST(team_pieces_cover_the_range_once) {
       std::vector<std::atomic<int>> times(static_cast<size_t>(count));
       team.for_pieces(count, grain, [&](int64_t begin, int64_t end) {
         EXPECT(begin < end);
-        for (int64_t i = begin; i < end; ++i) ++times[i];
+        for (int64_t i = begin; i < end; ++i)
+          ++times[i];
       });
-      for (const auto& time : times) EXPECT_EQ(time.load(), 1);
-      for (auto& time : times) time = 0;
+      for (const auto& time : times)
+        EXPECT_EQ(time.load(), 1);
+      for (auto& time : times)
+        time = 0;
       team.for_ranges(count, 2, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) ++times[i];
+        for (int64_t i = begin; i < end; ++i)
+          ++times[i];
       });
-      for (const auto& time : times) EXPECT_EQ(time.load(), 1);
+      for (const auto& time : times)
+        EXPECT_EQ(time.load(), 1);
     }
   }
 }
@@ -71,7 +78,8 @@ TEST(team_flushes_denormals_and_leaves_the_caller_as_it_was) {
     products[thread] = x * half * half;
   });
 #if defined(__x86_64__) || defined(__aarch64__)
-  for (const float product : products) EXPECT_EQ(product, 0.0f);
+  for (const float product : products)
+    EXPECT_EQ(product, 0.0f);
 #endif
   EXPECT(tiny * half * half > 0.0f);
 }

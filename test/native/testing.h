@@ -1,5 +1,6 @@
 #pragma once
-// A test is `TEST(what_it_shows) { EXPECT(condition); }`. The program runs all tests, or those whose names contain its argument.
+// A test is `TEST(what_it_shows) { EXPECT(condition); }`. The program runs all tests, or those whose names contain its
+// argument.
 #include <cmath>
 #include <cstdio>
 #include <functional>
@@ -55,31 +56,33 @@ inline std::string thrown_code(const std::function<void()>& work) {
 
 }  // namespace capstan::testing
 
-#define TEST(name)                                                       \
-  static void test_##name();                                             \
+#define TEST(name)                                                               \
+  static void test_##name();                                                     \
   static const ::capstan::testing::Register register_##name(#name, test_##name); \
   static void test_##name()
 
-#define EXPECT(condition)                                                             \
-  do {                                                                                \
+#define EXPECT(condition)                                                                   \
+  do {                                                                                      \
     if (!(condition)) ::capstan::testing::fail(__FILE__, __LINE__, "expected " #condition); \
   } while (0)
 
-#define EXPECT_EQ(got, wanted)                                                                                        \
-  do {                                                                                                                \
-    const auto got_value = (got);                                                                                     \
-    const auto wanted_value = (wanted);                                                                               \
-    if (!(got_value == wanted_value))                                                                                 \
-      ::capstan::testing::fail(__FILE__, __LINE__, "expected " #got " to be " + ::capstan::testing::show(wanted_value) + \
-                                                       ", got " + ::capstan::testing::show(got_value));               \
+#define EXPECT_EQ(got, wanted)                                                                                  \
+  do {                                                                                                          \
+    const auto got_value = (got);                                                                               \
+    const auto wanted_value = (wanted);                                                                         \
+    if (!(got_value == wanted_value))                                                                           \
+      ::capstan::testing::fail(__FILE__, __LINE__,                                                              \
+                               "expected " #got " to be " + ::capstan::testing::show(wanted_value) + ", got " + \
+                                   ::capstan::testing::show(got_value));                                        \
   } while (0)
 
-#define EXPECT_NEAR(got, wanted, tolerance)                                                                       \
-  do {                                                                                                            \
-    const double got_value = (got), wanted_value = (wanted);                                                      \
-    if (!(std::abs(got_value - wanted_value) <= (tolerance)))                                                     \
-      ::capstan::testing::fail(__FILE__, __LINE__, "expected " #got " near " + ::capstan::testing::show(wanted_value) + \
-                                                       ", got " + ::capstan::testing::show(got_value));           \
+#define EXPECT_NEAR(got, wanted, tolerance)                                                                    \
+  do {                                                                                                         \
+    const double got_value = (got), wanted_value = (wanted);                                                   \
+    if (!(std::abs(got_value - wanted_value) <= (tolerance)))                                                  \
+      ::capstan::testing::fail(__FILE__, __LINE__,                                                             \
+                               "expected " #got " near " + ::capstan::testing::show(wanted_value) + ", got " + \
+                                   ::capstan::testing::show(got_value));                                       \
   } while (0)
 
 #define EXPECT_ERROR(code, ...) EXPECT_EQ(::capstan::testing::thrown_code([&] { __VA_ARGS__; }), std::string(code))

@@ -19,10 +19,12 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
   char path[] = "/tmp/capstan-model-XXXXXX";
   fd_ = ::mkstemp(path);
   path_ = path;
-  const int64_t q_size = int64_t{shape.num_heads} * shape.head_dim, kv_size = int64_t{shape.num_kv_heads} * shape.head_dim;
+  const int64_t q_size = int64_t{shape.num_heads} * shape.head_dim,
+                kv_size = int64_t{shape.num_kv_heads} * shape.head_dim;
   add("embed_tokens.weight", shape.vocab_size, shape.hidden_size, 0.5f);
   add("norm.weight", 0, shape.hidden_size, 0.2f, 1);
-  if (!shape.is_tied) add("lm_head.weight", shape.vocab_size, shape.hidden_size, 2 / std::sqrt(static_cast<float>(shape.hidden_size)));
+  if (!shape.is_tied)
+    add("lm_head.weight", shape.vocab_size, shape.hidden_size, 2 / std::sqrt(static_cast<float>(shape.hidden_size)));
   for (int layer = 0; layer < shape.num_layers; ++layer) {
     const std::string prefix = "layers." + std::to_string(layer) + ".";
     const auto linear = [&](const char* name, int64_t rows, int64_t cols, bool has_bias) {
@@ -103,7 +105,8 @@ void TinyModel::add(const std::string& name, int64_t rows, int64_t cols, float d
 
 bool Answer::operator==(const Answer& other) const {
   const auto has_same_bits = [](float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b); };
-  return token_ids == other.token_ids && top_ids == other.top_ids && std::ranges::equal(logprobs, other.logprobs, has_same_bits);
+  return token_ids == other.token_ids && top_ids == other.top_ids &&
+         std::ranges::equal(logprobs, other.logprobs, has_same_bits);
 }
 
 Session::Session(const LoadRequest& request)
@@ -127,7 +130,8 @@ Answer Session::wait(RequestId id) {
 
 void Session::wait_for_tokens(RequestId id, size_t count) {
   std::unique_lock lock(mutex_);
-  EXPECT(arrived_.wait_for(lock, std::chrono::seconds(300), [&] { return answers_[id].finish.has_value() || answers_[id].token_ids.size() >= count; }));
+  EXPECT(arrived_.wait_for(lock, std::chrono::seconds(300),
+                           [&] { return answers_[id].finish.has_value() || answers_[id].token_ids.size() >= count; }));
 }
 
 void Session::gather(const std::vector<Event>& events) {
@@ -137,7 +141,8 @@ void Session::gather(const std::vector<Event>& events) {
     answer.token_ids.insert(answer.token_ids.end(), event.token_ids.begin(), event.token_ids.end());
     for (const TokenLogprobs& logprobs : event.logprobs) {
       answer.logprobs.push_back(logprobs.logprob);
-      for (const auto& [id, logprob] : logprobs.top) answer.logprobs.push_back(logprob), answer.top_ids.push_back(id);
+      for (const auto& [id, logprob] : logprobs.top)
+        answer.logprobs.push_back(logprob), answer.top_ids.push_back(id);
     }
     if (!event.prompt_logprobs.empty()) answer.prompt_logprobs = event.prompt_logprobs;
     if (event.finish) answer.finish = event.finish;
@@ -169,7 +174,8 @@ const Prompts& some_prompts() {
     Prompts prompts;
     for (const int length : {1, 7, 16, 33, 64, 100, 129, 200}) {
       prompts.emplace_back();
-      for (int i = 0; i < length; ++i) prompts.back().push_back(static_cast<int32_t>(random() % 300));
+      for (int i = 0; i < length; ++i)
+        prompts.back().push_back(static_cast<int32_t>(random() % 300));
     }
     // Two that share a prefix.
     prompts.push_back(prompts.back());
@@ -184,21 +190,25 @@ std::vector<Answer> solo_answers(LoadRequest request, int max_tokens, const Prom
   request.has_prefix_cache = false;
   Session session(request);
   std::vector<Answer> answers;
-  for (size_t i = 0; i < prompts.size(); ++i) answers.push_back(session.wait(session.submit(prompts[i], max_tokens, temperature_of(i))));
+  for (size_t i = 0; i < prompts.size(); ++i)
+    answers.push_back(session.wait(session.submit(prompts[i], max_tokens, temperature_of(i))));
   return answers;
 }
 
 std::vector<Answer> batched_answers(Session& session, int max_tokens, const Prompts& prompts) {
   std::vector<RequestId> ids;
-  for (size_t i = 0; i < prompts.size(); ++i) ids.push_back(session.submit(prompts[i], max_tokens, temperature_of(i)));
+  for (size_t i = 0; i < prompts.size(); ++i)
+    ids.push_back(session.submit(prompts[i], max_tokens, temperature_of(i)));
   std::vector<Answer> answers;
-  for (const RequestId id : ids) answers.push_back(session.wait(id));
+  for (const RequestId id : ids)
+    answers.push_back(session.wait(id));
   return answers;
 }
 
 void expect_same(const std::vector<Answer>& got, const std::vector<Answer>& wanted, const char* what) {
   for (size_t i = 0; i < wanted.size(); ++i)
-    if (!(got[i] == wanted[i])) fail(what, static_cast<int>(i), "the answer to this prompt differs from its solo answer");
+    if (!(got[i] == wanted[i]))
+      fail(what, static_cast<int>(i), "the answer to this prompt differs from its solo answer");
 }
 
 }  // namespace capstan::testing

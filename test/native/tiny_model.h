@@ -1,5 +1,6 @@
 #pragma once
-// The whole engine on tiny random models, for any device: a checkpoint in a file, and a session that gathers what the engine answers.
+// The whole engine on tiny random models, for any device: a checkpoint in a file, and a session that gathers what the
+// engine answers.
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -44,7 +45,7 @@ class TinyModel {
 
 struct Answer {
   std::vector<int32_t> token_ids;
-  std::vector<float> logprobs;  // per token: its own, then of its five alternatives
+  std::vector<float> logprobs;   // per token: its own, then of its five alternatives
   std::vector<int32_t> top_ids;  // per token: the five alternatives
   std::vector<std::optional<TokenLogprobs>> prompt_logprobs;
   std::optional<Finish> finish;
@@ -82,12 +83,16 @@ const Prompts& some_prompts();
 
 constexpr int kMaxTokens = 12;
 // Greedy and drawn in turn.
-inline float temperature_of(size_t i) { return i % 2 ? 0.8f : 0.0f; }
+inline float temperature_of(size_t i) {
+  return i % 2 ? 0.8f : 0.0f;
+}
 
 // One after the other, no prefix cache: the reference of all invariants.
-std::vector<Answer> solo_answers(LoadRequest request, int max_tokens = kMaxTokens, const Prompts& prompts = some_prompts());
+std::vector<Answer> solo_answers(LoadRequest request, int max_tokens = kMaxTokens,
+                                 const Prompts& prompts = some_prompts());
 // All at once.
-std::vector<Answer> batched_answers(Session& session, int max_tokens = kMaxTokens, const Prompts& prompts = some_prompts());
+std::vector<Answer> batched_answers(Session& session, int max_tokens = kMaxTokens,
+                                    const Prompts& prompts = some_prompts());
 void expect_same(const std::vector<Answer>& got, const std::vector<Answer>& wanted, const char* what);
 // Loads the weights and no more: what is reported never goes back, and is all with the last report alone.
 void expect_steady_progress(const LoadRequest& request);

@@ -7,26 +7,47 @@ import { loadAddon } from '../../ts/addon';
 import type { NativeGrammar } from '../../ts/addon-types';
 import { ChatTemplate } from '../../ts/text/chat-template';
 import { type ChatMessage, type Tool, toTemplateMessage } from '../../ts/text/messages';
-import { findToolCallFormat, TOOL_CALL_FORMATS, type ToolCallFormat, toolCallGrammar, type ToolCallGrammarOptions, ToolCallMachine } from '../../ts/text/tool-calls';
+import {
+  findToolCallFormat,
+  TOOL_CALL_FORMATS,
+  type ToolCallFormat,
+  toolCallGrammar,
+  type ToolCallGrammarOptions,
+  ToolCallMachine,
+} from '../../ts/text/tool-calls';
 
 const TEMPLATES = join(__dirname, '../oracle/fixtures/templates');
 const ajv = new Ajv2020({ strict: false, allowUnionTypes: true });
 addFormats(ajv);
 
 const tool = (name: string, parameters?: Record<string, unknown>, strict?: boolean): Tool => ({
-  type: 'function', function: { name, ...(parameters === undefined ? {} : { parameters }), ...(strict === undefined ? {} : { strict }) },
+  type: 'function',
+  function: { name, ...(parameters === undefined ? {} : { parameters }), ...(strict === undefined ? {} : { strict }) },
 });
 
 const WEATHER = tool('get_weather', {
   type: 'object',
-  properties: { city: { type: 'string' }, unit: { type: 'string', enum: ['celsius', 'fahrenheit'] }, days: { type: 'integer', minimum: 1, maximum: 14 } },
-  required: ['city'], additionalProperties: false,
+  properties: {
+    city: { type: 'string' },
+    unit: { type: 'string', enum: ['celsius', 'fahrenheit'] },
+    days: { type: 'integer', minimum: 1, maximum: 14 },
+  },
+  required: ['city'],
+  additionalProperties: false,
 });
 const SEARCH = tool('search', {
   type: 'object',
   properties: {
     query: { type: 'string', minLength: 1, maxLength: 12 },
-    filters: { type: 'array', items: { type: 'object', properties: { field: { type: 'string' }, max: { type: ['number', 'null'] }, exact: { type: 'boolean' } }, required: ['field'] }, maxItems: 2 },
+    filters: {
+      type: 'array',
+      items: {
+        type: 'object',
+        properties: { field: { type: 'string' }, max: { type: ['number', 'null'] }, exact: { type: 'boolean' } },
+        required: ['field'],
+      },
+      maxItems: 2,
+    },
     after: { anyOf: [{ type: 'string' }, { type: 'null' }] },
     mode: { anyOf: [{ enum: ['fast', 'None given', 'deep'] }, { type: 'null' }] },
     exact: { type: 'boolean' },
@@ -34,8 +55,20 @@ const SEARCH = tool('search', {
   },
 });
 const TREE = tool('tree.grow', {
-  $defs: { node: { type: 'object', properties: { value: { type: ['integer', 'boolean', 'null'] }, children: { type: 'array', items: { $ref: '#/$defs/node' }, maxItems: 2 } }, required: ['value'], additionalProperties: false } },
-  type: 'object', properties: { root: { $ref: '#/$defs/node' }, extra: {} }, required: ['root'],
+  $defs: {
+    node: {
+      type: 'object',
+      properties: {
+        value: { type: ['integer', 'boolean', 'null'] },
+        children: { type: 'array', items: { $ref: '#/$defs/node' }, maxItems: 2 },
+      },
+      required: ['value'],
+      additionalProperties: false,
+    },
+  },
+  type: 'object',
+  properties: { root: { $ref: '#/$defs/node' }, extra: {} },
+  required: ['root'],
 });
 const FREE = tool('free', { type: 'object' });
 const PING = tool('ping');
@@ -85,7 +118,11 @@ function read(format: ToolCallFormat, text: string, tools: readonly Tool[], isCo
   return answer;
 }
 
-async function compile(format: ToolCallFormat, tools: readonly Tool[], options: ToolCallGrammarOptions): Promise<NativeGrammar> {
+async function compile(
+  format: ToolCallFormat,
+  tools: readonly Tool[],
+  options: ToolCallGrammarOptions,
+): Promise<NativeGrammar> {
   return loadAddon().compileGrammar({ kind: 'rules', ...toolCallGrammar(format, tools, options) });
 }
 
@@ -99,7 +136,8 @@ function checkCalls({ calls }: Answer, tools: readonly Tool[], what: string): vo
     const found = tools.find((candidate) => candidate.function.name === call.name);
     if (found === undefined) throw new Error(`${what}: no such tool: ${call.name}`);
     const schema = found.function.parameters ?? { type: 'object', maxProperties: 0 };
-    if (!ajv.validate(schema, JSON.parse(call.arguments))) throw new Error(`${what}: ${call.name}(${call.arguments}): ${ajv.errorsText()}`);
+    if (!ajv.validate(schema, JSON.parse(call.arguments)))
+      throw new Error(`${what}: ${call.name}(${call.arguments}): ${ajv.errorsText()}`);
   }
 }
 
@@ -123,7 +161,10 @@ describe.each(TOOL_CALL_FORMATS.map((format) => [format.name, format] as const))
 
   test('several calls come when they may', async () => {
     const grammar = await compile(format, [PING, PONG], { mode: 'required', parallel: true });
-    const numCalls = Array.from({ length: 40 }, (_, seed) => read(format, randomText(grammar, seed), [PING, PONG], false).calls.length);
+    const numCalls = Array.from(
+      { length: 40 },
+      (_, seed) => read(format, randomText(grammar, seed), [PING, PONG], false).calls.length,
+    );
     expect(Math.max(...numCalls)).toBeGreaterThan(1);
   });
 
@@ -141,7 +182,8 @@ describe.each(TOOL_CALL_FORMATS.map((format) => [format.name, format] as const))
     const grammar = await compile(format, strict, { mode: 'strict', parallel: true });
     const required = await compile(format, strict, { mode: 'required', only: 'search', parallel: true });
     const { bare, open } = format.written;
-    for (const text of ['', 'Hello.', 'a < b, [1] and {"x": 1}', ' \n<b>', `x${open.slice(0, -1)}y`, '😀']) expect([text, accepts(grammar, text)]).toEqual([text, true]);
+    for (const text of ['', 'Hello.', 'a < b, [1] and {"x": 1}', ' \n<b>', `x${open.slice(0, -1)}y`, '😀'])
+      expect([text, accepts(grammar, text)]).toEqual([text, true]);
     for (let seed = 1; seed <= 20; seed++) {
       const calls = randomText(required, seed);
       for (const before of bare === undefined ? ['', 'Let me see. '] : ['']) {
@@ -159,9 +201,21 @@ describe.each(TOOL_CALL_FORMATS.map((format) => [format.name, format] as const))
   });
 
   test('tools that are not strict take any arguments', async () => {
-    const tools = [{ ...WEATHER, function: { ...WEATHER.function, strict: true } }, tool('other', { type: 'object', properties: { a: { not: {} } } })];
+    const tools = [
+      { ...WEATHER, function: { ...WEATHER.function, strict: true } },
+      tool('other', { type: 'object', properties: { a: { not: {} } } }),
+    ];
     const grammar = await compile(format, tools, { mode: 'strict', parallel: true });
-    const [call] = [randomText(await compile(format, [tool('other', { type: 'object', properties: { b: { type: 'object' } }, required: ['b'] })], { mode: 'required', parallel: false }), 3)];
+    const [call] = [
+      randomText(
+        await compile(
+          format,
+          [tool('other', { type: 'object', properties: { b: { type: 'object' } }, required: ['b'] })],
+          { mode: 'required', parallel: false },
+        ),
+        3,
+      ),
+    ];
     expect([call, accepts(grammar, call)]).toEqual([call, true]);
     const start = call.slice(0, call.indexOf('other') + 'other'.length);
     for (let seed = 1; seed <= 20; seed++) {
@@ -184,7 +238,10 @@ describe.each(TOOL_CALL_FORMATS.map((format) => [format.name, format] as const))
 test('JSON formats write any object where the schema says no more', async () => {
   for (const format of TOOL_CALL_FORMATS.filter(({ name }) => name !== 'pythonic' && name !== 'qwen3_coder')) {
     const grammar = await compile(format, [FREE], { mode: 'required', parallel: false });
-    const texts = Array.from({ length: 30 }, (_, seed) => read(format, randomText(grammar, seed), [FREE], false).calls[0].arguments);
+    const texts = Array.from(
+      { length: 30 },
+      (_, seed) => read(format, randomText(grammar, seed), [FREE], false).calls[0].arguments,
+    );
     expect(Math.max(...texts.map((text) => Object.keys(JSON.parse(text) as object).length))).toBeGreaterThan(0);
   }
 });
@@ -193,9 +250,20 @@ test.each(readdirSync(TEMPLATES))('calls as the template of %s writes them are i
   const template = await ChatTemplate.load(join(TEMPLATES, family));
   const format = findToolCallFormat('auto', (text) => template.mentions(text));
   if (format === undefined) return;
-  const calls = [{ name: 'get_weather', arguments: { city: 'Zürich', days: 2 } }, { name: 'ping', arguments: {} }].slice(0, family === 'llama3.1' ? 1 : 2).map((call, i) => ({ ...call, id: `abcdefgh${i}` }));
-  const messages: ChatMessage[] = [{ role: 'user', content: 'Hm?' }, { role: 'assistant', content: null, toolCalls: calls }];
-  const whole = await template.render(messages.map((message) => toTemplateMessage(message, template.traits)), { tools: TOOLS, addGenerationPrompt: false });
+  const calls = [
+    { name: 'get_weather', arguments: { city: 'Zürich', days: 2 } },
+    { name: 'ping', arguments: {} },
+  ]
+    .slice(0, family === 'llama3.1' ? 1 : 2)
+    .map((call, i) => ({ ...call, id: `abcdefgh${i}` }));
+  const messages: ChatMessage[] = [
+    { role: 'user', content: 'Hm?' },
+    { role: 'assistant', content: null, toolCalls: calls },
+  ];
+  const whole = await template.render(
+    messages.map((message) => toTemplateMessage(message, template.traits)),
+    { tools: TOOLS, addGenerationPrompt: false },
+  );
   const begin = format.written.bare === undefined ? format.written.open : '{"name": "get_weather"';
   const start = whole.indexOf(begin, whole.indexOf('Hm?'));
   const text = whole.slice(start).replace(/(?:<\|im_end\|>\n|<\|eot_id\|>|<\/s>|<｜end▁of▁sentence｜>)$/, '');
@@ -208,29 +276,91 @@ describe('what cannot be held to is refused by place', () => {
   const withArgument = (schema: unknown) => [PING, tool('f', { type: 'object', properties: { a: schema } })];
 
   test('patterns that the automaton cannot take', async () => {
-    await expect(compile(named('hermes'), withArgument({ type: 'string', pattern: '(?=a)' }), { mode: 'required', parallel: true }))
-      .rejects.toThrow('tools[1].function.parameters: #/properties/a/pattern: lookaround is not supported at position 3');
+    await expect(
+      compile(named('hermes'), withArgument({ type: 'string', pattern: '(?=a)' }), {
+        mode: 'required',
+        parallel: true,
+      }),
+    ).rejects.toThrow(
+      'tools[1].function.parameters: #/properties/a/pattern: lookaround is not supported at position 3',
+    );
   });
 
   test.each<[format: string, tools: Tool[], message: string]>([
-    ['hermes', withArgument({ not: {} }), 'tools[1].function.parameters: #/properties/a/not: this keyword is not supported'],
-    ['hermes', [tool('f', { type: 'string' })], 'tools[0].function.parameters: #/type: expected "object": arguments are an object'],
-    ['hermes', [tool('f', { type: 'object', required: ['a'], properties: { a: false } })], 'tools[0].function.parameters: #/required: the property "a" is not allowed'],
-    ['pythonic', withArgument({ not: {} }), 'tools[1].function.parameters: #/properties/a/not: this keyword is not supported'],
-    ['pythonic', [tool('get-weather')], 'tools[0].function.name: expected a name of Python: letters, digits, _ and dots between names, as pythonic calls write it, got "get-weather"'],
-    ['pythonic', [tool('f', { type: 'object', properties: { 'a b': {} } })], 'tools[0].function.parameters: #/properties/a b: pythonic calls have arguments with names of Python only'],
-    ['pythonic', [tool('f', { anyOf: [{ type: 'object' }] })], 'tools[0].function.parameters: #/anyOf: pythonic calls do not support it for all arguments'],
-    ['pythonic', [tool('f', { type: 'object', minProperties: 2 })], 'tools[0].function.parameters: #/minProperties: pythonic calls do not support it for all arguments'],
-    ['qwen3_coder', withArgument({ type: 'string', pattern: '^a$' }), 'tools[1].function.parameters: #/properties/a/pattern: qwen3_coder calls do not support it for text'],
-    ['qwen3_coder', withArgument({ anyOf: [{ type: 'string' }, { type: 'integer', minimum: 5 }] }), 'tools[1].function.parameters: #/properties/a/anyOf/1: qwen3_coder calls do not support it beside text'],
-    ['qwen3_coder', withArgument({ enum: ['5', 5] }), 'tools[1].function.parameters: #/properties/a: qwen3_coder calls cannot write the constant "5"'],
-    ['mistral_args', [tool('a b')], 'tools[0].function.name: expected a name of ASCII letters, digits, _, . and -, as mistral_args calls write it, got "a b"'],
-    ['deepseek_v3', [tool('a<b')], 'tools[0].function.name: expected a name without <, ` and blanks around it, as deepseek_v3 calls write it, got "a<b"'],
+    [
+      'hermes',
+      withArgument({ not: {} }),
+      'tools[1].function.parameters: #/properties/a/not: this keyword is not supported',
+    ],
+    [
+      'hermes',
+      [tool('f', { type: 'string' })],
+      'tools[0].function.parameters: #/type: expected "object": arguments are an object',
+    ],
+    [
+      'hermes',
+      [tool('f', { type: 'object', required: ['a'], properties: { a: false } })],
+      'tools[0].function.parameters: #/required: the property "a" is not allowed',
+    ],
+    [
+      'pythonic',
+      withArgument({ not: {} }),
+      'tools[1].function.parameters: #/properties/a/not: this keyword is not supported',
+    ],
+    [
+      'pythonic',
+      [tool('get-weather')],
+      'tools[0].function.name: expected a name of Python: letters, digits, _ and dots between names, as pythonic calls write it, got "get-weather"',
+    ],
+    [
+      'pythonic',
+      [tool('f', { type: 'object', properties: { 'a b': {} } })],
+      'tools[0].function.parameters: #/properties/a b: pythonic calls have arguments with names of Python only',
+    ],
+    [
+      'pythonic',
+      [tool('f', { anyOf: [{ type: 'object' }] })],
+      'tools[0].function.parameters: #/anyOf: pythonic calls do not support it for all arguments',
+    ],
+    [
+      'pythonic',
+      [tool('f', { type: 'object', minProperties: 2 })],
+      'tools[0].function.parameters: #/minProperties: pythonic calls do not support it for all arguments',
+    ],
+    [
+      'qwen3_coder',
+      withArgument({ type: 'string', pattern: '^a$' }),
+      'tools[1].function.parameters: #/properties/a/pattern: qwen3_coder calls do not support it for text',
+    ],
+    [
+      'qwen3_coder',
+      withArgument({ anyOf: [{ type: 'string' }, { type: 'integer', minimum: 5 }] }),
+      'tools[1].function.parameters: #/properties/a/anyOf/1: qwen3_coder calls do not support it beside text',
+    ],
+    [
+      'qwen3_coder',
+      withArgument({ enum: ['5', 5] }),
+      'tools[1].function.parameters: #/properties/a: qwen3_coder calls cannot write the constant "5"',
+    ],
+    [
+      'mistral_args',
+      [tool('a b')],
+      'tools[0].function.name: expected a name of ASCII letters, digits, _, . and -, as mistral_args calls write it, got "a b"',
+    ],
+    [
+      'deepseek_v3',
+      [tool('a<b')],
+      'tools[0].function.name: expected a name without <, ` and blanks around it, as deepseek_v3 calls write it, got "a<b"',
+    ],
   ])('%s: %j', (format, tools, message) => {
-    expect(() => toolCallGrammar(named(format), tools, { mode: 'required', parallel: true })).toThrow(expect.objectContaining({ code: 'invalid_argument', message, param: message.slice(0, message.indexOf(':')) }));
+    expect(() => toolCallGrammar(named(format), tools, { mode: 'required', parallel: true })).toThrow(
+      expect.objectContaining({ code: 'invalid_argument', message, param: message.slice(0, message.indexOf(':')) }),
+    );
   });
 
   test('a named tool that is none of the tools', () => {
-    expect(() => toolCallGrammar(named('hermes'), TOOLS, { mode: 'required', only: 'x', parallel: true })).toThrow('toolChoice: expected the name of one of the tools, got "x"');
+    expect(() => toolCallGrammar(named('hermes'), TOOLS, { mode: 'required', only: 'x', parallel: true })).toThrow(
+      'toolChoice: expected the name of one of the tools, got "x"',
+    );
   });
 });

@@ -33,7 +33,11 @@ export async function compareCase({ directory, golden }: GoldenCase, mode: Mode)
   const engine = await Engine.load(directory, {
     ...(golden.maxModelLen === undefined ? {} : { maxModelLen: golden.maxModelLen }),
     // Models this narrow would compute in f32 by default.
-    ...(mode === 'f32' ? { computeDtype: 'f32', kvCacheDtype: 'f32' } : golden.dtype === 'bf16' ? { computeDtype: 'bf16' } : {}),
+    ...(mode === 'f32'
+      ? { computeDtype: 'f32', kvCacheDtype: 'f32' }
+      : golden.dtype === 'bf16'
+        ? { computeDtype: 'bf16' }
+        : {}),
   });
   try {
     for (const prompt of golden.prompts) {
@@ -41,25 +45,50 @@ export async function compareCase({ directory, golden }: GoldenCase, mode: Mode)
       comparison.addPrompt(prompt, answer);
       answers.push({ name: prompt.name, ...answer });
     }
-    comparison.addPromptLogprobs(await promptLogprobs(engine, golden.prompts.find((prompt) => prompt.name === golden.promptLogprobs.prompt)!));
+    comparison.addPromptLogprobs(
+      await promptLogprobs(
+        engine,
+        golden.prompts.find((prompt) => prompt.name === golden.promptLogprobs.prompt)!,
+      ),
+    );
   } finally {
     await engine.close();
   }
   const { worst, mean, numTokens, numEqualTokens, failures } = comparison.finish();
-  return { case: golden.case, family: golden.family, dtype: golden.dtype, mode, worst, mean, numTokens, numEqualTokens, failures, answers };
+  return {
+    case: golden.case,
+    family: golden.family,
+    dtype: golden.dtype,
+    mode,
+    worst,
+    mean,
+    numTokens,
+    numEqualTokens,
+    failures,
+    answers,
+  };
 }
 
 async function answerPrompt(engine: Engine, prompt: GoldenPrompt): Promise<Answer> {
-  const sampling = { temperature: 0, maxTokens: prompt.greedyTokenIds.length, logprobs: NUM_TOP_LOGPROBS, ignoreEos: true };
+  const sampling = {
+    temperature: 0,
+    maxTokens: prompt.greedyTokenIds.length,
+    logprobs: NUM_TOP_LOGPROBS,
+    ignoreEos: true,
+  };
   const { choices } = await engine.generate(prompt.promptTokenIds, sampling).result();
   return {
     tokenIds: [...choices[0].tokenIds],
-    topLogprobs: (choices[0].logprobs ?? []).map(({ topLogprobs }) => topLogprobs.map(({ tokenId, logprob }) => [tokenId, logprob] as [number, number])),
+    topLogprobs: (choices[0].logprobs ?? []).map(({ topLogprobs }) =>
+      topLogprobs.map(({ tokenId, logprob }) => [tokenId, logprob] as [number, number]),
+    ),
   };
 }
 
 async function promptLogprobs(engine: Engine, prompt: GoldenPrompt): Promise<(number | null)[]> {
-  const result = await engine.generate(prompt.promptTokenIds, { temperature: 0, maxTokens: 1, ignoreEos: true, promptLogprobs: 0 }).result();
+  const result = await engine
+    .generate(prompt.promptTokenIds, { temperature: 0, maxTokens: 1, ignoreEos: true, promptLogprobs: 0 })
+    .result();
   return (result.promptLogprobs ?? []).map((entry) => entry?.logprob ?? null);
 }
 
@@ -75,13 +104,16 @@ export function table(reports: CaseReport[]): string {
   const cells = (group: CaseReport[], mode: Mode) => {
     const chosen = group.filter((report) => report.mode === mode);
     if (chosen.length === 0) return '- | - | -';
-    const sum = (field: 'numTokens' | 'numEqualTokens' | 'mean') => chosen.reduce((total, report) => total + report[field], 0);
+    const sum = (field: 'numTokens' | 'numEqualTokens' | 'mean') =>
+      chosen.reduce((total, report) => total + report[field], 0);
     return `${scientific(Math.max(...chosen.map(({ worst }) => worst)))} | ${scientific(sum('mean') / chosen.length)} | ${sum('numEqualTokens')} / ${sum('numTokens')}`;
   };
-  const rows = [...groups].sort(([a], [b]) => (a < b ? -1 : 1)).map(([key, group]) => {
-    const isWrong = group.some(({ failures }) => failures.length > 0);
-    return `| ${key} | ${cells(group, 'native')} | ${cells(group, 'f32')} |${isWrong ? ' **wrong**' : ''}`;
-  });
+  const rows = [...groups]
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([key, group]) => {
+      const isWrong = group.some(({ failures }) => failures.length > 0);
+      return `| ${key} | ${cells(group, 'native')} | ${cells(group, 'f32')} |${isWrong ? ' **wrong**' : ''}`;
+    });
   return [
     '| family | weights | worst | mean | tokens equal | computing in f32: worst | mean | tokens equal |',
     '|---|---|---|---|---|---|---|---|',
@@ -110,7 +142,18 @@ async function main(args: string[]): Promise<number> {
     for (const mode of ['native', 'f32'] as const) {
       const report = await compareCase(goldenCase, mode).catch((error: unknown): CaseReport => {
         const { case: name, family, dtype } = goldenCase.golden;
-        return { case: name, family, dtype, mode, worst: Infinity, mean: Infinity, numTokens: 0, numEqualTokens: 0, failures: [String(error)], answers: [] };
+        return {
+          case: name,
+          family,
+          dtype,
+          mode,
+          worst: Infinity,
+          mean: Infinity,
+          numTokens: 0,
+          numEqualTokens: 0,
+          failures: [String(error)],
+          answers: [],
+        };
       });
       reports.push(report);
       for (const failure of report.failures) console.error(`${report.case} (${mode}): ${failure}`);
@@ -122,7 +165,9 @@ async function main(args: string[]): Promise<number> {
   const outFile = option('--out');
   if (outFile !== undefined) writeFileSync(outFile, page(args[0], cases.length, reports));
   const numWrong = reports.filter(({ failures }) => failures.length > 0).length;
-  console.log(`\n${cases.length} cases, ${reports.length - numWrong} of ${reports.length} comparisons within tolerance`);
+  console.log(
+    `\n${cases.length} cases, ${reports.length - numWrong} of ${reports.length} comparisons within tolerance`,
+  );
   return numWrong === 0 ? 0 : 1;
 }
 

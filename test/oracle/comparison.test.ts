@@ -5,7 +5,10 @@ import type { Answer } from './golden';
 
 const [{ golden }] = listCases(path.join(__dirname, 'fixtures', 'qwen2-f32'));
 const prompt = golden.prompts[3];
-const perfect = (): Answer => ({ tokenIds: [...prompt.greedyTokenIds], topLogprobs: prompt.topLogprobs.map((top) => top.map(([id, value]) => [id, value])) });
+const perfect = (): Answer => ({
+  tokenIds: [...prompt.greedyTokenIds],
+  topLogprobs: prompt.topLogprobs.map((top) => top.map(([id, value]) => [id, value])),
+});
 
 function failuresOf(answer: Answer, changed = prompt): string[] {
   const comparison = new Comparison(golden, F32_TOLERANCE);
@@ -33,7 +36,9 @@ describe('a comparison with a golden case', () => {
   test('refuses another token where the golden has a margin, and accepts it at a tie', () => {
     const answer = perfect();
     answer.tokenIds[5]++;
-    expect(failuresOf(answer, { ...prompt, margins: prompt.margins.map(() => 0.5) })[0]).toMatch(/step 5: token \d+ instead of \d+, margin 0.5/);
+    expect(failuresOf(answer, { ...prompt, margins: prompt.margins.map(() => 0.5) })[0]).toMatch(
+      /step 5: token \d+ instead of \d+, margin 0.5/,
+    );
     expect(failuresOf(answer, { ...prompt, margins: prompt.margins.map(() => 0.0001) })).toEqual([]);
   });
 

@@ -56,12 +56,16 @@ export const F32_TOLERANCE: Tolerance = { worst: 1e-3, mean: 1e-3 };
 /** The contract's, or twice what rounding alone costs where nobody chose the configuration and that is more. */
 export function nativeTolerance({ dtype, roundingCost }: Golden): Tolerance {
   const { worst, mean } = NATIVE_TOLERANCE[dtype];
-  return { worst: Math.max(worst, 2 * (roundingCost?.worst ?? 0)), mean: Math.max(mean, 2 * (roundingCost?.mean ?? 0)) };
+  return {
+    worst: Math.max(worst, 2 * (roundingCost?.worst ?? 0)),
+    mean: Math.max(mean, 2 * (roundingCost?.mean ?? 0)),
+  };
 }
 
 /** The cases under `directory`, or the one that it is. */
 export function listCases(directory: string): GoldenCase[] {
-  const isCase = (dir: string) => existsSync(path.join(dir, 'config.json')) && existsSync(path.join(dir, 'golden.json'));
+  const isCase = (dir: string) =>
+    existsSync(path.join(dir, 'config.json')) && existsSync(path.join(dir, 'golden.json'));
   const directories = isCase(directory)
     ? [directory]
     : readdirSync(directory, { withFileTypes: true })
@@ -69,7 +73,10 @@ export function listCases(directory: string): GoldenCase[] {
         .map((entry) => path.join(directory, entry.name))
         .filter(isCase)
         .sort();
-  return directories.map((dir) => ({ directory: dir, golden: JSON.parse(readFileSync(path.join(dir, 'golden.json'), 'utf8')) as Golden }));
+  return directories.map((dir) => ({
+    directory: dir,
+    golden: JSON.parse(readFileSync(path.join(dir, 'golden.json'), 'utf8')) as Golden,
+  }));
 }
 
 /** Differences of one case, gathered prompt by prompt. */
@@ -81,7 +88,10 @@ export class Comparison {
   #sum = 0;
   #count = 0;
 
-  constructor(readonly golden: Golden, readonly tolerance: Tolerance) {}
+  constructor(
+    readonly golden: Golden,
+    readonly tolerance: Tolerance,
+  ) {}
 
   get mean(): number {
     return this.#count === 0 ? 0 : this.#sum / this.#count;
@@ -91,7 +101,8 @@ export class Comparison {
   addPrompt(prompt: GoldenPrompt, answer: Answer): void {
     const numSteps = prompt.greedyTokenIds.length;
     this.numTokens += numSteps;
-    if (answer.tokenIds.length !== numSteps) this.failures.push(`prompt ${prompt.name}: ${answer.tokenIds.length} tokens instead of ${numSteps}`);
+    if (answer.tokenIds.length !== numSteps)
+      this.failures.push(`prompt ${prompt.name}: ${answer.tokenIds.length} tokens instead of ${numSteps}`);
     for (let step = 0; step < Math.min(numSteps, answer.tokenIds.length); step++) {
       this.#addStep(prompt, step, answer.topLogprobs[step]);
       if (answer.tokenIds[step] === prompt.greedyTokenIds[step]) {
@@ -99,7 +110,9 @@ export class Comparison {
         continue;
       }
       if (prompt.margins[step] > 2 * this.tolerance.worst) {
-        this.failures.push(`prompt ${prompt.name}, step ${step}: token ${answer.tokenIds[step]} instead of ${prompt.greedyTokenIds[step]}, margin ${prompt.margins[step]}`);
+        this.failures.push(
+          `prompt ${prompt.name}, step ${step}: token ${answer.tokenIds[step]} instead of ${prompt.greedyTokenIds[step]}, margin ${prompt.margins[step]}`,
+        );
       } else {
         // A tie in the golden: what follows answers another question.
         this.numTokens -= numSteps - step;
@@ -110,16 +123,19 @@ export class Comparison {
 
   addPromptLogprobs(logprobs: (number | null)[]): void {
     const expected = this.golden.promptLogprobs.logprobs;
-    if (logprobs.length !== expected.length) this.failures.push(`${logprobs.length} prompt log-probabilities instead of ${expected.length}`);
+    if (logprobs.length !== expected.length)
+      this.failures.push(`${logprobs.length} prompt log-probabilities instead of ${expected.length}`);
     for (let i = 0; i < Math.min(logprobs.length, expected.length); i++) {
-      if ((logprobs[i] === null) !== (expected[i] === null)) this.failures.push(`prompt log-probability ${i}: ${logprobs[i]} instead of ${expected[i]}`);
+      if ((logprobs[i] === null) !== (expected[i] === null))
+        this.failures.push(`prompt log-probability ${i}: ${logprobs[i]} instead of ${expected[i]}`);
       else if (expected[i] !== null) this.#add(Math.abs(logprobs[i]! - expected[i]!), `prompt log-probability ${i}`);
     }
   }
 
   /** To be called last: the mean is of the whole case. */
   finish(): this {
-    if (!(this.mean <= this.tolerance.mean)) this.failures.push(`mean difference ${this.mean.toExponential(2)}, allowed ${this.tolerance.mean}`);
+    if (!(this.mean <= this.tolerance.mean))
+      this.failures.push(`mean difference ${this.mean.toExponential(2)}, allowed ${this.tolerance.mean}`);
     return this;
   }
 
@@ -135,7 +151,8 @@ export class Comparison {
 
   #add(difference: number, where: string): void {
     // The negation also catches NaN.
-    if (!(difference <= this.tolerance.worst) && this.failures.length < 5) this.failures.push(`${where}: off by ${difference.toPrecision(3)}, allowed ${this.tolerance.worst}`);
+    if (!(difference <= this.tolerance.worst) && this.failures.length < 5)
+      this.failures.push(`${where}: off by ${difference.toPrecision(3)}, allowed ${this.tolerance.worst}`);
     this.worst = Math.max(this.worst, Number.isNaN(difference) ? Infinity : difference);
     this.#sum += difference;
     this.#count++;

@@ -26,29 +26,34 @@ export async function grammarCases(): Promise<GrammarCase[]> {
   const ajv = new Ajv2020({ strict: false, allowUnionTypes: true });
   addFormats(ajv);
   const addon = loadAddon();
-  return Promise.all(SCHEMAS.map(async ({ schema, valid, invalid }) => {
-    const grammar = await addon.compileGrammar({ kind: 'rules', ...schemaToGrammar(schema) });
-    const validate = ajv.compile(schema as object);
-    const isValid = (text: string) => {
-      try {
-        return validate(JSON.parse(text));
-      } catch {
-        return false;
+  return Promise.all(
+    SCHEMAS.map(async ({ schema, valid, invalid }) => {
+      const grammar = await addon.compileGrammar({ kind: 'rules', ...schemaToGrammar(schema) });
+      const validate = ajv.compile(schema as object);
+      const isValid = (text: string) => {
+        try {
+          return validate(JSON.parse(text));
+        } catch {
+          return false;
+        }
+      };
+      const texts = new Set<string>();
+      for (const value of [...valid, ...invalid]) {
+        texts.add(JSON.stringify(value));
+        texts.add(JSON.stringify(value, null, 2));
+        texts.add(mutate(JSON.stringify(value), texts.size));
       }
-    };
-    const texts = new Set<string>();
-    for (const value of [...valid, ...invalid]) {
-      texts.add(JSON.stringify(value));
-      texts.add(JSON.stringify(value, null, 2));
-      texts.add(mutate(JSON.stringify(value), texts.size));
-    }
-    for (let seed = 100; seed < 100 + NUM_RANDOM; seed++) {
-      const text = randomText(grammar, seed, 50);
-      texts.add(text);
-      texts.add(mutate(text, seed));
-    }
-    return { schema, texts: [...texts].map((text) => ({ text, ours: accepts(grammar, text), isValid: isValid(text) })) };
-  }));
+      for (let seed = 100; seed < 100 + NUM_RANDOM; seed++) {
+        const text = randomText(grammar, seed, 50);
+        texts.add(text);
+        texts.add(mutate(text, seed));
+      }
+      return {
+        schema,
+        texts: [...texts].map((text) => ({ text, ours: accepts(grammar, text), isValid: isValid(text) })),
+      };
+    }),
+  );
 }
 
 if (require.main === module) void grammarCases().then((cases) => process.stdout.write(JSON.stringify(cases)));

@@ -11,24 +11,44 @@ interface Answer {
 }
 
 function askXgrammar(cases: unknown[]): Answer[] {
-  const { stdout, status } = spawnSync(process.execPath, [path.join(__dirname, 'xgrammar.cjs')], { input: JSON.stringify(cases), encoding: 'utf8', maxBuffer: 1 << 26 });
+  const { stdout, status } = spawnSync(process.execPath, [path.join(__dirname, 'xgrammar.cjs')], {
+    input: JSON.stringify(cases),
+    encoding: 'utf8',
+    maxBuffer: 1 << 26,
+  });
   expect(status).toBe(0);
   return JSON.parse(stdout) as Answer[];
 }
 
 /** What we refuse though it is valid and xgrammar takes it: each is decided, and for each the reason. */
 const DECIDED: { reason: string; applies: (schema: Record<string, unknown>, text: string) => boolean }[] = [
-  { reason: 'formats are the common part of their RFC, as models write it', applies: ({ format }) => typeof format === 'string' },
-  { reason: 'properties that a schema does not name come only where it says additionalProperties, so that a model keeps to the schema',
-    applies: (schema, text) => 'properties' in schema && !('additionalProperties' in schema)
-      && Object.keys(JSON.parse(text) as object).some((key) => !Object.hasOwn(schema.properties as object, key)) },
+  {
+    reason: 'formats are the common part of their RFC, as models write it',
+    applies: ({ format }) => typeof format === 'string',
+  },
+  {
+    reason:
+      'properties that a schema does not name come only where it says additionalProperties, so that a model keeps to the schema',
+    applies: (schema, text) =>
+      'properties' in schema &&
+      !('additionalProperties' in schema) &&
+      Object.keys(JSON.parse(text) as object).some((key) => !Object.hasOwn(schema.properties as object, key)),
+  },
   { reason: 'integers are digits: no fraction, no exponent', applies: (_, text) => /\d[eE][-+]?\d/.test(text) },
-  { reason: 'blanks are at most one space, or one line break and its indentation', applies: (_, text) => /[ \n]\s|\t|\r/.test(text) },
-  { reason: 'properties come in the order of the schema', applies: (schema, text) => {
-    const named = Object.keys(schema.properties ?? {});
-    const order = Object.keys(JSON.parse(text) as object).map((key) => named.indexOf(key)).filter((at) => at >= 0);
-    return order.some((at, i) => i > 0 && at < order[i - 1]);
-  } },
+  {
+    reason: 'blanks are at most one space, or one line break and its indentation',
+    applies: (_, text) => /[ \n]\s|\t|\r/.test(text),
+  },
+  {
+    reason: 'properties come in the order of the schema',
+    applies: (schema, text) => {
+      const named = Object.keys(schema.properties ?? {});
+      const order = Object.keys(JSON.parse(text) as object)
+        .map((key) => named.indexOf(key))
+        .filter((at) => at >= 0);
+      return order.some((at, i) => i > 0 && at < order[i - 1]);
+    },
+  },
 ];
 
 test('of schemas: what we take is valid, and what only xgrammar takes is invalid or decided', async () => {
@@ -36,17 +56,20 @@ test('of schemas: what we take is valid, and what only xgrammar takes is invalid
   const answers = askXgrammar(cases.map(({ schema, texts }) => ({ schema, texts })));
   const unexplained: string[] = [];
   const count = { agree: 0, onlyOurs: 0, onlyTheirsInvalid: 0, onlyTheirsDecided: 0 };
-  cases.forEach(({ schema, texts }, i) => texts.forEach(({ text, ours, isValid }, j) => {
-    if (ours && !isValid) unexplained.push(`we take what is not valid: ${JSON.stringify(schema)}: ${text}`);
-    const theirs = answers[i].verdicts?.[j];
-    if (theirs === undefined) return;
-    if (theirs === ours) count.agree++;
-    // NOTE: valid by the check above; xgrammar lacks bounds of numbers here, patterns with quotes there.
-    else if (ours) count.onlyOurs++;
-    else if (!isValid) count.onlyTheirsInvalid++;
-    else if (DECIDED.some(({ applies }) => applies(schema as Record<string, unknown>, text))) count.onlyTheirsDecided++;
-    else unexplained.push(`only xgrammar takes ${text} of ${JSON.stringify(schema)}`);
-  }));
+  cases.forEach(({ schema, texts }, i) =>
+    texts.forEach(({ text, ours, isValid }, j) => {
+      if (ours && !isValid) unexplained.push(`we take what is not valid: ${JSON.stringify(schema)}: ${text}`);
+      const theirs = answers[i].verdicts?.[j];
+      if (theirs === undefined) return;
+      if (theirs === ours) count.agree++;
+      // NOTE: valid by the check above; xgrammar lacks bounds of numbers here, patterns with quotes there.
+      else if (ours) count.onlyOurs++;
+      else if (!isValid) count.onlyTheirsInvalid++;
+      else if (DECIDED.some(({ applies }) => applies(schema as Record<string, unknown>, text)))
+        count.onlyTheirsDecided++;
+      else unexplained.push(`only xgrammar takes ${text} of ${JSON.stringify(schema)}`);
+    }),
+  );
   expect(unexplained).toEqual([]);
   // Two of them hold false among alternatives.
   expect(answers.filter(({ error }) => error !== undefined).length).toBeLessThanOrEqual(6);
@@ -65,15 +88,17 @@ const GRAMMARS = [
 ];
 
 test('of grammar texts: both take the same', async () => {
-  const cases = await Promise.all(GRAMMARS.map(async (ebnf) => {
-    const grammar = await loadAddon().compileGrammar({ kind: 'gbnf', text: ebnf });
-    const texts = new Set<string>(['']);
-    for (let seed = 1; seed <= 60; seed++) {
-      const text = randomText(grammar, seed, 30);
-      for (const each of [text, mutate(text, seed), mutate(mutate(text, seed), seed + 1000)]) texts.add(each);
-    }
-    return { ebnf, texts: [...texts].map((text) => ({ text, ours: accepts(grammar, text) })) };
-  }));
+  const cases = await Promise.all(
+    GRAMMARS.map(async (ebnf) => {
+      const grammar = await loadAddon().compileGrammar({ kind: 'gbnf', text: ebnf });
+      const texts = new Set<string>(['']);
+      for (let seed = 1; seed <= 60; seed++) {
+        const text = randomText(grammar, seed, 30);
+        for (const each of [text, mutate(text, seed), mutate(mutate(text, seed), seed + 1000)]) texts.add(each);
+      }
+      return { ebnf, texts: [...texts].map((text) => ({ text, ours: accepts(grammar, text) })) };
+    }),
+  );
   const answers = askXgrammar(cases);
   let numTaken = 0;
   cases.forEach(({ ebnf, texts }, i) => {

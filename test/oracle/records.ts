@@ -19,7 +19,13 @@ const list = (values: ArrayLike<number>): string => [values.length, ...Array.fro
 async function nativeRecord({ directory, golden }: GoldenCase): Promise<NativeLoad> {
   let record: NativeLoad | undefined;
   const addon = { load: (load: NativeLoad) => ((record = load), Promise.resolve({})) } as unknown as NativeAddon;
-  await loadNative(() => addon, directory, golden.maxModelLen === undefined ? {} : { maxModelLen: golden.maxModelLen }, undefined, () => undefined);
+  await loadNative(
+    () => addon,
+    directory,
+    golden.maxModelLen === undefined ? {} : { maxModelLen: golden.maxModelLen },
+    undefined,
+    () => undefined,
+  );
   return record!;
 }
 
@@ -35,14 +41,19 @@ async function text(goldenCase: GoldenCase): Promise<string> {
     ...files.map((file) => path.relative('.', file)),
     `tensors ${tensors.length}`,
     ...tensors.map(({ name, file, offset, dtype, shape }) => `${name} ${file} ${offset} ${dtype} ${list(shape)}`),
-    `spec ${spec.vocabSize} ${spec.hiddenSize} ${spec.intermediateSize} ${spec.numLayers} ${spec.numHeads} ${spec.numKvHeads} ${spec.headDim} ${spec.rmsNormEps} ${spec.hiddenAct}`
-      + ` ${Number(spec.tieWordEmbeddings)} ${spec.attentionScale} ${spec.maxPositionEmbeddings} ${list(spec.slidingWindows)}`,
-    `rope ${rope.type} ${rope.theta} ${rope.rotaryDim} ${rope.factor} ${rope.originalMaxPositions} ${rope.lowFreqFactor} ${rope.highFreqFactor} ${rope.betaFast} ${rope.betaSlow}`
-      + ` ${Number(rope.truncate)} ${rope.attentionFactor}`,
+    `spec ${spec.vocabSize} ${spec.hiddenSize} ${spec.intermediateSize} ${spec.numLayers} ${spec.numHeads} ${spec.numKvHeads} ${spec.headDim} ${spec.rmsNormEps} ${spec.hiddenAct}` +
+      ` ${Number(spec.tieWordEmbeddings)} ${spec.attentionScale} ${spec.maxPositionEmbeddings} ${list(spec.slidingWindows)}`,
+    `rope ${rope.type} ${rope.theta} ${rope.rotaryDim} ${rope.factor} ${rope.originalMaxPositions} ${rope.lowFreqFactor} ${rope.highFreqFactor} ${rope.betaFast} ${rope.betaSlow}` +
+      ` ${Number(rope.truncate)} ${rope.attentionFactor}`,
     `prompts ${golden.prompts.length}`,
-    ...golden.prompts.map((prompt) => [
-      list(prompt.promptTokenIds), list(prompt.greedyTokenIds), list(prompt.margins), ...prompt.topLogprobs.map((top) => list(top.flat())),
-    ].join('\n')),
+    ...golden.prompts.map((prompt) =>
+      [
+        list(prompt.promptTokenIds),
+        list(prompt.greedyTokenIds),
+        list(prompt.margins),
+        ...prompt.topLogprobs.map((top) => list(top.flat())),
+      ].join('\n'),
+    ),
     `scored ${scored} ${list(golden.promptLogprobs.logprobs.slice(1) as number[])}`,
   ].join('\n');
 }

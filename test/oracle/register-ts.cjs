@@ -9,7 +9,10 @@ const { transformSync } = require('@swc/core');
 // Dynamic imports name the compiled file.
 const { _resolveFilename: resolveFilename } = Module;
 Module._resolveFilename = function (request, parent, ...rest) {
-  const source = /^\.{1,2}\/.*\.js$/.test(request) && parent?.filename?.endsWith('.ts') ? resolve(dirname(parent.filename), request.replace(/js$/, 'ts')) : '';
+  const source =
+    /^\.{1,2}\/.*\.js$/.test(request) && parent?.filename?.endsWith('.ts')
+      ? resolve(dirname(parent.filename), request.replace(/js$/, 'ts'))
+      : '';
   return resolveFilename.call(this, source !== '' && existsSync(source) ? source : request, parent, ...rest);
 };
 

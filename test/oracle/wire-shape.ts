@@ -21,7 +21,8 @@ function walk(value: unknown, path: string, shape: Shape): void {
     for (const item of items) walk(item, `${path}[]`, shape);
   } else if (kind === 'object') {
     const isMap = MAPS.test(path);
-    for (const [key, item] of Object.entries(value as object)) walk(item, isMap ? `${path}.*` : path === '' ? key : `${path}.${key}`, shape);
+    for (const [key, item] of Object.entries(value as object))
+      walk(item, isMap ? `${path}.*` : path === '' ? key : `${path}.${key}`, shape);
   }
 }
 
@@ -36,7 +37,8 @@ export function differences(theirs: Shape, ours: Shape): Difference[] {
   const kinds = (shape: Shape, path: string) => [...(shape.get(path) ?? ['absent'])].sort().join(' or ');
   const found: Difference[] = [];
   for (const path of [...new Set([...theirs.keys(), ...ours.keys()])].sort()) {
-    if (found.some((difference) => path.startsWith(`${difference.path}.`) || path.startsWith(`${difference.path}[`))) continue;
+    if (found.some((difference) => path.startsWith(`${difference.path}.`) || path.startsWith(`${difference.path}[`)))
+      continue;
     const difference = { path, theirs: kinds(theirs, path), ours: kinds(ours, path) };
     if (difference.theirs !== difference.ours) found.push(difference);
   }

@@ -13,13 +13,21 @@ test.each(['uws', 'node'])('over %s no difference is undecided', async (transpor
   expect(RECORDED).toHaveLength(124);
   expect(found.filter((one) => verdictOf(one) === undefined)).toEqual([]);
   // The seed's keys are really looked at.
-  expect(found).toContainEqual({ name: 'plain', path: 'choices[].message.reasoning_content', theirs: 'absent', ours: 'null' });
+  expect(found).toContainEqual({
+    name: 'plain',
+    path: 'choices[].message.reasoning_content',
+    theirs: 'absent',
+    ours: 'null',
+  });
 });
 
 test('shapes differ where keys or kinds do, and only there', () => {
-  const compare = (theirs: unknown, ours: unknown) => differences(shapeOf(theirs), shapeOf(ours)).map(({ path, theirs: a, ours: b }) => `${path}: ${a} -> ${b}`);
+  const compare = (theirs: unknown, ours: unknown) =>
+    differences(shapeOf(theirs), shapeOf(ours)).map(({ path, theirs: a, ours: b }) => `${path}: ${a} -> ${b}`);
   expect(compare({ a: 1, b: [{ c: 'x' }] }, { a: 2, b: [{ c: 'y' }, { c: 'z' }] })).toEqual([]);
   expect(compare({ a: 1, b: { c: 1 } }, { a: null })).toEqual(['a: number -> null', 'b: object -> absent']);
   expect(compare([{ a: 1 }, { a: null }], [{ a: 1 }])).toEqual(['[].a: null or number -> number']);
-  expect(compare({ prompt_logprobs: [{ 5: { logprob: 1 } }] }, { prompt_logprobs: [{ 7: { logprob: 2 } }] })).toEqual([]);
+  expect(compare({ prompt_logprobs: [{ 5: { logprob: 1 } }] }, { prompt_logprobs: [{ 7: { logprob: 2 } }] })).toEqual(
+    [],
+  );
 });

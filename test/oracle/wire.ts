@@ -20,7 +20,17 @@ export interface Recorded {
 export const RECORDED = JSON.parse(readFileSync(join(__dirname, 'wire-vllm-0.32.json'), 'utf8')) as Recorded[];
 
 /** As they served it. */
-export const SERVE_ARGS = ['demo', '--served-model-name', 'm', '--max-model-len', '1024', '--max-num-seqs', '8', '--log-level', 'error'];
+export const SERVE_ARGS = [
+  'demo',
+  '--served-model-name',
+  'm',
+  '--max-model-len',
+  '1024',
+  '--max-num-seqs',
+  '8',
+  '--log-level',
+  'error',
+];
 
 interface Answer {
   status: number;
@@ -30,20 +40,33 @@ interface Answer {
 
 async function send(url: string, { name, request, body }: Recorded): Promise<Answer> {
   const [method, path] = request.split(' ');
-  const contentType: Record<string, string> = name === 'no content type' ? {} : { 'Content-Type': name === 'content type text' ? 'text/plain' : 'application/json' };
+  const contentType: Record<string, string> =
+    name === 'no content type'
+      ? {}
+      : { 'Content-Type': name === 'content type text' ? 'text/plain' : 'application/json' };
   const text = body === null ? undefined : typeof body === 'string' ? body : JSON.stringify(body);
   // A Buffer: fetch would give a string a content type of its own.
-  const response = await fetch(url + path, { method, headers: contentType, body: text === undefined ? undefined : Buffer.from(text) });
-  return { status: response.status, contentType: response.headers.get('content-type') ?? '', body: await response.text() };
+  const response = await fetch(url + path, {
+    method,
+    headers: contentType,
+    body: text === undefined ? undefined : Buffer.from(text),
+  });
+  return {
+    status: response.status,
+    contentType: response.headers.get('content-type') ?? '',
+    body: await response.text(),
+  };
 }
 
 /** All that differs in one exchange. */
 function compare(recorded: Recorded, answer: Answer): Found[] {
   const found = (path: string, theirs: string, ours: string): Found => ({ name: recorded.name, path, theirs, ours });
-  if (recorded.status !== answer.status) return [found('status', String(recorded.status), `${answer.status}${codeOf(answer.body)}`)];
+  if (recorded.status !== answer.status)
+    return [found('status', String(recorded.status), `${answer.status}${codeOf(answer.body)}`)];
   const contentType = recorded.headers['content-type'] ?? '';
   if (isCutOff(recorded)) return [];
-  const results: Found[] = contentType === answer.contentType ? [] : [found('content type', contentType, answer.contentType)];
+  const results: Found[] =
+    contentType === answer.contentType ? [] : [found('content type', contentType, answer.contentType)];
   const pairs = differences(shapeOf(readBody(recorded.response)), shapeOf(readBody(answer.body)));
   return [...results, ...pairs.map(({ path, theirs, ours }) => found(path === '' ? 'body' : path, theirs, ours))];
 }
@@ -60,7 +83,13 @@ function codeOf(body: string): string {
 
 /** JSON as it is, a stream as the list of its chunks. */
 function readBody(text: string): unknown {
-  if (text.startsWith('data: ')) return { chunks: text.split('\n\n').filter((event) => event.startsWith('data: ')).map((event) => (event === 'data: [DONE]' ? '[DONE]' : (JSON.parse(event.slice(6)) as unknown))) };
+  if (text.startsWith('data: '))
+    return {
+      chunks: text
+        .split('\n\n')
+        .filter((event) => event.startsWith('data: '))
+        .map((event) => (event === 'data: [DONE]' ? '[DONE]' : (JSON.parse(event.slice(6)) as unknown))),
+    };
   try {
     return JSON.parse(text);
   } catch {
@@ -84,10 +113,13 @@ function renderTable(found: readonly Found[]): string {
     rows.set(key, row);
   }
   const numEqual = RECORDED.length - new Set(found.map(({ name }) => name)).size;
-  const lines = [...rows.values()].sort((a, b) => b.names.length - a.names.length).map(({ found: { path, theirs, ours }, names }) => {
-    const shown = names.length <= 4 ? names.join('; ') : `${names.slice(0, 3).join('; ')} and ${names.length - 3} more`;
-    return `| \`${path}\` | ${theirs} | ${ours} | ${shown} | ${verdictOf(found.find((one) => one.path === path && one.theirs === theirs && one.ours === ours && names.includes(one.name))!) ?? '**undecided**'} |`;
-  });
+  const lines = [...rows.values()]
+    .sort((a, b) => b.names.length - a.names.length)
+    .map(({ found: { path, theirs, ours }, names }) => {
+      const shown =
+        names.length <= 4 ? names.join('; ') : `${names.slice(0, 3).join('; ')} and ${names.length - 3} more`;
+      return `| \`${path}\` | ${theirs} | ${ours} | ${shown} | ${verdictOf(found.find((one) => one.path === path && one.theirs === theirs && one.ours === ours && names.includes(one.name))!) ?? '**undecided**'} |`;
+    });
   return `# The wire, beside vLLM 0.32
 
 The ${RECORDED.length} requests of \`wire-vllm-0.32.json\` sent to \`capstan serve ${SERVE_ARGS.join(' ')}\`; status, content type, keys and kinds of values are compared, the values are not (another
@@ -100,7 +132,9 @@ ${lines.join('\n')}
 }
 
 if (require.main === module) {
-  const { values } = parseArgs({ options: { transport: { type: 'string', default: 'auto' }, write: { type: 'string' } } });
+  const { values } = parseArgs({
+    options: { transport: { type: 'string', default: 'auto' }, write: { type: 'string' } },
+  });
   void (async () => {
     prepare();
     const server = await startServer([...SERVE_ARGS, '--http-transport', values.transport], {});

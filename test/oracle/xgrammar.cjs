@@ -19,7 +19,10 @@ async function judge({ schema, ebnf, texts }) {
   const { Grammar, Testings } = loadXgrammar();
   try {
     // Any blanks; properties that the schema does not name are allowed where JSON Schema says so.
-    const grammar = ebnf === undefined ? await Grammar.fromJSONSchema(JSON.stringify(schema), true, undefined, undefined, false) : await Grammar.fromEBNF(ebnf);
+    const grammar =
+      ebnf === undefined
+        ? await Grammar.fromJSONSchema(JSON.stringify(schema), true, undefined, undefined, false)
+        : await Grammar.fromEBNF(ebnf);
     const verdicts = [];
     for (const { text } of texts) verdicts.push(await Testings.isGrammarAcceptString(grammar, text));
     return { verdicts };

@@ -17,7 +17,10 @@ import { tinyModel } from '../fakes/tiny-model';
 import { ACCESS_DIR, ALICE, BOB, makeFolder, REGISTER, removeFolders } from './access/support';
 
 const createThread = (location: DatabaseLocation) =>
-  new Worker(`require(${JSON.stringify(REGISTER)}); require(${JSON.stringify(path.join(ACCESS_DIR, 'store-thread.ts'))});`, { eval: true, workerData: location });
+  new Worker(
+    `require(${JSON.stringify(REGISTER)}); require(${JSON.stringify(path.join(ACCESS_DIR, 'store-thread.ts'))});`,
+    { eval: true, workerData: location },
+  );
 
 const FIXED = 'a-key-of-the-command-line';
 const keys: Record<string, string> = { fixed: FIXED, unknown: generateKey().secret };
@@ -28,14 +31,33 @@ const records: RequestRecord[] = [];
 beforeAll(async () => {
   process.env.CAPSTAN_ADDON = require.resolve('../fakes/fake-addon');
   engine = await Engine.load(tinyModel());
-  access = await Access.open({ location: { kind: 'file', file: path.join(makeFolder(), 'keys.db') }, deployment: 'chat', apiKeys: [FIXED], createThread });
-  for (const [name, owner] of [['user', ALICE], ['deleted', ALICE], ['disabled', ALICE], ['stranger', BOB]] as const) keys[name] = (await access.createKey({ name, type: 'user-level', owner })).secret;
-  keys.expired = (await access.createKey({ name: 'expired', type: 'user-level', owner: ALICE, expiresAt: Date.now() + 60_000 })).secret;
+  access = await Access.open({
+    location: { kind: 'file', file: path.join(makeFolder(), 'keys.db') },
+    deployment: 'chat',
+    apiKeys: [FIXED],
+    createThread,
+  });
+  for (const [name, owner] of [
+    ['user', ALICE],
+    ['deleted', ALICE],
+    ['disabled', ALICE],
+    ['stranger', BOB],
+  ] as const)
+    keys[name] = (await access.createKey({ name, type: 'user-level', owner })).secret;
+  keys.expired = (
+    await access.createKey({ name: 'expired', type: 'user-level', owner: ALICE, expiresAt: Date.now() + 60_000 })
+  ).secret;
   await access.editKey('expired', { expiresAt: Date.now() + 1 }).catch(() => access.setKeyEnabled('expired', false));
   await access.openDeployment(ALICE, 'other');
-  keys.bound = (await access.createKey({ name: 'bound', type: 'deployment-level', owner: ALICE, deployments: ['chat'] })).secret;
-  keys.elsewhere = (await access.createKey({ name: 'elsewhere', type: 'deployment-level', owner: ALICE, deployments: ['other'] })).secret;
-  keys.limited = (await access.createKey({ name: 'limited', type: 'user-level', owner: ALICE, limits: { rpm: 1 } })).secret;
+  keys.bound = (
+    await access.createKey({ name: 'bound', type: 'deployment-level', owner: ALICE, deployments: ['chat'] })
+  ).secret;
+  keys.elsewhere = (
+    await access.createKey({ name: 'elsewhere', type: 'deployment-level', owner: ALICE, deployments: ['other'] })
+  ).secret;
+  keys.limited = (
+    await access.createKey({ name: 'limited', type: 'user-level', owner: ALICE, limits: { rpm: 1 } })
+  ).secret;
   await access.deleteKey('deleted');
   await access.setKeyEnabled('disabled', false);
 });
@@ -51,17 +73,29 @@ describe.each(['uws', 'node'] as const)('over %s', (name) => {
 
   beforeAll(async () => {
     const app = new App({
-      servedNames: ['tiny'], healthStallTimeoutMs: 1000, sse: { pingIntervalMs: 15_000, slowClientTimeoutMs: 60_000 }, log: createLog('silent'),
-      access, openPaths: ['/health'], onEnd: (record) => records.push(record),
+      servedNames: ['tiny'],
+      healthStallTimeoutMs: 1000,
+      sse: { pingIntervalMs: 15_000, slowClientTimeoutMs: 60_000 },
+      log: createLog('silent'),
+      access,
+      openPaths: ['/health'],
+      onEnd: (record) => records.push(record),
     });
     app.serve(engine);
-    transport = await createTransport(name, { handler: (request, reply) => app.handle(request, reply), maxBodyBytes: 1000, bodyTimeoutMs: 60_000 });
+    transport = await createTransport(name, {
+      handler: (request, reply) => app.handle(request, reply),
+      maxBodyBytes: 1000,
+      bodyTimeoutMs: 60_000,
+    });
     port = await transport.listen('127.0.0.1', 0);
   });
   afterAll(() => transport.close());
 
   /** The answer to what is written, byte for byte. */
-  function raw(lines: string, body = ''): Promise<{ status: number; head: string; code: string | undefined; type: string | undefined }> {
+  function raw(
+    lines: string,
+    body = '',
+  ): Promise<{ status: number; head: string; code: string | undefined; type: string | undefined }> {
     return new Promise((resolve, reject) => {
       const socket = connect(port, '127.0.0.1');
       let text = '';
@@ -72,7 +106,9 @@ describe.each(['uws', 'node'] as const)('over %s', (name) => {
         const length = lines.startsWith('HEAD ') ? 0 : Number(/content-length: (\d+)/i.exec(text)?.[1] ?? 0);
         if (end < 0 || Buffer.byteLength(text.slice(end + 4)) < length) return;
         socket.destroy();
-        const error = text.slice(end + 4).startsWith('{"error"') ? (JSON.parse(text.slice(end + 4)) as { error: { code: string; type: string } }).error : undefined;
+        const error = text.slice(end + 4).startsWith('{"error"')
+          ? (JSON.parse(text.slice(end + 4)) as { error: { code: string; type: string } }).error
+          : undefined;
         resolve({ status: Number(text.slice(9, 12)), head: text.slice(0, end), code: error?.code, type: error?.type });
       });
       socket.write(`${lines}\r\n\r\n${body}`);
@@ -120,8 +156,21 @@ describe.each(['uws', 'node'] as const)('over %s', (name) => {
   });
 
   test.each([
-    ['GET', '/health?x'], ['GET', '/v1/models'], ['GET', '/ping'], ['GET', '/version'], ['GET', '/metrics'], ['GET', '/no/such/path'], ['GET', '//health'], ['GET', '/health/'], ['GET', '/HEALTH'],
-    ['GET', '/%68ealth'], ['GET', '/v1/models/../../health'], ['DELETE', '/v1/models'], ['OPTIONS', '/v1/models'], ['HEAD', '/v1/models'], ['POST', '/v1/chat/completions'],
+    ['GET', '/health?x'],
+    ['GET', '/v1/models'],
+    ['GET', '/ping'],
+    ['GET', '/version'],
+    ['GET', '/metrics'],
+    ['GET', '/no/such/path'],
+    ['GET', '//health'],
+    ['GET', '/health/'],
+    ['GET', '/HEALTH'],
+    ['GET', '/%68ealth'],
+    ['GET', '/v1/models/../../health'],
+    ['DELETE', '/v1/models'],
+    ['OPTIONS', '/v1/models'],
+    ['HEAD', '/v1/models'],
+    ['POST', '/v1/chat/completions'],
   ])('%s %s needs a key, whether it is there or not', async (method, pathname) => {
     const { status, code } = await raw(`${method} ${pathname} HTTP/1.1\r\nHost: h`);
     // The open path is open with a query too.
@@ -131,17 +180,23 @@ describe.each(['uws', 'node'] as const)('over %s', (name) => {
   });
 
   test('a preflight needs none, and an OPTIONS that only looks like one does', async () => {
-    const preflight = await raw('OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: h\r\nOrigin: https://a.example\r\nAccess-Control-Request-Method: POST');
+    const preflight = await raw(
+      'OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: h\r\nOrigin: https://a.example\r\nAccess-Control-Request-Method: POST',
+    );
     expect([preflight.status, /access-control-allow-origin: \*/i.test(preflight.head)]).toEqual([204, true]);
     expect((await raw('OPTIONS /v1/models HTTP/1.1\r\nHost: h\r\nOrigin: https://a.example')).status).toBe(401);
-    expect((await get('/v1/models', 'Origin: https://a.example', 'Access-Control-Request-Method: GET')).status).toBe(401);
+    expect((await get('/v1/models', 'Origin: https://a.example', 'Access-Control-Request-Method: GET')).status).toBe(
+      401,
+    );
   });
 
   test('a key is looked at before size, content type and syntax of the body', async () => {
     const tooLarge = `POST /v1/chat/completions HTTP/1.1\r\nHost: h\r\nContent-Type: text/plain\r\nContent-Length: 5000`;
     expect((await raw(tooLarge)).status).toBe(401);
     expect((await raw(`${tooLarge}\r\nAuthorization: Bearer ${keys.elsewhere}`)).status).toBe(403);
-    expect((await raw(`${tooLarge.replace('text/plain', 'application/json')}\r\nAuthorization: Bearer ${keys.user}`)).status).toBe(413);
+    expect(
+      (await raw(`${tooLarge.replace('text/plain', 'application/json')}\r\nAuthorization: Bearer ${keys.user}`)).status,
+    ).toBe(413);
   });
 
   test('the answer to a browser says whose it is even when it refuses', async () => {
@@ -154,21 +209,49 @@ describe.each(['uws', 'node'] as const)('over %s', (name) => {
     fake.reset();
     records.length = 0;
     const body = JSON.stringify({ messages: [{ role: 'user', content: 'Hi' }], max_tokens: 3, cache_salt: 'own' });
-    await raw(`POST /v1/chat/completions HTTP/1.1\r\nHost: h\r\nContent-Length: ${body.length}\r\nAuthorization: Bearer ${keys.user}`, body);
-    const { keyId, ownerId } = await access.check({ headers: [['authorization', `Bearer ${keys.user}`]], remoteAddress: '' }) as { keyId: string; ownerId: string };
+    await raw(
+      `POST /v1/chat/completions HTTP/1.1\r\nHost: h\r\nContent-Length: ${body.length}\r\nAuthorization: Bearer ${keys.user}`,
+      body,
+    );
+    const { keyId, ownerId } = (await access.check({
+      headers: [['authorization', `Bearer ${keys.user}`]],
+      remoteAddress: '',
+    })) as { keyId: string; ownerId: string };
     expect(fake.requests[0].cacheSalt).toBe(`${ownerId}/own`);
     expect(records).toMatchObject([{ method: 'POST', route: '/v1/chat/completions', status: 200, keyId, tokens: 24 }]);
   });
 });
 
 test('a limit is a 429 that says when to come again', async () => {
-  const app = new App({ servedNames: [], healthStallTimeoutMs: 1000, sse: { pingIntervalMs: 1, slowClientTimeoutMs: 1 }, log: createLog('silent'), access });
+  const app = new App({
+    servedNames: [],
+    healthStallTimeoutMs: 1000,
+    sse: { pingIntervalMs: 1, slowClientTimeoutMs: 1 },
+    log: createLog('silent'),
+    access,
+  });
   app.serve(engine);
   const answers: { status: number; headers: Parameters<HttpReply['send']>[1]; body: string | Uint8Array | null }[] = [];
   for (let i = 0; i < 2; i++) {
     await app.handle(
-      { method: 'GET', path: '/v1/models', query: '', headers: [['authorization', `Bearer ${keys.limited}`]], remoteAddress: '127.0.0.1', signal: new AbortController().signal, readBody: () => Promise.reject(new Error('not read')) },
-      { hasStarted: false, send: (status, headers, body) => { answers.push({ status, headers, body }); }, stream: () => { throw new Error('no stream'); } },
+      {
+        method: 'GET',
+        path: '/v1/models',
+        query: '',
+        headers: [['authorization', `Bearer ${keys.limited}`]],
+        remoteAddress: '127.0.0.1',
+        signal: new AbortController().signal,
+        readBody: () => Promise.reject(new Error('not read')),
+      },
+      {
+        hasStarted: false,
+        send: (status, headers, body) => {
+          answers.push({ status, headers, body });
+        },
+        stream: () => {
+          throw new Error('no stream');
+        },
+      },
     );
   }
   expect(answers.map(({ status }) => status)).toEqual([200, 429]);
@@ -178,10 +261,24 @@ test('a limit is a 429 that says when to come again', async () => {
 
 test('no key comes into a line of the log, wherever it was written', () => {
   const written: string[] = [];
-  const write = jest.spyOn(fs, 'writeSync').mockImplementation((_fd: number, text: unknown) => { written.push(String(text)); return (text as Buffer).length; });
+  const write = jest.spyOn(fs, 'writeSync').mockImplementation((_fd: number, text: unknown) => {
+    written.push(String(text));
+    return (text as Buffer).length;
+  });
   try {
     const log = createLog('debug', [FIXED]);
-    const record = { method: 'GET', route: undefined, status: 404, durationMs: 1, tokens: 0, keyId: undefined, isStream: false, requestBytes: 0, responseBytes: 0, hasClientLeft: false };
+    const record = {
+      method: 'GET',
+      route: undefined,
+      status: 404,
+      durationMs: 1,
+      tokens: 0,
+      keyId: undefined,
+      isStream: false,
+      requestBytes: 0,
+      responseBytes: 0,
+      hasClientLeft: false,
+    };
     const logRequest = requestLogger(log, { logsRequests: true, unloggedPaths: ['/quiet'] });
     logRequest({ ...record, path: `/${keys.user}`, requestId: FIXED });
     logRequest({ ...record, path: '/quiet', requestId: 'r' });
@@ -191,5 +288,10 @@ test('no key comes into a line of the log, wherever it was written', () => {
   }
   expect(written).toHaveLength(2);
   for (const line of written) for (const key of [keys.user, FIXED]) expect(line).not.toContain(key);
-  expect(JSON.parse(written[0])).toMatchObject({ method: 'GET', path: expect.stringMatching(/^\/sk-cap1_\w{12}_….{4}$/) as string, status: 404, msg: 'request' });
+  expect(JSON.parse(written[0])).toMatchObject({
+    method: 'GET',
+    path: expect.stringMatching(/^\/sk-cap1_\w{12}_….{4}$/) as string,
+    status: 404,
+    msg: 'request',
+  });
 });

@@ -12,7 +12,9 @@ import { tinyModel } from '../fakes/tiny-model';
 const modelDir = tinyModel();
 let env: NodeJS.ProcessEnv;
 
-beforeAll(() => { env = prepare(); });
+beforeAll(() => {
+  env = prepare();
+});
 afterAll(killAll);
 
 async function finished(run: Running): Promise<{ code: number | null; stdout: string; stderr: string }> {
@@ -21,12 +23,23 @@ async function finished(run: Running): Promise<{ code: number | null; stdout: st
 }
 
 function chat(url: string, content: string, extra: object = {}, init: RequestInit = {}): Promise<Response> {
-  return fetch(`${url}/v1/chat/completions`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ messages: [{ role: 'user', content }], ...extra }), ...init });
+  return fetch(`${url}/v1/chat/completions`, {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json' },
+    body: JSON.stringify({ messages: [{ role: 'user', content }], ...extra }),
+    ...init,
+  });
 }
 
 /** Once a signal has arrived there are no new connections. */
 async function untilRefused(url: string): Promise<void> {
-  while (await fetch(`${url}/health`, { headers: { Connection: 'close' } }).then(() => true, () => false)) await new Promise((resolve) => setTimeout(resolve, 10));
+  while (
+    await fetch(`${url}/health`, { headers: { Connection: 'close' } }).then(
+      () => true,
+      () => false,
+    )
+  )
+    await new Promise((resolve) => setTimeout(resolve, 10));
 }
 
 describe('flags', () => {
@@ -37,16 +50,31 @@ describe('flags', () => {
     [['serve', 'a', 'b'], 'error: too many arguments'],
     [['serve', '--port'], "error: option '--port <number>' argument missing"],
     [['serve', '--port', '99999'], "error: --port: expected a port from 0 to 65535, got '99999'"],
-    [['serve', '--max-model-len', '8kk'], "error: --max-model-len: expected a whole number of 1 or more, such as 8192 or 8K, got '8kk'"],
+    [
+      ['serve', '--max-model-len', '8kk'],
+      "error: --max-model-len: expected a whole number of 1 or more, such as 8192 or 8K, got '8kk'",
+    ],
     [['serve', '--kv-cache-memory', '-1G'], '--kv-cache-memory: expected a number of bytes'],
     [['serve', '--dtype', 'int8'], '--dtype: expected auto, f32'],
     [['serve', '--http-transport', 'nginx'], "error: --http-transport: expected auto, uws, node, got 'nginx'"],
-    [['serve', '--speculative-config', '{}'], 'error: --speculative-config: not supported: speculative decoding is not supported'],
-    [['serve', '--config', '/no/such.yaml'], "error: --config: expected a file that can be read, got '/no/such.yaml' (ENOENT)"],
+    [
+      ['serve', '--speculative-config', '{}'],
+      'error: --speculative-config: not supported: speculative decoding is not supported',
+    ],
+    [
+      ['serve', '--config', '/no/such.yaml'],
+      "error: --config: expected a file that can be read, got '/no/such.yaml' (ENOENT)",
+    ],
     [['serve', '--api-kee', `sk-cap1_0123456789AB_${'a'.repeat(32)}1GlQkh`], '(Did you mean --api-key?)'],
     [['serve', '--shutdown-timeout', 'soon'], '--shutdown-timeout: expected seconds from 0 to 86400'],
-    [['serve', modelDir, '--port', '0', '--tool-call-parser', 'nope'], 'error: --tool-call-parser: expected one of auto, '],
-    [['serve', modelDir, '--port', '0', '--chat-template', '{% bad'], 'error: --chat-template: expected a Jinja template ('],
+    [
+      ['serve', modelDir, '--port', '0', '--tool-call-parser', 'nope'],
+      'error: --tool-call-parser: expected one of auto, ',
+    ],
+    [
+      ['serve', modelDir, '--port', '0', '--chat-template', '{% bad'],
+      'error: --chat-template: expected a Jinja template (',
+    ],
     [['serve', '--default-chat-template-kwargs', '[]'], 'expected a JSON object, such as {"enable_thinking": false}'],
   ])('%j exits 2 and says why', async (args, message) => {
     const { code, stderr, stdout } = await finished(start(args, env));
@@ -70,37 +98,94 @@ describe('flags', () => {
   test('--help and --version go to standard output and exit 0', async () => {
     const help = await finished(start(['serve', '--help'], env));
     expect([help.code, help.stderr]).toEqual([0, '']);
-    for (const flag of ['--host', '--port', '--served-model-name', '--max-model-len', '--tensor-parallel-size', '--threads', '--dtype', '--kv-cache-memory', '--http-transport', '--shutdown-timeout']) expect(help.stdout).toContain(flag);
-    for (const group of ['Model:', 'Engine:', 'Sampling and answers:', 'HTTP:', 'Access keys:', 'Limits:', 'Logging and metrics:']) expect(help.stdout).toContain(`\n${group}\n`);
+    for (const flag of [
+      '--host',
+      '--port',
+      '--served-model-name',
+      '--max-model-len',
+      '--tensor-parallel-size',
+      '--threads',
+      '--dtype',
+      '--kv-cache-memory',
+      '--http-transport',
+      '--shutdown-timeout',
+    ])
+      expect(help.stdout).toContain(flag);
+    for (const group of [
+      'Model:',
+      'Engine:',
+      'Sampling and answers:',
+      'HTTP:',
+      'Access keys:',
+      'Limits:',
+      'Logging and metrics:',
+    ])
+      expect(help.stdout).toContain(`\n${group}\n`);
     expect((await finished(start(['--version'], env))).stdout).toMatch(/^\d+\.\d+\.\d+\n$/);
   });
 
   test('a model that cannot be loaded exits 1 with one line', async () => {
     const { code, stderr } = await finished(start(['serve', '/no/such/model', '--port', '0'], env));
-    expect([code, stderr]).toEqual([1, "error: model \"/no/such/model\": expected a directory with config.json, or 'demo', got a path that does not exist\n"]);
+    expect([code, stderr]).toEqual([
+      1,
+      'error: model "/no/such/model": expected a directory with config.json, or \'demo\', got a path that does not exist\n',
+    ]);
   });
 
   test('an addon that is not there says what to do', async () => {
-    const { code, stderr } = await finished(start(['serve', modelDir, '--port', '0'], { CAPSTAN_ADDON: '/no/addon.node' }));
+    const { code, stderr } = await finished(
+      start(['serve', modelDir, '--port', '0'], { CAPSTAN_ADDON: '/no/addon.node' }),
+    );
     expect(code).toBe(1);
     expect(stderr).toMatch(/cannot be loaded on \S+-\S+.*\/no\/addon\.node does not exist[^]*npm run build:addon/);
   });
 
   test('a taken port exits 1 before the model is loaded', async () => {
     const holder = createServer();
-    await new Promise<void>((resolve) => { holder.listen(0, '127.0.0.1', resolve); });
+    await new Promise<void>((resolve) => {
+      holder.listen(0, '127.0.0.1', resolve);
+    });
     const { port } = holder.address() as { port: number };
     for (const transport of ['uws', 'node']) {
-      const { code, stderr } = await finished(start(['serve', '/no/such/model', '--port', String(port), '--http-transport', transport], env));
-      expect([code, stderr]).toEqual([1, `error: cannot listen on 127.0.0.1:${port}: the port is taken or the address is not this machine's\n`]);
+      const { code, stderr } = await finished(
+        start(['serve', '/no/such/model', '--port', String(port), '--http-transport', transport], env),
+      );
+      expect([code, stderr]).toEqual([
+        1,
+        `error: cannot listen on 127.0.0.1:${port}: the port is taken or the address is not this machine's\n`,
+      ]);
     }
     holder.close();
   });
 
   test('aliases, underscores, equals signs and flags without effect', async () => {
-    const server = await startServer(['--model', modelDir, '--max_model_len=1K', '-tp', '2', '--served-model-name', 'a', 'b', '--trust-remote-code', '--gpu_memory_utilization=0.98', '--swap-space=4', '--disable-log-requests', '--enable-prefix-caching', '--threads', '3'], env);
-    const models = await (await fetch(`${server.url}/v1/models`)).json() as { data: { id: string; max_model_len: number }[] };
-    expect(models.data.map(({ id, max_model_len: length }) => [id, length])).toEqual([['a', 1024], ['b', 1024]]);
+    const server = await startServer(
+      [
+        '--model',
+        modelDir,
+        '--max_model_len=1K',
+        '-tp',
+        '2',
+        '--served-model-name',
+        'a',
+        'b',
+        '--trust-remote-code',
+        '--gpu_memory_utilization=0.98',
+        '--swap-space=4',
+        '--disable-log-requests',
+        '--enable-prefix-caching',
+        '--threads',
+        '3',
+      ],
+      env,
+    );
+    const models = (await (await fetch(`${server.url}/v1/models`)).json()) as {
+      data: { id: string; max_model_len: number }[];
+    };
+    expect(models.data.map(({ id, max_model_len: length }) => [id, length])).toEqual([
+      ['a', 1024],
+      ['b', 1024],
+    ]);
     const { stdout, stderr } = server.output();
     expect(stdout).toContain('serves a (');
     expect(stdout).toContain('3 threads, 2 ranks');
@@ -116,25 +201,51 @@ describe('access keys', () => {
   afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
   test('are made and revoked while the server runs, and come into no output of it', async () => {
-    const server = await startServer([modelDir, '--access-control', '--keys-db', keysDb, '--deployment', 'chat', '--admin-port', '0', '--open-path', '/version', '--log-level', 'debug'], env);
-    const status = async (path: string, key?: string): Promise<number> => (await fetch(server.url + path, key === undefined ? {} : { headers: { Authorization: `Bearer ${key}` } })).status;
+    const server = await startServer(
+      [
+        modelDir,
+        '--access-control',
+        '--keys-db',
+        keysDb,
+        '--deployment',
+        'chat',
+        '--admin-port',
+        '0',
+        '--open-path',
+        '/version',
+        '--log-level',
+        'debug',
+      ],
+      env,
+    );
+    const status = async (path: string, key?: string): Promise<number> =>
+      (await fetch(server.url + path, key === undefined ? {} : { headers: { Authorization: `Bearer ${key}` } })).status;
     expect(server.output().stdout).toContain('-H "Authorization: Bearer $API_KEY" ');
     expect(server.output().stderr).toContain('there is no key yet');
     expect([await status('/v1/models'), await status('/health'), await status('/version')]).toEqual([401, 401, 200]);
     const admin = /without a key: (\S+)/.exec(server.output().stdout)![1];
-    expect(await Promise.all(['/health', '/metrics', '/v1/models'].map(async (path) => (await fetch(admin + path)).status))).toEqual([200, 200, 404]);
+    expect(
+      await Promise.all(['/health', '/metrics', '/v1/models'].map(async (path) => (await fetch(admin + path)).status)),
+    ).toEqual([200, 200, 404]);
 
-    const make = await finished(start(['keys', 'create', '--name', 'ci', '--deployment', 'chat', '--keys-db', keysDb], env));
+    const make = await finished(
+      start(['keys', 'create', '--name', 'ci', '--deployment', 'chat', '--keys-db', keysDb], env),
+    );
     expect(make.code).toBe(0);
     const key = make.stdout.trim();
     const until = async (wanted: number): Promise<void> => {
-      for (let waited = 0; await status('/v1/models', key) !== wanted; waited += 50) {
+      for (let waited = 0; (await status('/v1/models', key)) !== wanted; waited += 50) {
         if (waited > 60_000) throw new Error(`never ${wanted}`);
         await new Promise((resolve) => setTimeout(resolve, 50));
       }
     };
     await until(200);
-    const running = await chat(server.url, 'forever', { stream: true }, { headers: { 'Content-Type': 'application/json', Authorization: `Bearer ${key}` } });
+    const running = await chat(
+      server.url,
+      'forever',
+      { stream: true },
+      { headers: { 'Content-Type': 'application/json', Authorization: `Bearer ${key}` } },
+    );
     expect((await finished(start(['keys', 'delete', 'ci', '--yes', '--keys-db', keysDb], env))).code).toBe(0);
     await until(401);
     // What it had running ends, in the open.
@@ -149,9 +260,17 @@ describe('access keys', () => {
   });
 
   test('fixed ones come from the environment, and a usage error shows none', async () => {
-    const server = await startServer([modelDir, '--disable-log-requests'], { ...env, CAPSTAN_API_KEY: 'first-fixed-key second-fixed-key' });
-    const status = async (key: string): Promise<number> => (await fetch(`${server.url}/v1/models`, { headers: { Authorization: `Bearer ${key}` } })).status;
-    expect([await status('first-fixed-key'), await status('second-fixed-key'), await status('third-fixed-key')]).toEqual([200, 200, 401]);
+    const server = await startServer([modelDir, '--disable-log-requests'], {
+      ...env,
+      CAPSTAN_API_KEY: 'first-fixed-key second-fixed-key',
+    });
+    const status = async (key: string): Promise<number> =>
+      (await fetch(`${server.url}/v1/models`, { headers: { Authorization: `Bearer ${key}` } })).status;
+    expect([
+      await status('first-fixed-key'),
+      await status('second-fixed-key'),
+      await status('third-fixed-key'),
+    ]).toEqual([200, 200, 401]);
     expect(server.output().stderr).not.toMatch(/fixed-key|"msg":"request"/);
     server.process.kill('SIGTERM');
     await server.exited;
@@ -163,12 +282,21 @@ describe('access keys', () => {
 describe.each(['uws', 'node'])('beyond a plain port, over %s', (transport) => {
   const args = [modelDir, '--http-transport', transport];
   const tls = join(__dirname, '../fakes/tls');
-  const tryIt = (text: string, ...more: string[]): unknown => JSON.parse(execFileSync('sh', ['-c', [/curl .*/.exec(text)![0], ...more].join(' ')], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }));
+  const tryIt = (text: string, ...more: string[]): unknown =>
+    JSON.parse(
+      execFileSync('sh', ['-c', [/curl .*/.exec(text)![0], ...more].join(' ')], {
+        encoding: 'utf8',
+        stdio: ['ignore', 'pipe', 'ignore'],
+      }),
+    );
 
   test('TLS, by a configuration file', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'capstan-config-'));
     const config = join(folder, 'capstan.yaml');
-    writeFileSync(config, `ssl-keyfile: ${join(tls, 'locked-key.pem')}\nssl_certfile: ${join(tls, 'cert.pem')}\nssl-keyfile-password: open-sesame\nmax-num-seqs: 7\n`);
+    writeFileSync(
+      config,
+      `ssl-keyfile: ${join(tls, 'locked-key.pem')}\nssl_certfile: ${join(tls, 'cert.pem')}\nssl-keyfile-password: open-sesame\nmax-num-seqs: 7\n`,
+    );
     const server = start(['serve', ...args, '--port', '0', '--config', config], env);
     const text = await server.until('curl ');
     expect(text).toMatch(new RegExp(`https://127\\.0\\.0\\.1:\\d+ \\(${transport}\\)`));
@@ -185,7 +313,10 @@ describe.each(['uws', 'node'])('beyond a plain port, over %s', (transport) => {
     const text = await server.until('curl ');
     expect(tryIt(text)).toMatchObject({ choices: [{ finish_reason: 'stop' }] });
     const second = await finished(start(['serve', ...args, '--uds', path], env));
-    expect([second.code, second.stderr]).toEqual([1, `error: cannot listen on ${path}: another process listens on ${path}\n`]);
+    expect([second.code, second.stderr]).toEqual([
+      1,
+      `error: cannot listen on ${path}: another process listens on ${path}\n`,
+    ]);
     server.process.kill('SIGTERM');
     expect(await server.exited).toEqual([0, null]);
     expect(existsSync(path)).toBe(false);
@@ -193,17 +324,36 @@ describe.each(['uws', 'node'])('beyond a plain port, over %s', (transport) => {
   });
 
   test('TLS files that do not fit end the start with exit code 2', async () => {
-    const { code, stderr } = await finished(start(['serve', ...args, '--ssl-keyfile', join(tls, 'other-key.pem'), '--ssl-certfile', join(tls, 'cert.pem')], env));
+    const { code, stderr } = await finished(
+      start(
+        ['serve', ...args, '--ssl-keyfile', join(tls, 'other-key.pem'), '--ssl-certfile', join(tls, 'cert.pem')],
+        env,
+      ),
+    );
     expect(code).toBe(2);
-    expect(stderr).toMatch(/^error: --ssl-keyfile: expected the key of the certificate '.*cert\.pem', got '.*other-key\.pem'/);
+    expect(stderr).toMatch(
+      /^error: --ssl-keyfile: expected the key of the certificate '.*cert\.pem', got '.*other-key\.pem'/,
+    );
   });
 });
 
 describe('address', () => {
   test.each([
-    [{}, [], '127.0.0.1', 8080], [{ PLATFORM_SERVING_PRODUCTION: '' }, [], '127.0.0.1', 8080], [{ PLATFORM_SERVING_PRODUCTION: '1' }, [], '0.0.0.0', 80],
-    [{ PLATFORM_SERVING_PRODUCTION: '1', PLATFORM_SERVING_HOST: '127.0.0.2', PLATFORM_SERVING_PORT: '9' }, [], '127.0.0.2', 9],
-    [{ PLATFORM_SERVING_PRODUCTION: '1', PLATFORM_SERVING_PORT: '9' }, ['--port', '10', '--host', '127.0.0.3'], '127.0.0.3', 10],
+    [{}, [], '127.0.0.1', 8080],
+    [{ PLATFORM_SERVING_PRODUCTION: '' }, [], '127.0.0.1', 8080],
+    [{ PLATFORM_SERVING_PRODUCTION: '1' }, [], '0.0.0.0', 80],
+    [
+      { PLATFORM_SERVING_PRODUCTION: '1', PLATFORM_SERVING_HOST: '127.0.0.2', PLATFORM_SERVING_PORT: '9' },
+      [],
+      '127.0.0.2',
+      9,
+    ],
+    [
+      { PLATFORM_SERVING_PRODUCTION: '1', PLATFORM_SERVING_PORT: '9' },
+      ['--port', '10', '--host', '127.0.0.3'],
+      '127.0.0.3',
+      10,
+    ],
   ])('%j %j', (variables, args, host, port) => {
     const commandLine = new Given();
     for (let i = 0; i < args.length; i += 2) commandLine.add(FLAG_NAMES.get(args[i])!, args[i + 1], args[i]);
@@ -223,9 +373,19 @@ describe.each(['uws', 'node'])('a server over %s', (transport) => {
   test('prints a line about itself and a curl command that works', async () => {
     const server = await startServer(args, env);
     const { stdout } = server.output();
-    expect(stdout).toMatch(new RegExp(`^Capstan \\S+ serves it's \\(Qwen2ForCausalLM, 0\\.0 M parameters, f32\\): fake none, 1 thread, context length 4,096, KV cache 1 MiB \\(1,024 tokens\\), http://127\\.0\\.0\\.1:\\d+ \\(${transport}\\)\n`));
-    const answer = execFileSync('sh', ['-c', /curl .*/.exec(stdout)![0]], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });
-    expect(JSON.parse(answer)).toMatchObject({ model: "it's", choices: [{ message: { content: 'Hello from the fake engine. Größe 😀!' } }] });
+    expect(stdout).toMatch(
+      new RegExp(
+        `^Capstan \\S+ serves it's \\(Qwen2ForCausalLM, 0\\.0 M parameters, f32\\): fake none, 1 thread, context length 4,096, KV cache 1 MiB \\(1,024 tokens\\), http://127\\.0\\.0\\.1:\\d+ \\(${transport}\\)\n`,
+      ),
+    );
+    const answer = execFileSync('sh', ['-c', /curl .*/.exec(stdout)![0]], {
+      encoding: 'utf8',
+      stdio: ['ignore', 'pipe', 'ignore'],
+    });
+    expect(JSON.parse(answer)).toMatchObject({
+      model: "it's",
+      choices: [{ message: { content: 'Hello from the fake engine. Größe 😀!' } }],
+    });
     server.process.kill('SIGINT');
     expect(await server.exited).toEqual([0, null]);
   });

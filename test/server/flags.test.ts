@@ -42,12 +42,18 @@ function resolve(...args: string[]): ServeOptions {
 
 describe('names', () => {
   test('none means two things', () => {
-    const names = [...SERVE_FLAGS, ...VLLM_FLAGS].flatMap((flag) => [`--${flag.name}`, ...flag.aliases ?? [], ...(isSwitch(flag) ? [`--no-${flag.name}`] : []), ...('negations' in flag ? flag.negations ?? [] : [])]);
+    const names = [...SERVE_FLAGS, ...VLLM_FLAGS].flatMap((flag) => [
+      `--${flag.name}`,
+      ...(flag.aliases ?? []),
+      ...(isSwitch(flag) ? [`--no-${flag.name}`] : []),
+      ...('negations' in flag ? (flag.negations ?? []) : []),
+    ]);
     expect(names.filter((name, i) => names.indexOf(name) !== i)).toEqual([]);
   });
 
-  test('every flag of the specification\'s two tables is known', () => {
-    const wanted = `served-model-name host port gpu-memory-utilization max-model-len enable-prefix-caching no-enable-prefix-caching tensor-parallel-size trust-remote-code disable-log-requests
+  test("every flag of the specification's two tables is known", () => {
+    const wanted =
+      `served-model-name host port gpu-memory-utilization max-model-len enable-prefix-caching no-enable-prefix-caching tensor-parallel-size trust-remote-code disable-log-requests
       enable-log-requests api-key dtype max-num-seqs max-num-batched-tokens block-size kv-cache-dtype quantization tokenizer tokenizer-mode chat-template chat-template-content-format enable-auto-tool-choice
       tool-call-parser exclude-tools-when-tool-choice-none reasoning-parser enable-reasoning generation-config override-generation-config max-logprobs enable-prompt-tokens-details enable-force-include-usage
       enforce-eager enable-chunked-prefill seed swap-space cpu-offload-gb kv-offloading-size pipeline-parallel-size data-parallel-size enable-lora speculative-config max-num-queued-reqs max-num-queued-tokens
@@ -59,24 +65,39 @@ describe('names', () => {
   });
 
   test('every flag of vLLM 0.32 is ours, or known by name, and takes as much', () => {
-    const lines = readFileSync(join(__dirname, '../oracle/vllm-0.32-flags.txt'), 'utf8').trim().split('\n').filter((line) => !line.startsWith('#')).map((line) => line.split(' '));
+    const lines = readFileSync(join(__dirname, '../oracle/vllm-0.32-flags.txt'), 'utf8')
+      .trim()
+      .split('\n')
+      .filter((line) => !line.startsWith('#'))
+      .map((line) => line.split(' '));
     expect(lines.length).toBeGreaterThan(300);
     const names = lines.flatMap((line) => line.slice(0, -1)).filter((name) => !ELSEWHERE.has(name));
     expect(names.filter((name) => !FLAG_NAMES.has(name))).toEqual([]);
-    const misfits = lines.filter(([name, ...rest]) => !ELSEWHERE.has(name) && isSwitch(FLAG_NAMES.get(name)!.flag) !== (rest.at(-1) === 'nothing')).map(([name]) => name);
+    const misfits = lines
+      .filter(
+        ([name, ...rest]) =>
+          !ELSEWHERE.has(name) && isSwitch(FLAG_NAMES.get(name)!.flag) !== (rest.at(-1) === 'nothing'),
+      )
+      .map(([name]) => name);
     expect(misfits).toEqual([]);
   });
 
   test.each([
     [['--max_model_len=8k'], ['--max-model-len=8k']],
-    [['-tp', '2'], ['--tensor-parallel-size', '2']],
+    [
+      ['-tp', '2'],
+      ['--tensor-parallel-size', '2'],
+    ],
     [['-tp=2'], ['--tensor-parallel-size=2']],
     [['-O3'], ['--optimization-level=3']],
     [['--enable-prefix-caching=false'], ['--no-enable-prefix-caching']],
     [['--no_enable_prefix_caching=False'], ['--enable-prefix-caching']],
     [['--compilation-config.level=3'], ['--compilation-config=3']],
     [['--unknown_one=a_b'], ['--unknown-one=a_b']],
-    [['model_a', '--', '-'], ['model_a', '--', '-']],
+    [
+      ['model_a', '--', '-'],
+      ['model_a', '--', '-'],
+    ],
   ])('%j is read as %j', (args, read) => expect(normalize(args)).toEqual(read));
 });
 
@@ -96,23 +117,47 @@ describe('values', () => {
     [['--no-enable-prefix-caching', '--enable-prefix-caching'], ({ engine }) => engine.prefixCache, true],
     [['--port=1', '--port=2'], ({ port }) => port, 2],
     [['--served-model-name=a', '--served-model-name=b'], ({ servedNames }) => servedNames, ['a', 'b']],
-    [['--served-model-name=a', '--served-model-name=b', '--served-model-name=a'], ({ servedNames }) => servedNames, ['a', 'b']],
+    [
+      ['--served-model-name=a', '--served-model-name=b', '--served-model-name=a'],
+      ({ servedNames }) => servedNames,
+      ['a', 'b'],
+    ],
     [['--host=[::1]'], ({ host }) => host, '::1'],
     [['--disable-log-requests'], ({ logsRequests }) => logsRequests, false],
     [['--disable-uvicorn-access-log'], ({ logsRequests }) => logsRequests, false],
     [['--no-enable-log-requests'], ({ logsRequests }) => logsRequests, false],
     [['--uvicorn-log-level=critical'], ({ logLevel }) => logLevel, 'error'],
-    [['--disable-access-log-for-endpoints=/health, /metrics'], ({ unloggedPaths }) => unloggedPaths, ['/health', '/metrics']],
-    [['--allowed-origins=["https://a.example","https://b.example"]'], ({ cors }) => cors.origins, ['https://a.example', 'https://b.example']],
-    [['--allowed-origins=https://a.example', '--allowed-origins=https://b.example'], ({ cors }) => cors.origins, ['https://a.example', 'https://b.example']],
+    [
+      ['--disable-access-log-for-endpoints=/health, /metrics'],
+      ({ unloggedPaths }) => unloggedPaths,
+      ['/health', '/metrics'],
+    ],
+    [
+      ['--allowed-origins=["https://a.example","https://b.example"]'],
+      ({ cors }) => cors.origins,
+      ['https://a.example', 'https://b.example'],
+    ],
+    [
+      ['--allowed-origins=https://a.example', '--allowed-origins=https://b.example'],
+      ({ cors }) => cors.origins,
+      ['https://a.example', 'https://b.example'],
+    ],
     [[], ({ cors }) => [cors.origins, cors.methods, cors.headers, cors.credentials], [['*'], ['*'], ['*'], false]],
     [['--root-path=/llm/'], ({ rootPath }) => rootPath, '/llm'],
     [['--max-logprobs=-1'], ({ settings }) => settings.maxLogprobs, -1],
     [['--enable-force-include-usage'], ({ settings }) => settings.forceIncludeUsage, true],
     [['--generation-config=vllm'], ({ engine }) => engine.generationConfig, 'none'],
-    [['--override-generation-config={"temperature": 0.5, "top_k": 3}'], ({ engine }) => engine.generationConfigOverrides, { temperature: 0.5, topK: 3 }],
+    [
+      ['--override-generation-config={"temperature": 0.5, "top_k": 3}'],
+      ({ engine }) => engine.generationConfigOverrides,
+      { temperature: 0.5, topK: 3 },
+    ],
     [['--max-num-queued-tokens=1k'], ({ engine }) => engine.maxQueuedTokens, 1000],
-    [['--tool-call-parser=hermes', '--enable-auto-tool-choice'], ({ engine, ignored }) => [engine.toolCallFormat, ignored], ['hermes', []]],
+    [
+      ['--tool-call-parser=hermes', '--enable-auto-tool-choice'],
+      ({ engine, ignored }) => [engine.toolCallFormat, ignored],
+      ['hermes', []],
+    ],
     [['--chat-template={{ messages }}'], ({ engine }) => engine.chatTemplate, '{{ messages }}'],
     [['--api-key=a', '--api-key=b'], (options) => [options.apiKeys, needsKey(options)], [['a', 'b'], true]],
     [['--keys-db=k.db'], needsKey, true],
@@ -126,7 +171,10 @@ describe('values', () => {
     const path = file('generation_config.json', '{"temperature": 0.3, "top_p": 0.9, "eos_token_id": 1, "top_k": null}');
     for (const source of [path, folder]) {
       const { engine } = resolve(`--generation-config=${source}`, '--override-generation-config={"top_p": 0.5}');
-      expect([engine.generationConfig, engine.generationConfigOverrides]).toEqual(['none', { temperature: 0.3, topP: 0.5 }]);
+      expect([engine.generationConfig, engine.generationConfigOverrides]).toEqual([
+        'none',
+        { temperature: 0.3, topP: 0.5 },
+      ]);
     }
   });
 
@@ -146,38 +194,70 @@ describe('values', () => {
     [['--dtype=int8'], '--dtype: expected auto, f32'],
     [['--kv-cache-dtype=fp8_e5m2'], '--kv-cache-dtype: expected auto, f32'],
     [['--max-logprobs=-2'], "--max-logprobs: expected a whole number of -1 or more, got '-2'"],
-    [['--override-generation-config=[1]'], "--override-generation-config: expected a JSON object, such as {\"temperature\": 0.7}, got '[1]'"],
-    [['--override-generation-config={"max_new_tokens": 5}'], "--override-generation-config: expected temperature, top_p, top_k, repetition_penalty, got 'max_new_tokens'"],
-    [['--override-generation-config={"top_k": "3"}'], '--override-generation-config: top_k: expected a number, got "3"'],
-    [['--chat-template=/no/such.jinja'], "--chat-template: expected a file that can be read, got '/no/such.jinja' (ENOENT)"],
+    [
+      ['--override-generation-config=[1]'],
+      '--override-generation-config: expected a JSON object, such as {"temperature": 0.7}, got \'[1]\'',
+    ],
+    [
+      ['--override-generation-config={"max_new_tokens": 5}'],
+      "--override-generation-config: expected temperature, top_p, top_k, repetition_penalty, got 'max_new_tokens'",
+    ],
+    [
+      ['--override-generation-config={"top_k": "3"}'],
+      '--override-generation-config: top_k: expected a number, got "3"',
+    ],
+    [
+      ['--chat-template=/no/such.jinja'],
+      "--chat-template: expected a file that can be read, got '/no/such.jinja' (ENOENT)",
+    ],
     [['--ssl-keyfile=k'], '--ssl-keyfile and --ssl-certfile: expected both, got one'],
     [['--ssl-keyfile-password=p'], '--ssl-keyfile-password: expected --ssl-keyfile and --ssl-certfile with it'],
     [['--admin-host=::1'], '--admin-host: expected --admin-port with it'],
     [['--api-key=a', '--no-access-control'], '--api-key: expected access control, got --no-access-control'],
     [['--open-path=health'], "--open-path: expected a path such as /health, got 'health'"],
-    [['--trust-request-chat-template'], "--trust-request-chat-template: a request's own chat template is not supported"],
+    [
+      ['--trust-request-chat-template'],
+      "--trust-request-chat-template: a request's own chat template is not supported",
+    ],
   ])('%j is refused', (args, message) => {
     expect(() => resolve(...args)).toThrow(UsageError);
     expect(() => resolve(...args)).toThrow(message);
   });
 });
 
-describe('vLLM\'s other flags', () => {
+describe("vLLM's other flags", () => {
   test('those without effect are named and passed over', () => {
-    expect(resolve('--trust-remote-code', '--cpu-offload-gb=0', '--swap-space=4', '-O3', '--no-enable-chunked-prefill').ignored.sort())
-      .toEqual(['--cpu-offload-gb', '--no-enable-chunked-prefill', '--optimization-level', '--swap-space', '--trust-remote-code']);
+    expect(
+      resolve(
+        '--trust-remote-code',
+        '--cpu-offload-gb=0',
+        '--swap-space=4',
+        '-O3',
+        '--no-enable-chunked-prefill',
+      ).ignored.sort(),
+    ).toEqual([
+      '--cpu-offload-gb',
+      '--no-enable-chunked-prefill',
+      '--optimization-level',
+      '--swap-space',
+      '--trust-remote-code',
+    ]);
   });
 
-  test.each(VLLM_FLAGS.filter(({ refusal }) => refusal !== undefined).map((flag) => [flag.name, flag] as const))('--%s is refused by name, unless its value changes nothing', (name, { takes, refusal, harmless = [] }) => {
-    const given = (value: string): Given => commandLine(takes === 'nothing' ? `--${name}` : `--${name}=${value}`);
-    expect(() => resolveServeOptions([given('something')], {})).toThrow(`--${name}: not supported: ${refusal}`);
-    for (const value of harmless) expect(resolveServeOptions([given(value)], {}).ignored).toEqual([]);
-    if (takes === 'nothing') expect(() => resolve(`--no-${name}`)).not.toThrow();
-  });
+  test.each(VLLM_FLAGS.filter(({ refusal }) => refusal !== undefined).map((flag) => [flag.name, flag] as const))(
+    '--%s is refused by name, unless its value changes nothing',
+    (name, { takes, refusal, harmless = [] }) => {
+      const given = (value: string): Given => commandLine(takes === 'nothing' ? `--${name}` : `--${name}=${value}`);
+      expect(() => resolveServeOptions([given('something')], {})).toThrow(`--${name}: not supported: ${refusal}`);
+      for (const value of harmless) expect(resolveServeOptions([given(value)], {}).ignored).toEqual([]);
+      if (takes === 'nothing') expect(() => resolve(`--no-${name}`)).not.toThrow();
+    },
+  );
 });
 
 describe('the environment', () => {
-  const fromEnv = (env: NodeJS.ProcessEnv, ...args: string[]): ServeOptions => resolveServeOptions([fromEnvironment(env), commandLine(...args)], env);
+  const fromEnv = (env: NodeJS.ProcessEnv, ...args: string[]): ServeOptions =>
+    resolveServeOptions([fromEnvironment(env), commandLine(...args)], env);
 
   test.each<[NodeJS.ProcessEnv, (options: ServeOptions) => unknown, unknown]>([
     [{ CAPSTAN_MAX_MODEL_LEN: '8K' }, ({ engine }) => engine.maxModelLen, 8192],
@@ -195,24 +275,38 @@ describe('the environment', () => {
 
   test('every flag has a variable', () => {
     for (const flag of SERVE_FLAGS) {
-      const values = fromEnvironment({ [`CAPSTAN_${flag.name.replaceAll('-', '_').toUpperCase()}`]: isSwitch(flag) ? 'true' : '1' });
+      const values = fromEnvironment({
+        [`CAPSTAN_${flag.name.replaceAll('-', '_').toUpperCase()}`]: isSwitch(flag) ? 'true' : '1',
+      });
       expect([...values.entries().keys()]).toEqual([flag]);
     }
   });
 
   test('a wrong value names the variable', () => {
-    expect(() => fromEnv({ CAPSTAN_MAX_NUM_SEQS: 'many' })).toThrow("CAPSTAN_MAX_NUM_SEQS: expected a whole number of 1 or more, such as 8192 or 8K, got 'many'");
-    expect(() => fromEnv({ CAPSTAN_PIN_THREADS: 'maybe' })).toThrow("CAPSTAN_PIN_THREADS: expected true or false, got 'maybe'");
+    expect(() => fromEnv({ CAPSTAN_MAX_NUM_SEQS: 'many' })).toThrow(
+      "CAPSTAN_MAX_NUM_SEQS: expected a whole number of 1 or more, such as 8192 or 8K, got 'many'",
+    );
+    expect(() => fromEnv({ CAPSTAN_PIN_THREADS: 'maybe' })).toThrow(
+      "CAPSTAN_PIN_THREADS: expected true or false, got 'maybe'",
+    );
   });
 });
 
 describe('a configuration file', () => {
-  const fromFile = (text: string): ServeOptions => resolveServeOptions([fromConfigFile(file('config.yaml', text), '--config')], {});
+  const fromFile = (text: string): ServeOptions =>
+    resolveServeOptions([fromConfigFile(file('config.yaml', text), '--config')], {});
 
   test('has flags by their names, as YAML has values', () => {
-    const options = fromFile('model: /m\nmax_model_len: 8k\nport: 9000\nenable-prefix-caching: false\nserved-model-name: [a, b]\noverride-generation-config:\n  temperature: 0.5\ntrust-remote-code: true\n# nothing\nhost:\n');
+    const options = fromFile(
+      'model: /m\nmax_model_len: 8k\nport: 9000\nenable-prefix-caching: false\nserved-model-name: [a, b]\noverride-generation-config:\n  temperature: 0.5\ntrust-remote-code: true\n# nothing\nhost:\n',
+    );
     expect([options.model, options.engine, options.port, options.servedNames, options.ignored, options.host]).toEqual([
-      '/m', { maxModelLen: 8000, prefixCache: false, generationConfigOverrides: { temperature: 0.5 } }, 9000, ['a', 'b'], ['config.yaml: trust-remote-code'], '127.0.0.1',
+      '/m',
+      { maxModelLen: 8000, prefixCache: false, generationConfigOverrides: { temperature: 0.5 } },
+      9000,
+      ['a', 'b'],
+      ['config.yaml: trust-remote-code'],
+      '127.0.0.1',
     ]);
   });
 
@@ -227,16 +321,27 @@ describe('a configuration file', () => {
     ['- a', 'config.yaml: expected settings, one per line as "port: 8080", got a list'],
     ['a: b: c', 'config.yaml: expected YAML: '],
     ['port: 1\nport: 2', 'config.yaml: expected YAML: Map keys must be unique'],
-    ['speculative-config: {method: x}', 'config.yaml: speculative-config: not supported: speculative decoding is not supported'],
+    [
+      'speculative-config: {method: x}',
+      'config.yaml: speculative-config: not supported: speculative decoding is not supported',
+    ],
   ])('%j is refused', (text, message) => {
     expect(() => fromFile(text)).toThrow(UsageError);
     expect(() => fromFile(text)).toThrow(message);
   });
 
   test('is the weakest: the environment goes before it, and the command line before both', () => {
-    const config = fromConfigFile(file('all.yaml', 'port: 1\nhost: 127.0.0.9\nserved-model-name: [file]\nmax-num-seqs: 3'), '--config');
+    const config = fromConfigFile(
+      file('all.yaml', 'port: 1\nhost: 127.0.0.9\nserved-model-name: [file]\nmax-num-seqs: 3'),
+      '--config',
+    );
     const env = { CAPSTAN_PORT: '2', CAPSTAN_SERVED_MODEL_NAME: 'env', PLATFORM_SERVING_HOST: '127.0.0.8' };
     const options = resolveServeOptions([config, fromEnvironment(env), commandLine('--served-model-name=line')], env);
-    expect([options.port, options.host, options.servedNames, options.engine.maxNumSeqs]).toEqual([2, '127.0.0.8', ['line'], 3]);
+    expect([options.port, options.host, options.servedNames, options.engine.maxNumSeqs]).toEqual([
+      2,
+      '127.0.0.8',
+      ['line'],
+      3,
+    ]);
   });
 });

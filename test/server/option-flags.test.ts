@@ -7,10 +7,21 @@ test.each([
   ['prompt: expected at least one token', 'prompt: expected at least one token'],
   ['raise kvCacheBytes or lower maxModelLen', 'raise --kv-cache-memory or lower --max-model-len'],
   ['generationConfigOverrides.topP: expected a number', '--override-generation-config.topP: expected a number'],
-  ['toolCallFormat, reasoningFormat, prefixCache, chatTemplate', '--tool-call-parser, --reasoning-parser, --enable-prefix-caching, --chat-template'],
-  ['config.json: GemmaForCausalLM has no flag, hidden_size and numThings neither', 'config.json: GemmaForCausalLM has no flag, hidden_size and numThings neither'],
+  [
+    'toolCallFormat, reasoningFormat, prefixCache, chatTemplate',
+    '--tool-call-parser, --reasoning-parser, --enable-prefix-caching, --chat-template',
+  ],
+  [
+    'config.json: GemmaForCausalLM has no flag, hidden_size and numThings neither',
+    'config.json: GemmaForCausalLM has no flag, hidden_size and numThings neither',
+  ],
 ])('options are called as their flags: %s', (message, said) => {
-  expect(inFlags(new CapstanError('invalid_argument', message, { param: 'x' }))).toMatchObject({ name: 'CapstanError', code: 'invalid_argument', message: said, param: 'x' });
+  expect(inFlags(new CapstanError('invalid_argument', message, { param: 'x' }))).toMatchObject({
+    name: 'CapstanError',
+    code: 'invalid_argument',
+    message: said,
+    param: 'x',
+  });
 });
 
 test('an error that is not of the library stays what it is', () => {

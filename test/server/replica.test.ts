@@ -1,7 +1,18 @@
 /** A replica behind the gateway: whom it answers, whose salts it takes, and what it tells. */
 import { createHash } from 'node:crypto';
 import { App } from '../../server/app';
-import { formatLoad, formatUsage, LOAD_HEADER, LOAD_PATH, parseLoad, parseUsage, SALT_HEADER, SECRET_HEADER, USAGE_COMMENT, USAGE_HEADER } from '../../server/replica-headers';
+import {
+  formatLoad,
+  formatUsage,
+  LOAD_HEADER,
+  LOAD_PATH,
+  parseLoad,
+  parseUsage,
+  SALT_HEADER,
+  SECRET_HEADER,
+  USAGE_COMMENT,
+  USAGE_HEADER,
+} from '../../server/replica-headers';
 import { fromEnvironment } from '../../server/environment';
 import { resolveServeOptions } from '../../server/given';
 import { Engine } from '../../ts';
@@ -27,7 +38,11 @@ afterAll(() => engine.close());
 
 function makeApp(replicaSecret?: string): App {
   const made = new App({
-    servedNames: ['tiny'], healthStallTimeoutMs: 1000, sse: { pingIntervalMs: 15_000, slowClientTimeoutMs: 60_000 }, log: log as never, ...(replicaSecret === undefined ? {} : { replicaSecret }),
+    servedNames: ['tiny'],
+    healthStallTimeoutMs: 1000,
+    sse: { pingIntervalMs: 15_000, slowClientTimeoutMs: 60_000 },
+    log: log as never,
+    ...(replicaSecret === undefined ? {} : { replicaSecret }),
   });
   made.serve(engine);
   return made;
@@ -35,12 +50,25 @@ function makeApp(replicaSecret?: string): App {
 
 type Sent = [name: string, value: string][];
 const lower = (...headers: Sent): Sent => headers.map(([name, value]) => [name.toLowerCase(), value]);
-const asGateway = (...more: Sent): { headers: Sent } => ({ headers: [['content-type', 'application/json'], ...lower([SECRET_HEADER, SECRET], ...more)] });
+const asGateway = (...more: Sent): { headers: Sent } => ({
+  headers: [['content-type', 'application/json'], ...lower([SECRET_HEADER, SECRET], ...more)],
+});
 
 test('answers whoever knows its secret, and everybody at /health alone', async () => {
-  const statuses = async (headers: Sent) => Promise.all(['/v1/models', '/health', LOAD_PATH, '/nowhere'].map(async (path) => (await exchange(app, path, undefined, { headers })).status));
+  const statuses = async (headers: Sent) =>
+    Promise.all(
+      ['/v1/models', '/health', LOAD_PATH, '/nowhere'].map(
+        async (path) => (await exchange(app, path, undefined, { headers })).status,
+      ),
+    );
   expect(await statuses(lower([SECRET_HEADER, SECRET]))).toEqual([200, 200, 204, 404]);
-  for (const headers of [[], lower([SECRET_HEADER, '']), lower([SECRET_HEADER, `${SECRET}x`]), lower(['Authorization', `Bearer ${SECRET}`])] as Sent[]) expect(await statuses(headers)).toEqual([401, 200, 401, 401]);
+  for (const headers of [
+    [],
+    lower([SECRET_HEADER, '']),
+    lower([SECRET_HEADER, `${SECRET}x`]),
+    lower(['Authorization', `Bearer ${SECRET}`]),
+  ] as Sent[])
+    expect(await statuses(headers)).toEqual([401, 200, 401, 401]);
   const refused = await exchange(app, '/v1/models');
   expect([refused.json.error.code, refused.headers[LOAD_HEADER]]).toEqual(['invalid_api_key', undefined]);
 });
@@ -50,11 +78,13 @@ test('without a secret there is no door, no load and no usage', async () => {
   expect((await exchange(open, LOAD_PATH)).status).toBe(404);
   const reply = await exchange(open, '/v1/chat/completions', BODY, asGateway([SALT_HEADER, 'salt']));
   expect([reply.status, reply.headers[LOAD_HEADER], reply.headers[USAGE_HEADER]]).toEqual([200, undefined, undefined]);
-  expect((await exchange(open, '/v1/chat/completions', { ...BODY, stream: true }, asGateway())).text).not.toContain(USAGE_COMMENT);
+  expect((await exchange(open, '/v1/chat/completions', { ...BODY, stream: true }, asGateway())).text).not.toContain(
+    USAGE_COMMENT,
+  );
   expect(saltsAsked()).toEqual(['', '']);
 });
 
-test('takes the salt of the gateway, beside which the caller\'s own still parts', async () => {
+test("takes the salt of the gateway, beside which the caller's own still parts", async () => {
   await exchange(app, '/v1/chat/completions', BODY, asGateway([SALT_HEADER, 'a-scope']));
   await exchange(app, '/v1/chat/completions', { ...BODY, cache_salt: 'own' }, asGateway([SALT_HEADER, 'a-scope']));
   await exchange(app, '/v1/completions', { prompt: 'Hi' }, asGateway());
@@ -65,13 +95,22 @@ test('tells its load with every answer to the gateway', async () => {
   const load = parseLoad((await exchange(app, LOAD_PATH, undefined, asGateway())).headers[LOAD_HEADER]);
   const { queuedPromptTokens, numFreeBlocks, numCachedBlocks, numBlocks } = engine.stats();
   expect(load).toEqual({ open: 1, queuedPromptTokens, freeBlocks: numFreeBlocks + numCachedBlocks, numBlocks });
-  expect(parseLoad((await exchange(app, '/nowhere', undefined, asGateway())).headers[LOAD_HEADER])).toMatchObject({ open: 1 });
+  expect(parseLoad((await exchange(app, '/nowhere', undefined, asGateway())).headers[LOAD_HEADER])).toMatchObject({
+    open: 1,
+  });
 });
 
-test.each([['/v1/chat/completions', BODY], ['/v1/completions', { prompt: ['Hi', 'Ho'] }]])('%s tells what it used: in a header, or in the last comment of a stream', async (path, body) => {
+test.each([
+  ['/v1/chat/completions', BODY],
+  ['/v1/completions', { prompt: ['Hi', 'Ho'] }],
+])('%s tells what it used: in a header, or in the last comment of a stream', async (path, body) => {
   const whole = await exchange(app, path, body, asGateway());
   const { usage } = whole.json;
-  const told = { promptTokens: usage.prompt_tokens, completionTokens: usage.completion_tokens, cachedTokens: usage.prompt_tokens_details?.cached_tokens ?? 0 };
+  const told = {
+    promptTokens: usage.prompt_tokens,
+    completionTokens: usage.completion_tokens,
+    cachedTokens: usage.prompt_tokens_details?.cached_tokens ?? 0,
+  };
   expect(told.promptTokens).toBeGreaterThan(0);
   expect(parseUsage(whole.headers[USAGE_HEADER])).toEqual(told);
   const stream = await exchange(app, path, { ...body, stream: true }, asGateway());
@@ -87,7 +126,14 @@ test('the secret comes by the environment', () => {
 test('load and usage are read as they are written; other texts are nothing', () => {
   const load = { open: 3, queuedPromptTokens: 120, freeBlocks: 7, numBlocks: 128 };
   expect(parseLoad(formatLoad(load))).toEqual(load);
-  for (const text of ['', 'open=1', 'prompt=1;completion=x;cached=0', 'prompt=1;completion=-1;cached=0', 'prompt;completion;cached']) expect([parseLoad(text), parseUsage(text)]).toEqual([undefined, undefined]);
+  for (const text of [
+    '',
+    'open=1',
+    'prompt=1;completion=x;cached=0',
+    'prompt=1;completion=-1;cached=0',
+    'prompt;completion;cached',
+  ])
+    expect([parseLoad(text), parseUsage(text)]).toEqual([undefined, undefined]);
 });
 
 function saltsAsked(): unknown[] {

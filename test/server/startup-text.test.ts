@@ -2,8 +2,19 @@ import { startupText } from '../../server/startup-text';
 import type { EngineInfo } from '../../ts';
 
 const INFO = {
-  version: '1.2.3', architecture: 'Qwen2ForCausalLM', numParameters: 5.1e6, weightDtype: 'bf16', backend: 'cpu', isa: 'avx2', threads: 2, tensorParallelSize: 1, maxModelLen: 2_048,
-  kvCacheBytes: 2 ** 20, numBlocks: 8, blockSize: 16, samplingDefaults: {},
+  version: '1.2.3',
+  architecture: 'Qwen2ForCausalLM',
+  numParameters: 5.1e6,
+  weightDtype: 'bf16',
+  backend: 'cpu',
+  isa: 'avx2',
+  threads: 2,
+  tensorParallelSize: 1,
+  maxModelLen: 2_048,
+  kvCacheBytes: 2 ** 20,
+  numBlocks: 8,
+  blockSize: 16,
+  samplingDefaults: {},
 } as EngineInfo;
 const ADDRESS = { host: '0.0.0.0', port: 80, transport: 'node', model: 'demo' };
 

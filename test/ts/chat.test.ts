@@ -1,16 +1,30 @@
 /** What chat options make of a request, and how its answer is read. */
-import { type ChatEvent, type ChatOptions, Engine, type EngineOptions, type Generation, type GenerationResult, type Tool } from '../../ts';
+import {
+  type ChatEvent,
+  type ChatOptions,
+  Engine,
+  type EngineOptions,
+  type Generation,
+  type GenerationResult,
+  type Tool,
+} from '../../ts';
 import type { NativeRequest } from '../../ts/addon-types';
 import { Tokenizer } from '../../ts/text/tokenizer';
 import { fake, type FakeGrammar } from '../fakes/fake-addon';
 import { tinyModel, tinyTokenizer } from '../fakes/tiny-model';
 
-const THINKING_TEMPLATE = "{% for m in messages %}{{ m.role + ':' + m.content + '\\n' }}{% endfor %}{{ 'assistant:' }}{% if state is defined %}{{ state }}{% endif %}{# <think> </think> <tool_call> #}";
-const MISTRAL_TEMPLATE = '[AVAILABLE_TOOLS]{% for m in messages %}{{ m.role }}{% if m.tool_calls %}[TOOL_CALLS]{{ m.tool_calls[0].id }}{% endif %}{% if m.tool_call_id %} answers {{ m.tool_call_id }}{% endif %}{% endfor %}';
+const THINKING_TEMPLATE =
+  "{% for m in messages %}{{ m.role + ':' + m.content + '\\n' }}{% endfor %}{{ 'assistant:' }}{% if state is defined %}{{ state }}{% endif %}{# <think> </think> <tool_call> #}";
+const MISTRAL_TEMPLATE =
+  '[AVAILABLE_TOOLS]{% for m in messages %}{{ m.role }}{% if m.tool_calls %}[TOOL_CALLS]{{ m.tool_calls[0].id }}{% endif %}{% if m.tool_call_id %} answers {{ m.tool_call_id }}{% endif %}{% endfor %}';
 const messages = [{ role: 'user', content: 'x' }] as const;
 const schema = { type: 'object', properties: { a: { type: 'integer' } }, required: ['a'] };
-const tools: Tool[] = [{ type: 'function', function: { name: 'f', parameters: schema } }, { type: 'function', function: { name: 'g' } }];
-const call = (name: string, args = '{"a": 1}'): string => `<tool_call>\n{"name": "${name}", "arguments": ${args}}\n</tool_call>`;
+const tools: Tool[] = [
+  { type: 'function', function: { name: 'f', parameters: schema } },
+  { type: 'function', function: { name: 'g' } },
+];
+const call = (name: string, args = '{"a": 1}'): string =>
+  `<tool_call>\n{"name": "${name}", "arguments": ${args}}\n</tool_call>`;
 
 const engines: Engine[] = [];
 let engine: Engine;
@@ -56,40 +70,66 @@ describe('tool choice', () => {
     const [first, ...rest] = events.filter((event) => event.type === 'toolCall');
     expect(first).toMatchObject({ callIndex: 0, name: 'f', argumentsDelta: '' });
     expect(rest.length).toBeGreaterThan(3);
-    const { choices: [choice] } = await generation.result();
-    expect(choice).toMatchObject({ text: '', toolCalls: [{ name: 'f', arguments: '{"a": 1}' }, { name: 'g', arguments: '{}' }], finishReason: 'tool_calls' });
+    const {
+      choices: [choice],
+    } = await generation.result();
+    expect(choice).toMatchObject({
+      text: '',
+      toolCalls: [
+        { name: 'f', arguments: '{"a": 1}' },
+        { name: 'g', arguments: '{}' },
+      ],
+      finishReason: 'tool_calls',
+    });
     expect(sourceOf(lastRequest())).toMatchObject({ kind: 'rules' });
   });
 
   test('a slow reader gets each call as one event, with all tokens', async () => {
     fake.answer = () => ({ text: `${call('f')}\n${call('g', '{}')}` });
     const generation = engine.chat(messages, { tools, toolChoice: 'required' });
-    const { choices: [choice] } = await generation.result();
+    const {
+      choices: [choice],
+    } = await generation.result();
     const events = await collect(generation);
-    expect(events.filter((event) => event.type === 'toolCall')).toMatchObject([{ callIndex: 0, argumentsDelta: '{"a": 1}' }, { callIndex: 1, argumentsDelta: '{}' }]);
+    expect(events.filter((event) => event.type === 'toolCall')).toMatchObject([
+      { callIndex: 0, argumentsDelta: '{"a": 1}' },
+      { callIndex: 1, argumentsDelta: '{}' },
+    ]);
     expect(events.flatMap((event) => (event.type === 'delta' ? event.tokenIds : []))).toEqual(choice.tokenIds);
     expect(events.length).toBeLessThan(7);
   });
 
   test('a named call is a normal end', async () => {
     fake.answer = () => ({ text: call('f') });
-    const { choices: [choice] } = await ask({ tools, toolChoice: { name: 'f' } });
+    const {
+      choices: [choice],
+    } = await ask({ tools, toolChoice: { name: 'f' } });
     expect(choice).toMatchObject({ toolCalls: [{ name: 'f' }], finishReason: 'stop' });
   });
 
-  test.each(['required', { name: 'f' }] as const)('a call cut by the length limit ends with length: %j', async (toolChoice) => {
-    fake.answer = () => ({ text: call('f') });
-    const { choices: [choice] } = await ask({ tools, toolChoice, maxTokens: 33 });
-    expect(choice.finishReason).toBe('length');
-    expect(choice.toolCalls).toMatchObject([{ name: 'f', arguments: expect.stringMatching(/^\{"/) as string }]);
-  });
+  test.each(['required', { name: 'f' }] as const)(
+    'a call cut by the length limit ends with length: %j',
+    async (toolChoice) => {
+      fake.answer = () => ({ text: call('f') });
+      const {
+        choices: [choice],
+      } = await ask({ tools, toolChoice, maxTokens: 33 });
+      expect(choice.finishReason).toBe('length');
+      expect(choice.toolCalls).toMatchObject([{ name: 'f', arguments: expect.stringMatching(/^\{"/) as string }]);
+    },
+  );
 
   test('every choice, tool and schema is a grammar of its own, compiled once', async () => {
     const fresh = await load(tinyModel());
     fake.answer = () => ({ text: call('f') });
     const other: Tool[] = [{ type: 'function', function: { name: 'f', parameters: { ...schema, required: [] } } }];
-    for (const options of [{ tools, toolChoice: 'required' }, { tools, toolChoice: 'required', parallelToolCalls: false }, { tools, toolChoice: { name: 'f' } },
-      { tools, toolChoice: { name: 'g' } }, { tools: other, toolChoice: 'required' }] as const) {
+    for (const options of [
+      { tools, toolChoice: 'required' },
+      { tools, toolChoice: 'required', parallelToolCalls: false },
+      { tools, toolChoice: { name: 'f' } },
+      { tools, toolChoice: { name: 'g' } },
+      { tools: other, toolChoice: 'required' },
+    ] as const) {
       await ask(options, fresh);
       await ask(options, fresh);
     }
@@ -101,8 +141,13 @@ describe('tool choice', () => {
     fake.answer = () => ({ text: `Well. ${call('f')}` });
     await ask({ tools });
     expect(lastRequest().grammar).toBeNull();
-    const strict = tools.map((tool) => ({ ...tool, function: { ...tool.function, strict: tool.function.name === 'f' } }));
-    const { choices: [choice] } = await ask({ tools: strict });
+    const strict = tools.map((tool) => ({
+      ...tool,
+      function: { ...tool.function, strict: tool.function.name === 'f' },
+    }));
+    const {
+      choices: [choice],
+    } = await ask({ tools: strict });
     expect(sourceOf(lastRequest())).toMatchObject({ kind: 'rules' });
     expect(choice).toMatchObject({ text: 'Well.', toolCalls: [{ name: 'f' }], finishReason: 'tool_calls' });
     await ask({ tools: strict, toolChoice: 'none' });
@@ -110,12 +155,19 @@ describe('tool choice', () => {
   });
 
   test('without parallel calls generation stops after the first, each choice for itself', async () => {
-    fake.answer = (_prompt, _request, index) => ({ text: index === 0 ? `Hm. ${call('f')} ${call('g').repeat(100)}` : 'No call here.' });
+    fake.answer = (_prompt, _request, index) => ({
+      text: index === 0 ? `Hm. ${call('f')} ${call('g').repeat(100)}` : 'No call here.',
+    });
     const generation = engine.chat(messages, { tools, parallelToolCalls: false, n: 2, logprobs: 0 });
     const events = await collect(generation);
     expect(fake.stopped).toEqual([[expect.any(Number), 0]]);
     const { choices, usage } = await generation.result();
-    expect(choices[0]).toMatchObject({ text: 'Hm.', toolCalls: [{ name: 'f', arguments: '{"a": 1}' }], finishReason: 'tool_calls', stopReason: null });
+    expect(choices[0]).toMatchObject({
+      text: 'Hm.',
+      toolCalls: [{ name: 'f', arguments: '{"a": 1}' }],
+      finishReason: 'tool_calls',
+      stopReason: null,
+    });
     expect(choices[1]).toMatchObject({ text: 'No call here.', toolCalls: [], finishReason: 'stop' });
     expect(usage.completionTokens).toBe(choices[0].tokenIds.length + choices[1].tokenIds.length);
     expect(choices[0].logprobs).toHaveLength(choices[0].tokenIds.length);
@@ -125,7 +177,9 @@ describe('tool choice', () => {
 
   test('a second call in the same step is dropped', async () => {
     fake.answer = () => ({ text: `${call('f')}${call('g')} and more`, tokensPerStep: 1000 });
-    const { choices: [choice] } = await ask({ tools, parallelToolCalls: false });
+    const {
+      choices: [choice],
+    } = await ask({ tools, parallelToolCalls: false });
     expect(choice).toMatchObject({ text: '', toolCalls: [{ name: 'f' }], finishReason: 'tool_calls' });
   });
 
@@ -136,12 +190,44 @@ describe('tool choice', () => {
     ['a name that no tool has', { tools, toolChoice: { name: 'h' } }, 'toolChoice.name', /one of the tools, got "h"/],
     ['a choice without a name', { tools, toolChoice: {} as never }, 'toolChoice.name', /a string/],
     ['a switch that is none', { tools, parallelToolCalls: 1 as never }, 'parallelToolCalls', /true or false/],
-    ['a schema that cannot be kept to', { tools: [{ type: 'function', function: { name: 'f', parameters: { type: 'object', properties: { a: { multipleOf: 3 } } } } }], toolChoice: 'required' }, 'tools[0].function.parameters', /#\/properties\/a\/multipleOf/],
-    ['structured output beside tools', { tools, structuredOutput: { type: 'json' } }, 'structuredOutput', /toolChoice 'none' leaves them out/],
-    ['structured output beside calls', { tools, toolChoice: 'required', structuredOutput: { type: 'json' } }, 'structuredOutput', /got "required"/],
-    ['structured output beside a named call', { tools, toolChoice: { name: 'f' }, structuredOutput: { type: 'json' } }, 'structuredOutput', /got "f"/],
+    [
+      'a schema that cannot be kept to',
+      {
+        tools: [
+          {
+            type: 'function',
+            function: { name: 'f', parameters: { type: 'object', properties: { a: { multipleOf: 3 } } } },
+          },
+        ],
+        toolChoice: 'required',
+      },
+      'tools[0].function.parameters',
+      /#\/properties\/a\/multipleOf/,
+    ],
+    [
+      'structured output beside tools',
+      { tools, structuredOutput: { type: 'json' } },
+      'structuredOutput',
+      /toolChoice 'none' leaves them out/,
+    ],
+    [
+      'structured output beside calls',
+      { tools, toolChoice: 'required', structuredOutput: { type: 'json' } },
+      'structuredOutput',
+      /got "required"/,
+    ],
+    [
+      'structured output beside a named call',
+      { tools, toolChoice: { name: 'f' }, structuredOutput: { type: 'json' } },
+      'structuredOutput',
+      /got "f"/,
+    ],
   ])('refuses %s', async (_name, options, param, message) => {
-    await expect(ask(options)).rejects.toMatchObject({ code: 'invalid_argument', param, message: expect.stringMatching(message) as string });
+    await expect(ask(options)).rejects.toMatchObject({
+      code: 'invalid_argument',
+      param,
+      message: expect.stringMatching(message) as string,
+    });
     expect(fake.requests).toHaveLength(0);
   });
 
@@ -150,11 +236,17 @@ describe('tool choice', () => {
     const plain = await load(tinyModel(), { chatTemplate: template });
     expect(plain.info.toolCallFormat).toBeNull();
     expect(await plain.renderChat(messages)).toBe('x');
-    await expect(ask({ tools, toolChoice: 'required' }, plain)).rejects.toMatchObject({ code: 'invalid_argument', param: 'toolChoice' });
+    await expect(ask({ tools, toolChoice: 'required' }, plain)).rejects.toMatchObject({
+      code: 'invalid_argument',
+      param: 'toolChoice',
+    });
     const told = await load(tinyModel(), { chatTemplate: template, toolCallFormat: 'hermes' });
     fake.answer = () => ({ text: call('f') });
     expect((await ask({ tools, toolChoice: 'required' }, told)).choices[0].toolCalls).toHaveLength(1);
-    await expect(Engine.load(tinyModel(), { toolCallFormat: 'x' })).rejects.toMatchObject({ param: 'toolCallFormat', message: expect.stringMatching(/one of auto, .*hermes.*, got "x"/) as string });
+    await expect(Engine.load(tinyModel(), { toolCallFormat: 'x' })).rejects.toMatchObject({
+      param: 'toolCallFormat',
+      message: expect.stringMatching(/one of auto, .*hermes.*, got "x"/) as string,
+    });
   });
 
   test('ids are what the format takes', async () => {
@@ -162,7 +254,11 @@ describe('tool choice', () => {
     expect(mistral.info.toolCallFormat).toMatch(/^mistral/);
     fake.answer = () => ({ text: '[TOOL_CALLS][{"name": "f", "arguments": {"a": 1}}]' });
     expect((await ask({ tools }, mistral)).choices[0].toolCalls[0].id).toMatch(/^[A-Za-z0-9]{9}$/);
-    const prompt = await mistral.renderChat([...messages, { role: 'assistant', toolCalls: [{ id: 'call_123456789012', name: 'f', arguments: '{}' }] }, { role: 'tool', toolCallId: 'call_123456789012', content: '1' }]);
+    const prompt = await mistral.renderChat([
+      ...messages,
+      { role: 'assistant', toolCalls: [{ id: 'call_123456789012', name: 'f', arguments: '{}' }] },
+      { role: 'tool', toolCallId: 'call_123456789012', content: '1' },
+    ]);
     expect(prompt).toMatch(/\[TOOL_CALLS\]([A-Za-z0-9]{9})tool answers \1$/);
   });
 });
@@ -175,7 +271,10 @@ describe('reasoning', () => {
     fake.answer = () => ({ text: '<think>\nHm.\n</think>\n\nYes.' });
     const generation = thinker.chat(messages, { n: 2 });
     const events = await collect(generation);
-    expect(events.filter((event) => event.type === 'finish')).toMatchObject([{ usage: { reasoningTokens: 5 } }, { usage: { reasoningTokens: 5 } }]);
+    expect(events.filter((event) => event.type === 'finish')).toMatchObject([
+      { usage: { reasoningTokens: 5 } },
+      { usage: { reasoningTokens: 5 } },
+    ]);
     expect((await generation.result()).usage).toMatchObject({ reasoningTokens: 10 });
     expect((await ask(after, thinker)).usage.reasoningTokens).toBe(0);
     expect((await ask({})).usage).not.toHaveProperty('reasoningTokens');
@@ -184,7 +283,10 @@ describe('reasoning', () => {
 
   test('can be left in the text, where tool calls are not looked for in it', async () => {
     fake.answer = () => ({ text: `\n<think>\nTo ${call('f')}?\n</think>\n\n${call('g', '{}')}` });
-    const { choices: [choice], usage } = await ask({ separateReasoning: false, tools }, thinker);
+    const {
+      choices: [choice],
+      usage,
+    } = await ask({ separateReasoning: false, tools }, thinker);
     expect(choice.text).toBe(`\n<think>\nTo ${call('f')}?\n</think>`);
     expect(choice.toolCalls).toMatchObject([{ name: 'g' }]);
     expect(choice).not.toHaveProperty('reasoning');
@@ -194,16 +296,28 @@ describe('reasoning', () => {
   test('the format can be named or left out', async () => {
     fake.answer = () => ({ text: '<think>a</think>b' });
     const off = await load(tinyModel({ 'chat_template.jinja': THINKING_TEMPLATE }), { reasoningFormat: 'none' });
-    expect([off.info.reasoningFormat, thinker.info.reasoningFormat, engine.info.reasoningFormat]).toEqual([null, 'think', null]);
+    expect([off.info.reasoningFormat, thinker.info.reasoningFormat, engine.info.reasoningFormat]).toEqual([
+      null,
+      'think',
+      null,
+    ]);
     expect((await ask({}, off)).choices[0].text).toBe('<think>a</think>b');
     const on = await load(tinyModel(), { reasoningFormat: 'qwen3' });
     expect((await ask({}, on)).choices[0]).toMatchObject({ reasoning: 'a', text: 'b' });
-    await expect(Engine.load(tinyModel(), { reasoningFormat: 'x' })).rejects.toMatchObject({ param: 'reasoningFormat', expected: 'one of auto, none, think, qwen3, deepseek_r1' });
+    await expect(Engine.load(tinyModel(), { reasoningFormat: 'x' })).rejects.toMatchObject({
+      param: 'reasoningFormat',
+      expected: 'one of auto, none, think, qwen3, deepseek_r1',
+    });
   });
 
   test('a budget crosses with the markers and the state that the prompt leaves', async () => {
     await ask({ thinkingBudget: 7 }, thinker);
-    expect(lastRequest().sampling.thinkingBudget).toEqual({ budget: 7, openIds: Int32Array.of(261), closeIds: Int32Array.of(262), isInside: false });
+    expect(lastRequest().sampling.thinkingBudget).toEqual({
+      budget: 7,
+      openIds: Int32Array.of(261),
+      closeIds: Int32Array.of(262),
+      isInside: false,
+    });
     await ask({ thinkingBudget: 0, ...inside }, thinker);
     expect(lastRequest().sampling.thinkingBudget).toMatchObject({ budget: 0, isInside: true });
     await ask({ thinkingBudget: 7, ...after }, thinker);
@@ -215,7 +329,11 @@ describe('reasoning', () => {
 
   test('markers that could not be tokenized are tried again', async () => {
     const fresh = await load(tinyModel({ 'chat_template.jinja': THINKING_TEMPLATE }));
-    const failing = jest.spyOn(Tokenizer.prototype, 'encode').mockImplementation((text) => (text === '</think>' ? Promise.reject(new Error('no memory')) : Promise.resolve(Int32Array.of(1))));
+    const failing = jest
+      .spyOn(Tokenizer.prototype, 'encode')
+      .mockImplementation((text) =>
+        text === '</think>' ? Promise.reject(new Error('no memory')) : Promise.resolve(Int32Array.of(1)),
+      );
     await expect(ask({ thinkingBudget: 7 }, fresh)).rejects.toThrow('no memory');
     failing.mockRestore();
     await ask({ thinkingBudget: 7 }, fresh);
@@ -229,25 +347,49 @@ describe('reasoning', () => {
     await ask({ structuredOutput, ...inside }, thinker);
     await ask({ structuredOutput, ...after }, thinker);
     await ask({ structuredOutput: { type: 'grammar', grammar: 'root ::= "ab"' }, ...inside }, thinker);
-    const [before, opened, closed, gbnf] = fake.requests.map(sourceOf) as { root: string; rules: { name: string; expr: { items?: unknown[] } }[]; prefix?: unknown }[];
-    const thought = { kind: 'sequence', items: [{ kind: 'until', text: '</think>' }, { kind: 'repeat', min: 0, max: 2 }] };
-    expect(before.rules.at(-1)!.expr.items).toMatchObject([{ kind: 'repeat', min: 0, max: 1, item: { items: [{}, { kind: 'literal', text: '<think>' }, thought] } }, { kind: 'rule', name: 'root' }]);
+    const [before, opened, closed, gbnf] = fake.requests.map(sourceOf) as {
+      root: string;
+      rules: { name: string; expr: { items?: unknown[] } }[];
+      prefix?: unknown;
+    }[];
+    const thought = {
+      kind: 'sequence',
+      items: [
+        { kind: 'until', text: '</think>' },
+        { kind: 'repeat', min: 0, max: 2 },
+      ],
+    };
+    expect(before.rules.at(-1)!.expr.items).toMatchObject([
+      { kind: 'repeat', min: 0, max: 1, item: { items: [{}, { kind: 'literal', text: '<think>' }, thought] } },
+      { kind: 'rule', name: 'root' },
+    ]);
     expect(opened.rules.at(-1)!.expr.items).toMatchObject([thought, { kind: 'rule', name: 'root' }]);
-    expect(closed.rules).toMatchObject([{ name: 'root', expr: { kind: 'regex', pattern: 'ab', isSearch: false, isJsonString: false } }]);
+    expect(closed.rules).toMatchObject([
+      { name: 'root', expr: { kind: 'regex', pattern: 'ab', isSearch: false, isJsonString: false } },
+    ]);
     expect(gbnf.prefix).toMatchObject(thought);
   });
 
   test('calls that have to come do so after the thought', async () => {
     fake.answer = () => ({ text: `Hm.\n</think>\n${call('f')}` });
-    const { choices: [choice] } = await ask({ tools, toolChoice: 'required', ...inside }, thinker);
-    expect(choice).toMatchObject({ reasoning: 'Hm.', text: '', toolCalls: [{ name: 'f' }], finishReason: 'tool_calls' });
+    const {
+      choices: [choice],
+    } = await ask({ tools, toolChoice: 'required', ...inside }, thinker);
+    expect(choice).toMatchObject({
+      reasoning: 'Hm.',
+      text: '',
+      toolCalls: [{ name: 'f' }],
+      finishReason: 'tool_calls',
+    });
     expect(sourceOf(lastRequest())).toMatchObject({ root: 'prefix root' });
   });
 });
 
 test('special tokens are added to the prompt when asked for', async () => {
   const post = {
-    type: 'TemplateProcessing', single: [{ SpecialToken: { id: '<|endoftext|>', type_id: 0 } }, { Sequence: { id: 'A', type_id: 0 } }], pair: [{ Sequence: { id: 'A', type_id: 0 } }, { Sequence: { id: 'B', type_id: 1 } }],
+    type: 'TemplateProcessing',
+    single: [{ SpecialToken: { id: '<|endoftext|>', type_id: 0 } }, { Sequence: { id: 'A', type_id: 0 } }],
+    pair: [{ Sequence: { id: 'A', type_id: 0 } }, { Sequence: { id: 'B', type_id: 1 } }],
     special_tokens: { '<|endoftext|>': { id: '<|endoftext|>', ids: [256], tokens: ['<|endoftext|>'] } },
   };
   const on = await load(tinyModel({ 'tokenizer.json': { ...tinyTokenizer(), post_processor: post } }));

@@ -23,7 +23,9 @@ function textOf(events: readonly ChatEvent[]): string {
   return events.map((event) => (event.type === 'delta' ? event.textDelta : '')).join('');
 }
 
-beforeAll(() => { process.env.CAPSTAN_ADDON = require.resolve('../fakes/fake-addon'); });
+beforeAll(() => {
+  process.env.CAPSTAN_ADDON = require.resolve('../fakes/fake-addon');
+});
 beforeEach(() => fake.reset());
 afterAll(() => Promise.all(engines.map((engine) => engine.close())));
 
@@ -32,12 +34,23 @@ describe('generate', () => {
     fake.answer = () => ({ text: 'Größe 😀' });
     const engine = await loadEngine();
     const generation = engine.generate('Say it');
-    await expect(generation.submitted).resolves.toEqual({ promptTokens: 6, promptTokenIds: Int32Array.from(Buffer.from('Say it')) });
+    await expect(generation.submitted).resolves.toEqual({
+      promptTokens: 6,
+      promptTokenIds: Int32Array.from(Buffer.from('Say it')),
+    });
     const events = await collect(generation);
     expect(textOf(events)).toBe('Größe 😀');
-    expect(events.at(-1)).toMatchObject({ type: 'finish', index: 0, finishReason: 'stop', stopReason: null, usage: { promptTokens: 6, completionTokens: 12, totalTokens: 18 } });
+    expect(events.at(-1)).toMatchObject({
+      type: 'finish',
+      index: 0,
+      finishReason: 'stop',
+      stopReason: null,
+      usage: { promptTokens: 6, completionTokens: 12, totalTokens: 18 },
+    });
     const { choices, usage } = await generation.result();
-    expect(choices).toMatchObject([{ index: 0, text: 'Größe 😀', toolCalls: [], finishReason: 'stop', stopReason: null }]);
+    expect(choices).toMatchObject([
+      { index: 0, text: 'Größe 😀', toolCalls: [], finishReason: 'stop', stopReason: null },
+    ]);
     expect(choices[0].tokenIds).toHaveLength(12);
     expect(usage.totalTokens).toBe(18);
   });
@@ -71,7 +84,10 @@ describe('generate', () => {
   test('a signal aborts: before, while tokenizing, while running', async () => {
     fake.answer = () => ({ text: 'a'.repeat(10_000) });
     const engine = await loadEngine();
-    await expect(engine.generate('x', {}, { signal: AbortSignal.abort('why') }).result()).rejects.toMatchObject({ code: 'aborted', cause: 'why' });
+    await expect(engine.generate('x', {}, { signal: AbortSignal.abort('why') }).result()).rejects.toMatchObject({
+      code: 'aborted',
+      cause: 'why',
+    });
     const early = new AbortController();
     const tokenizing = engine.generate('x', {}, { signal: early.signal });
     early.abort();
@@ -91,7 +107,11 @@ describe('generate', () => {
     const engine = await loadEngine();
     const generation = engine.generate('x');
     const seen: GenerateEvent[] = [];
-    await expect((async () => { for await (const event of generation) seen.push(event); })()).rejects.toMatchObject({ code: 'numeric_error', message: 'the fake failed' });
+    await expect(
+      (async () => {
+        for await (const event of generation) seen.push(event);
+      })(),
+    ).rejects.toMatchObject({ code: 'numeric_error', message: 'the fake failed' });
     expect(textOf(seen)).toBe('ab');
     await expect(generation.result()).rejects.toMatchObject({ code: 'numeric_error' });
   });
@@ -108,7 +128,10 @@ describe('generate', () => {
     fake.answer = () => ({ text: 'hi' });
     const engine = await loadEngine();
     const { choices, promptLogprobs } = await engine.generate('abc', { logprobs: 2, promptLogprobs: 0 }).result();
-    expect(choices[0].logprobs).toMatchObject([{ tokenId: 104, logprob: -0.5, rank: 1, topLogprobs: [{ tokenId: 104 }, { tokenId: 1 }] }, { tokenId: 105 }]);
+    expect(choices[0].logprobs).toMatchObject([
+      { tokenId: 104, logprob: -0.5, rank: 1, topLogprobs: [{ tokenId: 104 }, { tokenId: 1 }] },
+      { tokenId: 105 },
+    ]);
     expect(promptLogprobs).toMatchObject([null, { tokenId: 98 }, { tokenId: 99 }]);
   });
 
@@ -120,16 +143,26 @@ describe('generate', () => {
 
   test('scores a prompt without completing it, one that fills the context too', async () => {
     const engine = await loadEngine({ maxModelLen: 8 });
-    const { choices: [choice], promptLogprobs, promptTokenIds, usage } = await engine.generate('abcdefgh', { maxTokens: 0, promptLogprobs: 1 }).result();
+    const {
+      choices: [choice],
+      promptLogprobs,
+      promptTokenIds,
+      usage,
+    } = await engine.generate('abcdefgh', { maxTokens: 0, promptLogprobs: 1 }).result();
     expect(choice).toMatchObject({ text: '', tokenIds: [], finishReason: 'length' });
     expect(promptLogprobs).toHaveLength(8);
     expect([...promptTokenIds]).toEqual([...Buffer.from('abcdefgh')]);
     expect(usage).toMatchObject({ promptTokens: 8, completionTokens: 0 });
-    await expect(engine.generate('abcdefghi', { maxTokens: 0 }).result()).rejects.toMatchObject({ code: 'context_length_exceeded' });
+    await expect(engine.generate('abcdefghi', { maxTokens: 0 }).result()).rejects.toMatchObject({
+      code: 'context_length_exceeded',
+    });
   });
 
   test.each<[SamplingParams, string]>([
-    [{}, 'abcdefgh'], [{ truncatePrompt: 3 }, 'fgh'], [{ truncatePrompt: 3, truncationSide: 'right' }, 'abc'], [{ truncatePrompt: 100 }, 'abcdefgh'],
+    [{}, 'abcdefgh'],
+    [{ truncatePrompt: 3 }, 'fgh'],
+    [{ truncatePrompt: 3, truncationSide: 'right' }, 'abc'],
+    [{ truncatePrompt: 100 }, 'abcdefgh'],
   ])('the prompt is truncated as asked: %j', async (sampling, expected) => {
     const engine = await loadEngine();
     const { usage, promptTokenIds } = await engine.generate('abcdefgh', sampling).result();
@@ -141,7 +174,12 @@ describe('generate', () => {
     const engine = await loadEngine({ maxModelLen: 8 });
     await engine.generate(`${'x'.repeat(1_000)}abcdefghijkl`, { truncatePrompt: -1, maxTokens: 3 }).result();
     await engine.generate('abcdefghijkl', { truncatePrompt: -1 }).result();
-    expect(fake.requests.map(({ promptTokenIds, sampling }) => [Buffer.from(promptTokenIds).toString(), sampling.maxTokens])).toEqual([['hijkl', 3], ['fghijkl', 1]]);
+    expect(
+      fake.requests.map(({ promptTokenIds, sampling }) => [Buffer.from(promptTokenIds).toString(), sampling.maxTokens]),
+    ).toEqual([
+      ['hijkl', 3],
+      ['fghijkl', 1],
+    ]);
   });
 
   test('bad words are token sequences, with the space that makes another first token', async () => {
@@ -149,7 +187,7 @@ describe('generate', () => {
     await engine.generate('x', { badWords: ['ab', ' c'] }).result();
     expect(fake.requests[0].sampling.badWords).toEqual([Int32Array.of(97, 98), Int32Array.of(99)]);
     const spaced = tinyTokenizer() as { model: { vocab: Record<string, number>; merges: string[] } };
-    Object.assign(spaced.model.vocab, { 'Ġa': 263, 'b': 98 });
+    Object.assign(spaced.model.vocab, { Ġa: 263, b: 98 });
     spaced.model.merges.push('Ġ a');
     const merging = await loadEngine({}, tinyModel({ 'tokenizer.json': spaced }));
     await merging.generate([1], { badWords: ['ab'] }).result();
@@ -158,21 +196,61 @@ describe('generate', () => {
 
   test.each([
     ['an empty prompt', '', {}, { code: 'invalid_argument', param: 'prompt' }],
-    ['an id out of range', [1, 272], {}, { code: 'invalid_argument', param: 'prompt[1]', expected: 'a token id from 0 to 271', received: '272' }],
+    [
+      'an id out of range',
+      [1, 272],
+      {},
+      { code: 'invalid_argument', param: 'prompt[1]', expected: 'a token id from 0 to 271', received: '272' },
+    ],
     ['a fractional id', [1.5], {}, { code: 'invalid_argument', param: 'prompt[0]' }],
     ['a prompt that is no text', { a: 1 }, {}, { code: 'invalid_argument', param: 'prompt' }],
     ['a prompt that fills the context', 'x'.repeat(4096), {}, { code: 'context_length_exceeded', param: 'prompt' }],
-    ['a text that no tokens could make fit', 'é'.repeat(30_000), {}, { code: 'context_length_exceeded', param: 'prompt', expected: `at most ${4096 * '<|endoftext|>'.length} bytes`, received: '60000 bytes' }],
-    ['a prompt and a completion beyond it', 'x'.repeat(4000), { maxTokens: 97 }, { code: 'context_length_exceeded', param: 'maxTokens', received: '97' }],
+    [
+      'a text that no tokens could make fit',
+      'é'.repeat(30_000),
+      {},
+      {
+        code: 'context_length_exceeded',
+        param: 'prompt',
+        expected: `at most ${4096 * '<|endoftext|>'.length} bytes`,
+        received: '60000 bytes',
+      },
+    ],
+    [
+      'a prompt and a completion beyond it',
+      'x'.repeat(4000),
+      { maxTokens: 97 },
+      { code: 'context_length_exceeded', param: 'maxTokens', received: '97' },
+    ],
     ['a negative temperature', 'x', { temperature: -1 }, { code: 'invalid_argument', param: 'temperature' }],
     ['an unknown option', 'x', { temprature: 1 }, { code: 'invalid_argument', param: 'sampling.temprature' }],
     ['options that are none', 'x', 5, { code: 'invalid_argument', param: 'sampling' }],
-    ['a truncation to nothing', 'x', { truncatePrompt: 0 }, { code: 'invalid_argument', param: 'truncatePrompt', expected: 'an integer of 1 or more, or -1' }],
-    ['an unknown side', 'x', { truncatePrompt: 1, truncationSide: 'top' }, { code: 'invalid_argument', param: 'truncationSide' }],
+    [
+      'a truncation to nothing',
+      'x',
+      { truncatePrompt: 0 },
+      { code: 'invalid_argument', param: 'truncatePrompt', expected: 'an integer of 1 or more, or -1' },
+    ],
+    [
+      'an unknown side',
+      'x',
+      { truncatePrompt: 1, truncationSide: 'top' },
+      { code: 'invalid_argument', param: 'truncationSide' },
+    ],
     ['bad words that are none', 'x', { badWords: 'a' }, { code: 'invalid_argument', param: 'badWords' }],
     ['a blank bad word', 'x', { badWords: ['a', ' '] }, { code: 'invalid_argument', param: 'badWords[1]' }],
-    ['a switch that is none', 'x', { spacesBetweenSpecialTokens: 1 }, { code: 'invalid_argument', param: 'spacesBetweenSpecialTokens' }],
-    ['a wish for special tokens that is none', 'x', { addSpecialTokens: 1 }, { code: 'invalid_argument', param: 'addSpecialTokens' }],
+    [
+      'a switch that is none',
+      'x',
+      { spacesBetweenSpecialTokens: 1 },
+      { code: 'invalid_argument', param: 'spacesBetweenSpecialTokens' },
+    ],
+    [
+      'a wish for special tokens that is none',
+      'x',
+      { addSpecialTokens: 1 },
+      { code: 'invalid_argument', param: 'addSpecialTokens' },
+    ],
   ])('refuses %s', async (_name, prompt, sampling, expected) => {
     const engine = await loadEngine();
     const generation = engine.generate(prompt as string, sampling as SamplingParams);
@@ -194,7 +272,10 @@ describe('generate', () => {
     const engine = await loadEngine({ maxQueuedRequests: 2 });
     const calls = [engine.generate('a'), engine.chat([{ role: 'user', content: 'b' }])];
     expect(() => engine.checkRoom()).toThrow(expect.objectContaining({ code: 'queue_full' }) as Error);
-    await expect(engine.generate('c').result()).rejects.toMatchObject({ code: 'queue_full', message: 'The queue is full: 2 of at most 2 sequences wait' });
+    await expect(engine.generate('c').result()).rejects.toMatchObject({
+      code: 'queue_full',
+      message: 'The queue is full: 2 of at most 2 sequences wait',
+    });
     await Promise.all(calls.map((call) => call.result()));
     expect(() => engine.checkRoom()).not.toThrow();
   });
@@ -204,7 +285,7 @@ describe('generate', () => {
     const first = engine.tokenize('abc');
     await expect(engine.tokenize('abc')).rejects.toMatchObject({ code: 'queue_full' });
     await expect(engine.generate('x').result()).rejects.toMatchObject({ code: 'queue_full' });
-    expect([...await first]).toEqual([97, 98, 99]);
+    expect([...(await first)]).toEqual([97, 98, 99]);
     await expect(engine.tokenize(7 as never)).rejects.toMatchObject({ code: 'invalid_argument' });
     expect(() => engine.checkRoom()).not.toThrow();
   });
@@ -226,7 +307,12 @@ describe('generate', () => {
     const engine = await loadEngine({ maxQueuedTokens: 10 });
     const first = engine.generate('x'.repeat(30));
     const second = engine.generate('x'.repeat(30));
-    expect(() => engine.checkRoom()).toThrow(expect.objectContaining({ code: 'queue_full', message: 'The queue is full: 16 of at most 10 prompt tokens wait' }) as Error);
+    expect(() => engine.checkRoom()).toThrow(
+      expect.objectContaining({
+        code: 'queue_full',
+        message: 'The queue is full: 16 of at most 10 prompt tokens wait',
+      }) as Error,
+    );
     const settled = await Promise.allSettled([first.result(), second.result()]);
     expect(settled.map(({ status }) => status).sort()).toEqual(['fulfilled', 'rejected']);
     expect(() => engine.checkRoom()).not.toThrow();
@@ -252,27 +338,59 @@ describe('generate', () => {
 describe('chat', () => {
   test('renders the template, adds no special tokens, reports the request id', async () => {
     const engine = await loadEngine();
-    const result = await engine.chat([{ role: 'user', content: [{ type: 'text', text: 'a' }, { type: 'text', text: 'b' }] }], {}, { requestId: 'r1', cacheSalt: 's' }).result();
+    const result = await engine
+      .chat(
+        [
+          {
+            role: 'user',
+            content: [
+              { type: 'text', text: 'a' },
+              { type: 'text', text: 'b' },
+            ],
+          },
+        ],
+        {},
+        { requestId: 'r1', cacheSalt: 's' },
+      )
+      .result();
     expect(result.id).toBe('r1');
-    expect(engine.detokenize(fake.requests[0].promptTokenIds, { skipSpecialTokens: false })).toBe('<|im_start|>user\na\nb<|im_end|>\n<|im_start|>assistant\n');
+    expect(engine.detokenize(fake.requests[0].promptTokenIds, { skipSpecialTokens: false })).toBe(
+      '<|im_start|>user\na\nb<|im_end|>\n<|im_start|>assistant\n',
+    );
     expect(fake.requests[0].cacheSalt).toBe('s');
   });
 
   const tools = [{ type: 'function', function: { name: 'f', parameters: { type: 'object' } } }] as const;
 
   test('tool calls are events and end with tool_calls', async () => {
-    fake.answer = () => ({ text: 'I look.\n<tool_call>\n{"name": "f", "arguments": {"a": [1, "}"]}}\n</tool_call>\n<tool_call>{"name":"g"}</tool_call>' });
+    fake.answer = () => ({
+      text: 'I look.\n<tool_call>\n{"name": "f", "arguments": {"a": [1, "}"]}}\n</tool_call>\n<tool_call>{"name":"g"}</tool_call>',
+    });
     const engine = await loadEngine();
     const generation = engine.chat([{ role: 'user', content: 'x' }], { tools });
     const events = await collect(generation);
     expect(textOf(events)).toBe('I look.');
     expect(events.filter((event) => event.type === 'toolCall')).toMatchObject([
-      { callIndex: 0, id: expect.stringMatching(/^call_[0-9a-f]{24}$/) as string, name: 'f', argumentsDelta: '{"a": [1, "}"]}' },
+      {
+        callIndex: 0,
+        id: expect.stringMatching(/^call_[0-9a-f]{24}$/) as string,
+        name: 'f',
+        argumentsDelta: '{"a": [1, "}"]}',
+      },
       { callIndex: 1, name: 'g', argumentsDelta: '{}' },
     ]);
     expect(events.at(-1)).toMatchObject({ type: 'finish', finishReason: 'tool_calls' });
-    const { choices: [choice] } = await generation.result();
-    expect(choice).toMatchObject({ text: 'I look.', toolCalls: [{ name: 'f', arguments: '{"a": [1, "}"]}' }, { name: 'g', arguments: '{}' }], finishReason: 'tool_calls' });
+    const {
+      choices: [choice],
+    } = await generation.result();
+    expect(choice).toMatchObject({
+      text: 'I look.',
+      toolCalls: [
+        { name: 'f', arguments: '{"a": [1, "}"]}' },
+        { name: 'g', arguments: '{}' },
+      ],
+      finishReason: 'tool_calls',
+    });
     const numTokens = events.reduce((sum, event) => sum + (event.type === 'delta' ? event.tokenIds.length : 0), 0);
     expect(numTokens).toBe(choice.tokenIds.length);
   });
@@ -280,24 +398,40 @@ describe('chat', () => {
   test('a call cut by the length limit stays text and ends with length', async () => {
     fake.answer = () => ({ text: '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>' });
     const engine = await loadEngine();
-    const { choices: [choice] } = await engine.chat([{ role: 'user', content: 'x' }], { tools, maxTokens: 10 }).result();
+    const {
+      choices: [choice],
+    } = await engine.chat([{ role: 'user', content: 'x' }], { tools, maxTokens: 10 }).result();
     expect(choice).toMatchObject({ text: '<tool_call>{"name": ', toolCalls: [], finishReason: 'length' });
   });
 
-  test.each([[{ tools, toolChoice: 'none' as const }], [{ tools: [] }], [{}]])('without tools calls stay text and the prompt has none: %j', async (options) => {
-    fake.answer = () => ({ text: '<tool_call>{"name": "f"}</tool_call>' });
-    const engine = await loadEngine();
-    const { choices: [choice] } = await engine.chat([{ role: 'user', content: 'x' }], options).result();
-    expect(choice).toMatchObject({ text: '<tool_call>{"name": "f"}</tool_call>', toolCalls: [], finishReason: 'stop' });
-    expect(engine.detokenize(fake.requests[0].promptTokenIds, { skipSpecialTokens: false })).toBe('<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n');
-  });
+  test.each([[{ tools, toolChoice: 'none' as const }], [{ tools: [] }], [{}]])(
+    'without tools calls stay text and the prompt has none: %j',
+    async (options) => {
+      fake.answer = () => ({ text: '<tool_call>{"name": "f"}</tool_call>' });
+      const engine = await loadEngine();
+      const {
+        choices: [choice],
+      } = await engine.chat([{ role: 'user', content: 'x' }], options).result();
+      expect(choice).toMatchObject({
+        text: '<tool_call>{"name": "f"}</tool_call>',
+        toolCalls: [],
+        finishReason: 'stop',
+      });
+      expect(engine.detokenize(fake.requests[0].promptTokenIds, { skipSpecialTokens: false })).toBe(
+        '<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n',
+      );
+    },
+  );
 
   test('thoughts of a model that thinks are reasoning, from the state that the prompt leaves', async () => {
-    const template = "{% for m in messages %}{{ m.role + ':' + m.content + '\\n' }}{% endfor %}{{ 'assistant:' }}{% if enable_thinking is defined and not enable_thinking %}{{ '<think>\\n\\n</think>\\n\\n' }}{% elif opened is defined %}{{ '<think>\\n' }}{% endif %}";
+    const template =
+      "{% for m in messages %}{{ m.role + ':' + m.content + '\\n' }}{% endfor %}{{ 'assistant:' }}{% if enable_thinking is defined and not enable_thinking %}{{ '<think>\\n\\n</think>\\n\\n' }}{% elif opened is defined %}{{ '<think>\\n' }}{% endif %}";
     const engine = await loadEngine({}, tinyModel({ 'chat_template.jinja': template }));
     fake.answer = () => ({ text: '<think>\nHm.\n</think>\n\nYes.' });
     const messages = [{ role: 'user', content: 'x' }] as const;
-    const { choices: [before] } = await engine.chat(messages).result();
+    const {
+      choices: [before],
+    } = await engine.chat(messages).result();
     expect(before).toMatchObject({ reasoning: 'Hm.', text: 'Yes.' });
     fake.answer = () => ({ text: 'Hm.\n</think>\n\nYes.' });
     const generation = engine.chat(messages, { templateKwargs: { opened: true } });
@@ -305,35 +439,82 @@ describe('chat', () => {
     expect(events.map((event) => (event.type === 'reasoning' ? event.textDelta : '')).join('')).toBe('Hm.');
     expect((await generation.result()).choices[0]).toMatchObject({ reasoning: 'Hm.', text: 'Yes.' });
     fake.answer = () => ({ text: 'Yes <think>.' });
-    const { choices: [off] } = await engine.chat(messages, { templateKwargs: { enable_thinking: false } }).result();
+    const {
+      choices: [off],
+    } = await engine.chat(messages, { templateKwargs: { enable_thinking: false } }).result();
     expect(off.text).toBe('Yes <think>.');
     expect(off).not.toHaveProperty('reasoning');
   });
 
   test('continues the last message', async () => {
     const engine = await loadEngine();
-    expect(await engine.renderChat([{ role: 'user', content: 'x' }, { role: 'assistant', content: 'So, ' }], { continueFinalMessage: true }))
-      .toBe('<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\nSo, ');
+    expect(
+      await engine.renderChat(
+        [
+          { role: 'user', content: 'x' },
+          { role: 'assistant', content: 'So, ' },
+        ],
+        { continueFinalMessage: true },
+      ),
+    ).toBe('<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\nSo, ');
   });
 
   test.each([
     ['no messages', [], {}, { code: 'invalid_argument', param: 'messages' }],
     ['an unknown role', [{ role: 'robot', content: 'x' }], {}, { code: 'invalid_argument', param: 'messages[0].role' }],
-    ['content of another type', [{ role: 'user', content: 'x' }, { role: 'user', content: 5 }], {}, { code: 'invalid_argument', param: 'messages[1].content' }],
+    [
+      'content of another type',
+      [
+        { role: 'user', content: 'x' },
+        { role: 'user', content: 5 },
+      ],
+      {},
+      { code: 'invalid_argument', param: 'messages[1].content' },
+    ],
     ['no content of a user', [{ role: 'user' }], {}, { code: 'invalid_argument', param: 'messages[0].content' }],
-    ['an image', [{ role: 'user', content: [{ type: 'image_url' }] }], {}, { code: 'invalid_argument', param: 'messages[0].content[0].type' }],
-    ['a tool without a name', [{ role: 'user', content: 'x' }], { tools: [{ type: 'function', function: {} }] }, { code: 'invalid_argument', param: 'tools[0].function.name' }],
-    ['two ways to go on', [{ role: 'user', content: 'x' }], { addGenerationPrompt: true, continueFinalMessage: true }, { code: 'invalid_argument', param: 'addGenerationPrompt' }],
-    ['a reserved template variable', [{ role: 'user', content: 'x' }], { templateKwargs: { range: 1 } }, { code: 'template_error' }],
+    [
+      'an image',
+      [{ role: 'user', content: [{ type: 'image_url' }] }],
+      {},
+      { code: 'invalid_argument', param: 'messages[0].content[0].type' },
+    ],
+    [
+      'a tool without a name',
+      [{ role: 'user', content: 'x' }],
+      { tools: [{ type: 'function', function: {} }] },
+      { code: 'invalid_argument', param: 'tools[0].function.name' },
+    ],
+    [
+      'two ways to go on',
+      [{ role: 'user', content: 'x' }],
+      { addGenerationPrompt: true, continueFinalMessage: true },
+      { code: 'invalid_argument', param: 'addGenerationPrompt' },
+    ],
+    [
+      'a reserved template variable',
+      [{ role: 'user', content: 'x' }],
+      { templateKwargs: { range: 1 } },
+      { code: 'template_error' },
+    ],
   ])('refuses %s', async (_name, messages, options, expected) => {
     const engine = await loadEngine();
     await expect(engine.chat(messages as never, options as never).result()).rejects.toMatchObject(expected);
   });
 
   test('a template that throws, does not parse or is missing is a template error, and the engine goes on', async () => {
-    for (const [template, message] of [["{{ raise_exception('no system') }}", 'chat template: no system'], ['{% if %}', /^chat template: /], [null, /but the model has none/]] as const) {
-      const engine = await loadEngine({}, tinyModel({ 'tokenizer_config.json': template === null ? null : { chat_template: template } }));
-      await expect(engine.chat([{ role: 'user', content: 'x' }]).result()).rejects.toMatchObject({ code: 'template_error', message: expect.stringMatching(message) as string });
+    for (const [template, message] of [
+      ["{{ raise_exception('no system') }}", 'chat template: no system'],
+      ['{% if %}', /^chat template: /],
+      [null, /but the model has none/],
+    ] as const) {
+      const engine = await loadEngine(
+        {},
+        tinyModel({ 'tokenizer_config.json': template === null ? null : { chat_template: template } }),
+      );
+      await expect(engine.chat([{ role: 'user', content: 'x' }]).result()).rejects.toMatchObject({
+        code: 'template_error',
+        message: expect.stringMatching(message) as string,
+      });
       expect((await engine.generate('x').result()).choices).toHaveLength(1);
     }
   });
@@ -346,16 +527,33 @@ describe('load and close', () => {
     engines.push(engine);
     const [load] = fake.loads;
     expect(load.spec).toMatchObject({ vocabSize: 272, hiddenSize: 8, numKvHeads: 1, headDim: 4, attentionScale: 0.5 });
-    expect(load.options).toMatchObject({ device: 'auto', threads: 2, maxModelLen: 512, maxNumSeqs: 64, maxNumBatchedTokens: 512, maxQueuedRequests: 1024, prefixCache: true, weightDtype: 'f32' });
+    expect(load.options).toMatchObject({
+      device: 'auto',
+      threads: 2,
+      maxModelLen: 512,
+      maxNumSeqs: 64,
+      maxNumBatchedTokens: 512,
+      maxQueuedRequests: 1024,
+      prefixCache: true,
+      weightDtype: 'f32',
+    });
     expect([...load.options.eosTokenIds]).toEqual([258, 256]);
     expect(load.vocab.special.length).toBe(263);
     expect(load.tensors).toHaveLength(14);
-    expect(engine.info).toMatchObject({ backend: 'fake', maxModelLen: 512, architecture: 'Qwen2ForCausalLM', toolCallFormat: 'hermes', samplingDefaults: {} });
+    expect(engine.info).toMatchObject({
+      backend: 'fake',
+      maxModelLen: 512,
+      architecture: 'Qwen2ForCausalLM',
+      toolCallFormat: 'hermes',
+      samplingDefaults: {},
+    });
     expect(onProgress).toHaveBeenCalledWith({ doneBytes: 1000, totalBytes: 1000 });
   });
 
   test('sampling defaults of the model apply below the request, and can be left out', async () => {
-    const dir = tinyModel({ 'generation_config.json': { do_sample: true, temperature: 0.7, top_p: 0.8, top_k: 20, repetition_penalty: 1.1 } });
+    const dir = tinyModel({
+      'generation_config.json': { do_sample: true, temperature: 0.7, top_p: 0.8, top_k: 20, repetition_penalty: 1.1 },
+    });
     const engine = await loadEngine({}, dir);
     await engine.generate('x', { topK: 5 }).result();
     expect(fake.requests[0].sampling).toMatchObject({ temperature: 0.7, topP: 0.8, topK: 5, repetitionPenalty: 1.1 });
@@ -366,25 +564,37 @@ describe('load and close', () => {
     expect(overridden.info.samplingDefaults).toEqual({ temperature: 0.1, topP: 0.8, topK: 20, repetitionPenalty: 1.1 });
     const alone = await loadEngine({ generationConfig: 'none', generationConfigOverrides: { topK: 3 } }, dir);
     expect(alone.info.samplingDefaults).toEqual({ topK: 3 });
-    const greedy = await loadEngine({}, tinyModel({ 'generation_config.json': { do_sample: false, temperature: 0.7 } }));
+    const greedy = await loadEngine(
+      {},
+      tinyModel({ 'generation_config.json': { do_sample: false, temperature: 0.7 } }),
+    );
     expect(greedy.info.samplingDefaults).toEqual({ temperature: 0 });
   });
 
   test('what onProgress throws ends the load', async () => {
-    const onProgress = (): void => { throw new Error('no more'); };
+    const onProgress = (): void => {
+      throw new Error('no more');
+    };
     await expect(Engine.load(modelDir, {}, onProgress)).rejects.toThrow('no more');
   });
 
   test('a signal ends the load', async () => {
     await expect(Engine.load(modelDir, { signal: AbortSignal.abort() })).rejects.toMatchObject({ code: 'aborted' });
     fake.loadMs = 10_000;
-    await expect(Engine.load(modelDir, { signal: AbortSignal.timeout(100) })).rejects.toMatchObject({ code: 'aborted' });
+    await expect(Engine.load(modelDir, { signal: AbortSignal.timeout(100) })).rejects.toMatchObject({
+      code: 'aborted',
+    });
   });
 
   test.each([
-    ['an unknown option', { treads: 2 }, 'options.treads'], ['a fraction of threads', { threads: 1.5 }, 'threads'], ['an unknown dtype', { dtype: 'int8' }, 'dtype'],
-    ['a device that nobody knows', { device: 'tpu' }, 'device'], ['zero sequences', { maxNumSeqs: 0 }, 'maxNumSeqs'], ['a signal that is none', { signal: 1 }, 'signal'],
-    ['no room for tokens', { maxQueuedTokens: 0 }, 'maxQueuedTokens'], ['a template that is no text', { chatTemplate: 5 }, 'chatTemplate'],
+    ['an unknown option', { treads: 2 }, 'options.treads'],
+    ['a fraction of threads', { threads: 1.5 }, 'threads'],
+    ['an unknown dtype', { dtype: 'int8' }, 'dtype'],
+    ['a device that nobody knows', { device: 'tpu' }, 'device'],
+    ['zero sequences', { maxNumSeqs: 0 }, 'maxNumSeqs'],
+    ['a signal that is none', { signal: 1 }, 'signal'],
+    ['no room for tokens', { maxQueuedTokens: 0 }, 'maxQueuedTokens'],
+    ['a template that is no text', { chatTemplate: 5 }, 'chatTemplate'],
     ['a text that is no template', { chatTemplate: '{% if' }, 'chatTemplate'],
     ['an override out of range', { generationConfigOverrides: { topP: 2 } }, 'generationConfigOverrides.topP'],
     ['an unknown override', { generationConfigOverrides: { minP: 0.1 } }, 'generationConfigOverrides.minP'],
@@ -393,7 +603,11 @@ describe('load and close', () => {
   });
 
   test('a missing directory says what was expected', async () => {
-    await expect(Engine.load('/no/such/dir')).rejects.toMatchObject({ code: 'invalid_model', message: 'model "/no/such/dir": expected a directory with config.json, or \'demo\', got a path that does not exist' });
+    await expect(Engine.load('/no/such/dir')).rejects.toMatchObject({
+      code: 'invalid_model',
+      message:
+        'model "/no/such/dir": expected a directory with config.json, or \'demo\', got a path that does not exist',
+    });
   });
 
   test('close ends open calls, is idempotent, and refuses new ones', async () => {
@@ -405,7 +619,8 @@ describe('load and close', () => {
     await expect(generation.result()).rejects.toMatchObject({ code: 'engine_closed' });
     await expect(engine.generate('x').result()).rejects.toMatchObject({ code: 'engine_closed' });
     await expect(engine.compile({ type: 'json' })).rejects.toMatchObject({ code: 'engine_closed' });
-    for (const ask of [() => engine.checkRoom(), () => engine.stats()]) expect(ask).toThrow(expect.objectContaining({ name: 'CapstanError', code: 'engine_closed' }) as Error);
+    for (const ask of [() => engine.checkRoom(), () => engine.stats()])
+      expect(ask).toThrow(expect.objectContaining({ name: 'CapstanError', code: 'engine_closed' }) as Error);
     await expect(engine.tokenize('x')).rejects.toMatchObject({ name: 'CapstanError', code: 'engine_closed' });
   });
 
@@ -423,5 +638,7 @@ test('tokenizes and detokenizes', async () => {
   expect(engine.detokenize(ids)).toBe('é');
   expect(engine.detokenize(ids, { skipSpecialTokens: false })).toBe('é<|im_end|>');
   expect([...engine.tokenBytes(195)]).toEqual([195]);
-  expect(() => engine.detokenize([9999])).toThrow(expect.objectContaining({ code: 'invalid_argument', param: 'tokenIds[0]' }) as Error);
+  expect(() => engine.detokenize([9999])).toThrow(
+    expect.objectContaining({ code: 'invalid_argument', param: 'tokenIds[0]' }) as Error,
+  );
 });

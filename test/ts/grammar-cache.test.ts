@@ -13,7 +13,12 @@ function makeCache(limits?: { maxBytes?: number; maxGrammars?: number }): { cach
     compiled.push(source.text ?? source.kind);
     await Promise.resolve();
     if (source.text === 'bad') throw Object.assign(new Error('GBNF: line 1'), { code: 'invalid_argument' });
-    return { sizeBytes: (source.text ?? '').length, matcher: () => { throw new Error('not matched'); } };
+    return {
+      sizeBytes: (source.text ?? '').length,
+      matcher: () => {
+        throw new Error('not matched');
+      },
+    };
   };
   return { cache: new GrammarCache(compile as never, limits), compiled };
 }
@@ -34,7 +39,8 @@ test('the least recently used goes first', async () => {
 
 test('grammars are weighed once they are compiled, and the newest stays', async () => {
   const { cache, compiled } = makeCache({ maxBytes: 10 });
-  for (const key of ['aaaa', 'bbbb', 'aaaa', 'cccc', 'aaaa', 'bbbb', 'a'.repeat(30), 'a'.repeat(30), 'd', 'd', 'aaaa']) await cache.get(plan(key));
+  for (const key of ['aaaa', 'bbbb', 'aaaa', 'cccc', 'aaaa', 'bbbb', 'a'.repeat(30), 'a'.repeat(30), 'd', 'd', 'aaaa'])
+    await cache.get(plan(key));
   expect(compiled).toEqual(['aaaa', 'bbbb', 'cccc', 'bbbb', 'a'.repeat(30), 'd', 'aaaa']);
   const { cache: racing, compiled: raced } = makeCache({ maxBytes: 4 });
   await Promise.all(['aaa', 'bbb', 'ccc'].map((key) => racing.get(plan(key))));
@@ -53,17 +59,30 @@ test('failures reach all who wait, name the option, and are not kept', async () 
 
 test('an error that knows its option keeps it; that of a schema gets the option it is in', async () => {
   const { cache } = makeCache();
-  const throwing = (param: string) => plan(param, () => { throw new CapstanError('invalid_argument', 'no', { param }); });
-  await expect(cache.get(throwing('tools[2].function.parameters'))).rejects.toMatchObject({ param: 'tools[2].function.parameters' });
+  const throwing = (param: string) =>
+    plan(param, () => {
+      throw new CapstanError('invalid_argument', 'no', { param });
+    });
+  await expect(cache.get(throwing('tools[2].function.parameters'))).rejects.toMatchObject({
+    param: 'tools[2].function.parameters',
+  });
   await expect(cache.get(throwing('schema'))).rejects.toMatchObject({ param: 'structuredOutput.grammar' });
 });
 
 test('a prefix is a grammar of its own: a further rule, or the engine reads it beside a GBNF text', () => {
-  const rules = withPrefix(plan('k', () => ({ kind: 'rules', root: 'r', rules: [{ name: 'r', expr: literal('a') }] })), 'p', literal('x'));
+  const rules = withPrefix(
+    plan('k', () => ({ kind: 'rules', root: 'r', rules: [{ name: 'r', expr: literal('a') }] })),
+    'p',
+    literal('x'),
+  );
   expect(rules.key).not.toBe('k');
   expect(rules.source()).toEqual({
-    kind: 'rules', root: 'prefix r',
-    rules: [{ name: 'r', expr: literal('a') }, { name: 'prefix r', expr: { kind: 'sequence', items: [literal('x'), { kind: 'rule', name: 'r' }] } }],
+    kind: 'rules',
+    root: 'prefix r',
+    rules: [
+      { name: 'r', expr: literal('a') },
+      { name: 'prefix r', expr: { kind: 'sequence', items: [literal('x'), { kind: 'rule', name: 'r' }] } },
+    ],
   });
   expect(withPrefix(plan('g'), 'p', literal('x')).source()).toEqual({ kind: 'gbnf', text: 'g', prefix: literal('x') });
 });
@@ -71,7 +90,9 @@ test('a prefix is a grammar of its own: a further rule, or the engine reads it b
 test('what JSON cannot hold is no key', () => {
   const cycle: Record<string, unknown> = {};
   cycle.self = cycle;
-  expect(() => keyOf('structuredOutput.schema', cycle)).toThrow(expect.objectContaining({ code: 'invalid_argument', param: 'structuredOutput.schema' }) as Error);
+  expect(() => keyOf('structuredOutput.schema', cycle)).toThrow(
+    expect.objectContaining({ code: 'invalid_argument', param: 'structuredOutput.schema' }) as Error,
+  );
   expect(keyOf('x', { b: 1, a: 2 })).not.toBe(keyOf('x', { a: 2, b: 1 }));
 });
 
@@ -80,13 +101,23 @@ describe('a flood', () => {
   function makeSlowCache(): { cache: GrammarCache; compiling: string[]; finish: () => Promise<void> } {
     const compiling: string[] = [];
     const ends: (() => void)[] = [];
-    const compile = (source: { text?: string }): Promise<NativeGrammar> => new Promise((resolve) => {
-      compiling.push(source.text!);
-      ends.push(() => resolve({ sizeBytes: 1, matcher: () => { throw new Error('not matched'); } }));
-    });
+    const compile = (source: { text?: string }): Promise<NativeGrammar> =>
+      new Promise((resolve) => {
+        compiling.push(source.text!);
+        ends.push(() =>
+          resolve({
+            sizeBytes: 1,
+            matcher: () => {
+              throw new Error('not matched');
+            },
+          }),
+        );
+      });
     const finish = async () => {
       ends.shift()!();
-      await new Promise((resolve) => { setImmediate(resolve); });
+      await new Promise((resolve) => {
+        setImmediate(resolve);
+      });
     };
     return { cache: new GrammarCache(compile as never, { maxCompiling: 2, maxWaiting: 2 }), compiling, finish };
   }
@@ -94,7 +125,11 @@ describe('a flood', () => {
   test('is compiled a few at a time, waits in a short line, and is refused beyond', async () => {
     const { cache, compiling, finish } = makeSlowCache();
     const first = ['a', 'b', 'c', 'd', 'c'].map((key) => cache.get(plan(key)));
-    await expect(cache.get(plan('e'))).rejects.toMatchObject({ code: 'queue_full', message: 'The queue is full: 2 of at most 2 grammars wait to be compiled', param: undefined });
+    await expect(cache.get(plan('e'))).rejects.toMatchObject({
+      code: 'queue_full',
+      message: 'The queue is full: 2 of at most 2 grammars wait to be compiled',
+      param: undefined,
+    });
     expect(compiling).toEqual(['a', 'b']);
     await finish();
     expect(compiling).toEqual(['a', 'b', 'c']);

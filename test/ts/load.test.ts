@@ -1,7 +1,7 @@
 import { resolveDtype } from '../../ts/load';
 
 describe('the number type of the weights', () => {
-  test('is the checkpoint\'s, on CUDA bf16 for f32', () => {
+  test("is the checkpoint's, on CUDA bf16 for f32", () => {
     expect(resolveDtype('auto', 'f32', 'cpu')).toBe('f32');
     expect(resolveDtype('auto', 'f32', 'auto')).toBe('f32');
     expect(resolveDtype('auto', 'f32', 'cuda')).toBe('bf16');

@@ -8,25 +8,86 @@ function resolve(params: SamplingParams, defaults = {}): ReturnType<typeof resol
 
 test('what is left out gets our defaults', () => {
   expect(resolve({})).toEqual({
-    temperature: 1, topK: 0, topP: 1, minP: 0, presencePenalty: 0, frequencyPenalty: 0, repetitionPenalty: 1, seed: null, maxTokens: 54, minTokens: 0, ignoreEos: false,
-    stopTokenIds: new Int32Array(0), stop: [], includeStopInOutput: false, skipSpecialTokens: true, logitBiasIds: new Int32Array(0), logitBiasValues: new Float32Array(0),
-    allowedTokenIds: null, logprobs: -1, promptLogprobs: -1, badWords: [], thinkingBudget: null,
+    temperature: 1,
+    topK: 0,
+    topP: 1,
+    minP: 0,
+    presencePenalty: 0,
+    frequencyPenalty: 0,
+    repetitionPenalty: 1,
+    seed: null,
+    maxTokens: 54,
+    minTokens: 0,
+    ignoreEos: false,
+    stopTokenIds: new Int32Array(0),
+    stop: [],
+    includeStopInOutput: false,
+    skipSpecialTokens: true,
+    logitBiasIds: new Int32Array(0),
+    logitBiasValues: new Float32Array(0),
+    allowedTokenIds: null,
+    logprobs: -1,
+    promptLogprobs: -1,
+    badWords: [],
+    thinkingBudget: null,
   });
 });
 
 test('everything that is given arrives', () => {
-  expect(resolve({
-    temperature: 0.5, topK: -1, topP: 0.9, minP: 0.1, presencePenalty: -2, frequencyPenalty: 2, repetitionPenalty: 1.2, seed: -5n, maxTokens: 54, minTokens: 3, ignoreEos: true,
-    stopTokenIds: [7], stop: 'x', includeStopInOutput: true, skipSpecialTokens: false, logitBias: { 3: -100, 99: 1.5 }, allowedTokenIds: new Int32Array([1, 2]), logprobs: 0, promptLogprobs: 5,
-  })).toEqual({
-    temperature: 0.5, topK: 0, topP: 0.9, minP: 0.1, presencePenalty: -2, frequencyPenalty: 2, repetitionPenalty: 1.2, seed: -5n, maxTokens: 54, minTokens: 3, ignoreEos: true,
-    stopTokenIds: new Int32Array([7]), stop: ['x'], includeStopInOutput: true, skipSpecialTokens: false, logitBiasIds: new Int32Array([3, 99]),
-    logitBiasValues: new Float32Array([-100, 1.5]), allowedTokenIds: new Int32Array([1, 2]), logprobs: 0, promptLogprobs: 5, badWords: [], thinkingBudget: null,
+  expect(
+    resolve({
+      temperature: 0.5,
+      topK: -1,
+      topP: 0.9,
+      minP: 0.1,
+      presencePenalty: -2,
+      frequencyPenalty: 2,
+      repetitionPenalty: 1.2,
+      seed: -5n,
+      maxTokens: 54,
+      minTokens: 3,
+      ignoreEos: true,
+      stopTokenIds: [7],
+      stop: 'x',
+      includeStopInOutput: true,
+      skipSpecialTokens: false,
+      logitBias: { 3: -100, 99: 1.5 },
+      allowedTokenIds: new Int32Array([1, 2]),
+      logprobs: 0,
+      promptLogprobs: 5,
+    }),
+  ).toEqual({
+    temperature: 0.5,
+    topK: 0,
+    topP: 0.9,
+    minP: 0.1,
+    presencePenalty: -2,
+    frequencyPenalty: 2,
+    repetitionPenalty: 1.2,
+    seed: -5n,
+    maxTokens: 54,
+    minTokens: 3,
+    ignoreEos: true,
+    stopTokenIds: new Int32Array([7]),
+    stop: ['x'],
+    includeStopInOutput: true,
+    skipSpecialTokens: false,
+    logitBiasIds: new Int32Array([3, 99]),
+    logitBiasValues: new Float32Array([-100, 1.5]),
+    allowedTokenIds: new Int32Array([1, 2]),
+    logprobs: 0,
+    promptLogprobs: 5,
+    badWords: [],
+    thinkingBudget: null,
   });
 });
 
 test('the request goes before the model, the model before us', () => {
-  expect(resolve({ temperature: 0.2 }, { temperature: 0.7, topP: 0.8 })).toMatchObject({ temperature: 0.2, topP: 0.8, topK: 0 });
+  expect(resolve({ temperature: 0.2 }, { temperature: 0.7, topP: 0.8 })).toMatchObject({
+    temperature: 0.2,
+    topP: 0.8,
+    topK: 0,
+  });
   expect(resolve({ topK: 0 }, { topK: 20 })).toMatchObject({ topK: 0 });
 });
 
@@ -43,7 +104,10 @@ test('seeds keep all 64 bits, and a map of biases works', () => {
 
 test('numbers that are beyond 32 bits are the furthest that are not', () => {
   expect(resolve({ topP: 1e-300, repetitionPenalty: 1e-300 })).toMatchObject({ topP: 1e-30, repetitionPenalty: 1e-30 });
-  expect(resolve({ temperature: 1e300, repetitionPenalty: 1e300 })).toMatchObject({ temperature: 1e30, repetitionPenalty: 1e30 });
+  expect(resolve({ temperature: 1e300, repetitionPenalty: 1e300 })).toMatchObject({
+    temperature: 1e30,
+    repetitionPenalty: 1e30,
+  });
   expect(resolve({ logitBias: { 4: 1e300, 5: -1e300 } }).logitBiasValues).toEqual(new Float32Array([1e30, -1e30]));
 });
 
@@ -81,9 +145,19 @@ test.each<[params: Record<string, unknown>, param: string, expected: string, rec
   [{ n: 0 }, 'n', 'an integer from 1 to 128', '0'],
   [{ n: 2, temperature: 0 }, 'n', '1 at temperature 0, where all choices are equal', '2'],
 ])('%j says what was expected and what came', (params, param, expected, received) => {
-  expect(() => resolve(params)).toThrow(expect.objectContaining({ code: 'invalid_argument', param, expected, received, message: `${param}: expected ${expected}, got ${received}` }) as Error);
+  expect(() => resolve(params)).toThrow(
+    expect.objectContaining({
+      code: 'invalid_argument',
+      param,
+      expected,
+      received,
+      message: `${param}: expected ${expected}, got ${received}`,
+    }) as Error,
+  );
 });
 
 test('a value in a message is bounded', () => {
-  expect(() => resolve({ temperature: 'x'.repeat(1e6) as never })).toThrow(expect.objectContaining({ message: expect.stringMatching(/^.{1,200}$/) as string }) as Error);
+  expect(() => resolve({ temperature: 'x'.repeat(1e6) as never })).toThrow(
+    expect.objectContaining({ message: expect.stringMatching(/^.{1,200}$/) as string }) as Error,
+  );
 });

@@ -12,15 +12,60 @@ beforeAll(async () => {
 beforeEach(() => fake.reset());
 afterAll(() => engine.close());
 
-const regex = { kind: 'regex', pattern: 'a|b', isSearch: false, isJsonString: false, minLength: 0, maxLength: null, label: 'regex' };
+const regex = {
+  kind: 'regex',
+  pattern: 'a|b',
+  isSearch: false,
+  isJsonString: false,
+  minLength: 0,
+  maxLength: null,
+  label: 'regex',
+};
 
 test.each<[StructuredOutput, unknown]>([
-  [{ type: 'regex', pattern: 'a|b' }, { kind: 'rules', root: 'root', rules: [{ name: 'root', expr: regex, isPlain: true }] }],
-  [{ type: 'choice', choices: ['a', 'b'] }, { kind: 'rules', root: 'root', rules: [{ expr: { kind: 'choice', items: [{ kind: 'literal', text: 'a' }, { kind: 'literal', text: 'b' }] }, isPlain: true }] }],
-  [{ type: 'grammar', grammar: 'root ::= "a"' }, { kind: 'gbnf', text: 'root ::= "a"' }],
-  [{ type: 'json' }, { kind: 'rules', root: 'root', rules: expect.arrayContaining([expect.objectContaining({ name: 'json object' })]) as unknown }],
-  [{ type: 'json', schema: { type: 'integer' } }, { kind: 'rules', root: 'root' }],
-  [{ type: 'json', schema: true }, { kind: 'rules', root: 'root' }],
+  [
+    { type: 'regex', pattern: 'a|b' },
+    { kind: 'rules', root: 'root', rules: [{ name: 'root', expr: regex, isPlain: true }] },
+  ],
+  [
+    { type: 'choice', choices: ['a', 'b'] },
+    {
+      kind: 'rules',
+      root: 'root',
+      rules: [
+        {
+          expr: {
+            kind: 'choice',
+            items: [
+              { kind: 'literal', text: 'a' },
+              { kind: 'literal', text: 'b' },
+            ],
+          },
+          isPlain: true,
+        },
+      ],
+    },
+  ],
+  [
+    { type: 'grammar', grammar: 'root ::= "a"' },
+    { kind: 'gbnf', text: 'root ::= "a"' },
+  ],
+  [
+    { type: 'json' },
+    {
+      kind: 'rules',
+      root: 'root',
+      rules: expect.arrayContaining([expect.objectContaining({ name: 'json object' })]) as unknown,
+    },
+  ],
+  [
+    { type: 'json', schema: { type: 'integer' } },
+    { kind: 'rules', root: 'root' },
+  ],
+  [
+    { type: 'json', schema: true },
+    { kind: 'rules', root: 'root' },
+  ],
 ])('%j reaches the engine as a grammar', async (structuredOutput, source) => {
   await engine.generate('x', { structuredOutput }).result();
   expect((fake.requests[0].grammar as FakeGrammar).source).toMatchObject(source as object);
@@ -28,15 +73,27 @@ test.each<[StructuredOutput, unknown]>([
 
 test('is compiled once, by whoever asks first', async () => {
   const structuredOutput = { type: 'choice', choices: ['once'] } as const;
-  await Promise.all([engine.compile(structuredOutput), engine.generate([1], { structuredOutput }).result(), engine.chat([{ role: 'user', content: 'x' }], { structuredOutput }).result()]);
+  await Promise.all([
+    engine.compile(structuredOutput),
+    engine.generate([1], { structuredOutput }).result(),
+    engine.chat([{ role: 'user', content: 'x' }], { structuredOutput }).result(),
+  ]);
   expect(fake.grammars).toHaveLength(1);
   expect(fake.requests[0].grammar).toBe(fake.requests[1].grammar);
 });
 
 test('different outputs never share a key', () => {
   const outputs: StructuredOutput[] = [
-    { type: 'json' }, { type: 'json', schema: {} }, { type: 'json', schema: true }, { type: 'regex', pattern: '{}' }, { type: 'grammar', grammar: '{}' }, { type: 'choice', choices: ['{}'] },
-    { type: 'choice', choices: ['a', 'b'] }, { type: 'choice', choices: ['a","b'] }, { type: 'json', schema: { properties: { a: {}, b: {} } } }, { type: 'json', schema: { properties: { b: {}, a: {} } } },
+    { type: 'json' },
+    { type: 'json', schema: {} },
+    { type: 'json', schema: true },
+    { type: 'regex', pattern: '{}' },
+    { type: 'grammar', grammar: '{}' },
+    { type: 'choice', choices: ['{}'] },
+    { type: 'choice', choices: ['a', 'b'] },
+    { type: 'choice', choices: ['a","b'] },
+    { type: 'json', schema: { properties: { a: {}, b: {} } } },
+    { type: 'json', schema: { properties: { b: {}, a: {} } } },
   ];
   expect(new Set(outputs.map((output) => planStructuredOutput(output).key)).size).toBe(outputs.length);
 });
@@ -47,8 +104,16 @@ test.each<[unknown, string, RegExp]>([
   [{ type: 'ebnf' }, 'structuredOutput.type', /got "ebnf"/],
   [{ type: 'json', schema: 5 }, 'structuredOutput.schema', /an object, got 5/],
   [{ type: 'json', scheme: {} }, 'structuredOutput.scheme', /one of the options type, schema/],
-  [{ type: 'json', schema: { properties: { a: { uniqueItems: true } } } }, 'structuredOutput.schema', /#\/properties\/a\/uniqueItems/],
-  [{ type: 'json', schema: { properties: { a: { not: {} } } } }, 'structuredOutput.schema', /#\/properties\/a\/not: this keyword is not supported/],
+  [
+    { type: 'json', schema: { properties: { a: { uniqueItems: true } } } },
+    'structuredOutput.schema',
+    /#\/properties\/a\/uniqueItems/,
+  ],
+  [
+    { type: 'json', schema: { properties: { a: { not: {} } } } },
+    'structuredOutput.schema',
+    /#\/properties\/a\/not: this keyword is not supported/,
+  ],
   [{ type: 'json', schema: false }, 'structuredOutput.schema', /no value/],
   [{ type: 'regex' }, 'structuredOutput.pattern', /a string, got undefined/],
   [{ type: 'regex', pattern: '' }, 'structuredOutput.pattern', /at least one character/],
@@ -59,7 +124,11 @@ test.each<[unknown, string, RegExp]>([
 ])('%j is refused before anything is submitted', async (structuredOutput, param, message) => {
   const expected = { code: 'invalid_argument', param, message: expect.stringMatching(message) as string };
   await expect(engine.compile(structuredOutput as never)).rejects.toMatchObject(expected);
-  await expect(engine.generate('x', { structuredOutput: structuredOutput as never }).result()).rejects.toMatchObject(expected);
-  await expect(engine.chat([{ role: 'user', content: 'x' }], { structuredOutput: structuredOutput as never }).result()).rejects.toMatchObject(expected);
+  await expect(engine.generate('x', { structuredOutput: structuredOutput as never }).result()).rejects.toMatchObject(
+    expected,
+  );
+  await expect(
+    engine.chat([{ role: 'user', content: 'x' }], { structuredOutput: structuredOutput as never }).result(),
+  ).rejects.toMatchObject(expected);
   expect(fake.requests).toHaveLength(0);
 });

@@ -32,7 +32,9 @@ test('prompt tokens count: by their text at first, then as they are', () => {
   expect(() => waiting.check()).toThrow(full('The queue is full: 100 of at most 100 prompt tokens wait') as Error);
   place.expect(new Int32Array(59));
   expect(() => waiting.check()).not.toThrow();
-  expect(() => place.expect(new Int32Array(61))).toThrow(full('The queue is full: 101 of at most 100 prompt tokens wait') as Error);
+  expect(() => place.expect(new Int32Array(61))).toThrow(
+    full('The queue is full: 101 of at most 100 prompt tokens wait') as Error,
+  );
   place.leave();
   place.expect('x'.repeat(4000));
   expect(() => waiting.check()).not.toThrow();

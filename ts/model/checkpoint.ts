@@ -30,13 +30,23 @@ export async function readCheckpoint(modelDir: string, wanted: readonly WantedTe
   for (const [file, path] of files.entries()) {
     for (const [name, tensor] of await readSafetensorsHeader(path)) {
       if (weightMap !== undefined && weightMap.get(name) !== basename(path)) continue;
-      if (found.has(name)) throw mismatch(`${basename(path)}: ${name}`, 'a tensor that no other file holds', `a second one beside ${basename(files[found.get(name)!.file])}`);
+      if (found.has(name))
+        throw mismatch(
+          `${basename(path)}: ${name}`,
+          'a tensor that no other file holds',
+          `a second one beside ${basename(files[found.get(name)!.file])}`,
+        );
       found.set(name, { ...tensor, file });
     }
   }
   const prefix = found.has('model.embed_tokens.weight') ? 'model.' : '';
   const tensors = wanted.map((tensor) => resolveTensor(tensor, prefix, found, files));
-  return { files, tensors, dtype: mainDtype(tensors), numParameters: tensors.reduce((sum, { shape }) => sum + count(shape), 0) };
+  return {
+    files,
+    tensors,
+    dtype: mainDtype(tensors),
+    numParameters: tensors.reduce((sum, { shape }) => sum + count(shape), 0),
+  };
 }
 
 async function listFiles(modelDir: string): Promise<{ files: string[]; weightMap?: Map<string, string> }> {
@@ -49,31 +59,47 @@ async function listFiles(modelDir: string): Promise<{ files: string[]; weightMap
 
 async function readIndex(modelDir: string): Promise<{ files: string[]; weightMap: Map<string, string> }> {
   const weights = (await readJsonFile(modelDir, INDEX_FILE))?.weight_map;
-  if (typeof weights !== 'object' || weights === null || Array.isArray(weights)) throw mismatch(`${INDEX_FILE}: weight_map`, 'an object from tensor to file', 'something else');
+  if (typeof weights !== 'object' || weights === null || Array.isArray(weights))
+    throw mismatch(`${INDEX_FILE}: weight_map`, 'an object from tensor to file', 'something else');
   const weightMap = new Map<string, string>();
   for (const [tensor, file] of Object.entries(weights as Record<string, unknown>)) {
-    if (typeof file !== 'string' || file === '' || basename(file) !== file || file === '..') throw mismatch(`${INDEX_FILE}: ${tensor}`, 'the name of a file beside it', JSON.stringify(file));
+    if (typeof file !== 'string' || file === '' || basename(file) !== file || file === '..')
+      throw mismatch(`${INDEX_FILE}: ${tensor}`, 'the name of a file beside it', JSON.stringify(file));
     weightMap.set(tensor, file);
   }
   return { files: [...new Set(weightMap.values())].sort().map((name) => join(modelDir, name)), weightMap };
 }
 
-function resolveTensor(wanted: WantedTensor, prefix: string, found: Map<string, FoundTensor>, files: string[]): NativeTensor {
+function resolveTensor(
+  wanted: WantedTensor,
+  prefix: string,
+  found: Map<string, FoundTensor>,
+  files: string[],
+): NativeTensor {
   // The head lies beside the model, not in it.
   const name = wanted.name.startsWith('lm_head.') ? wanted.checkpointName : prefix + wanted.checkpointName;
   const tensor = found.get(name);
-  if (tensor === undefined) throw mismatch(name, `a tensor ${showShape(wanted.shape)} in the checkpoint`, 'none of that name');
+  if (tensor === undefined)
+    throw mismatch(name, `a tensor ${showShape(wanted.shape)} in the checkpoint`, 'none of that name');
   const where = `${basename(files[tensor.file])}: ${name}`;
-  if (showShape(tensor.shape) !== showShape(wanted.shape)) throw mismatch(where, `shape ${showShape(wanted.shape)} as config.json says`, showShape(tensor.shape));
+  if (showShape(tensor.shape) !== showShape(wanted.shape))
+    throw mismatch(where, `shape ${showShape(wanted.shape)} as config.json says`, showShape(tensor.shape));
   const dtype = Object.hasOwn(NATIVE_DTYPES, tensor.dtype) ? NATIVE_DTYPES[tensor.dtype] : undefined;
-  if (dtype === undefined) throw new CapstanError('unsupported_model', `${where}: expected F32, F16 or BF16, got ${tensor.dtype}`, { param: where, expected: 'F32, F16 or BF16', received: tensor.dtype });
+  if (dtype === undefined)
+    throw new CapstanError('unsupported_model', `${where}: expected F32, F16 or BF16, got ${tensor.dtype}`, {
+      param: where,
+      expected: 'F32, F16 or BF16',
+      received: tensor.dtype,
+    });
   return { name: wanted.name, file: tensor.file, offset: tensor.offset, dtype, shape: tensor.shape };
 }
 
 function mainDtype(tensors: readonly NativeTensor[]): NativeDType {
   const numElements: Record<NativeDType, number> = { f32: 0, f16: 0, bf16: 0 };
   for (const { dtype, shape } of tensors) numElements[dtype] += count(shape);
-  return (Object.keys(numElements) as NativeDType[]).reduce((best, dtype) => (numElements[dtype] > numElements[best] ? dtype : best));
+  return (Object.keys(numElements) as NativeDType[]).reduce((best, dtype) =>
+    numElements[dtype] > numElements[best] ? dtype : best,
+  );
 }
 
 function count(shape: readonly number[]): number {
@@ -85,5 +111,9 @@ function showShape(shape: readonly number[]): string {
 }
 
 function mismatch(where: string, expected: string, received: string): CapstanError {
-  return new CapstanError('invalid_model', `${where}: expected ${expected}, got ${received}`, { param: where, expected, received });
+  return new CapstanError('invalid_model', `${where}: expected ${expected}, got ${received}`, {
+    param: where,
+    expected,
+    received,
+  });
 }

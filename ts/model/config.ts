@@ -18,7 +18,12 @@ export interface ModelConfig {
 const MAX_LAYERS = 4096;
 
 const ACTIVATIONS: Readonly<Record<string, NativeModelSpec['hiddenAct']>> = {
-  silu: 'silu', swish: 'silu', gelu: 'gelu', gelu_new: 'gelu_tanh', gelu_pytorch_tanh: 'gelu_tanh', gelu_fast: 'gelu_tanh',
+  silu: 'silu',
+  swish: 'silu',
+  gelu: 'gelu',
+  gelu_new: 'gelu_tanh',
+  gelu_pytorch_tanh: 'gelu_tanh',
+  gelu_fast: 'gelu_tanh',
 };
 
 /** @throws CapstanError `invalid_model` or `unsupported_model` naming file and key. */
@@ -62,7 +67,12 @@ function readSpec(config: JsonReader, family: Family): NativeModelSpec {
   };
 }
 
-function readHeadDim(config: JsonReader, hiddenSize: number, numHeads: number, classDefault: number | undefined): number {
+function readHeadDim(
+  config: JsonReader,
+  hiddenSize: number,
+  numHeads: number,
+  classDefault: number | undefined,
+): number {
   // A null is "not given" to Llama and Mistral; to a class with a default of its own it never comes.
   const headDim = config.positiveInt('head_dim', classDefault ?? hiddenSize / numHeads);
   if (headDim % 2 !== 0) throw config.mismatch('head_dim', 'an even number of dimensions', headDim);
@@ -70,16 +80,23 @@ function readHeadDim(config: JsonReader, hiddenSize: number, numHeads: number, c
 }
 
 function readNumKvHeads(config: JsonReader, numHeads: number, classDefault: number | undefined): number {
-  const fallback = config.isNull('num_key_value_heads') ? numHeads : classDefault ?? numHeads;
+  const fallback = config.isNull('num_key_value_heads') ? numHeads : (classDefault ?? numHeads);
   const numKvHeads = config.positiveInt('num_key_value_heads', fallback);
-  if (numHeads % numKvHeads !== 0) throw config.mismatch('num_key_value_heads', `a divisor of num_attention_heads (${numHeads})`, numKvHeads);
+  if (numHeads % numKvHeads !== 0)
+    throw config.mismatch('num_key_value_heads', `a divisor of num_attention_heads (${numHeads})`, numKvHeads);
   return numKvHeads;
 }
 
 function readActivation(config: JsonReader): NativeModelSpec['hiddenAct'] {
   const name = config.string('hidden_act', 'silu');
   const activation = Object.hasOwn(ACTIVATIONS, name) ? ACTIVATIONS[name] : undefined;
-  if (activation === undefined) throw CapstanError.mismatch('unsupported_model', 'config.json: hidden_act', `one of ${Object.keys(ACTIVATIONS).join(', ')}`, name);
+  if (activation === undefined)
+    throw CapstanError.mismatch(
+      'unsupported_model',
+      'config.json: hidden_act',
+      `one of ${Object.keys(ACTIVATIONS).join(', ')}`,
+      name,
+    );
   return activation;
 }
 
@@ -87,11 +104,19 @@ function refuseQuantized(config: JsonReader): void {
   const quantization = config.object('quantization_config') ?? config.object('compression_config');
   if (quantization === undefined) return;
   const method = quantization.string('quant_method', 'an unnamed method');
-  throw new CapstanError('unsupported_model', `config.json: expected weights in f32, f16 or bf16, got quantized ones (${method})`,
-    { param: 'quantization_config', expected: 'f32, f16 or bf16 weights', received: method });
+  throw new CapstanError(
+    'unsupported_model',
+    `config.json: expected weights in f32, f16 or bf16, got quantized ones (${method})`,
+    { param: 'quantization_config', expected: 'f32, f16 or bf16 weights', received: method },
+  );
 }
 
-function readEosTokenIds(config: JsonReader, generation: JsonReader, { defaults }: Family, vocabSize: number): number[] {
+function readEosTokenIds(
+  config: JsonReader,
+  generation: JsonReader,
+  { defaults }: Family,
+  vocabSize: number,
+): number[] {
   const stated = [...generation.tokenIds('eos_token_id'), ...config.tokenIds('eos_token_id')];
   const ids = stated.length === 0 && defaults.eosTokenId !== null ? [defaults.eosTokenId] : stated;
   return [...new Set(ids)].filter((id) => id < vocabSize);
@@ -115,5 +140,7 @@ function readTopK(generation: JsonReader): number {
 }
 
 function readRepetitionPenalty(generation: JsonReader): SamplingDefaults {
-  return generation.raw('repetition_penalty') === undefined ? {} : { repetitionPenalty: generation.positiveNumber('repetition_penalty') };
+  return generation.raw('repetition_penalty') === undefined
+    ? {}
+    : { repetitionPenalty: generation.positiveNumber('repetition_penalty') };
 }

@@ -41,36 +41,70 @@ const FAMILIES: readonly Family[] = [
     modelType: 'llama',
     architecture: 'LlamaForCausalLM',
     defaults: { vocabSize: 32000, intermediateSize: 11008, maxPositionEmbeddings: 2048, eosTokenId: 2 },
-    features: (config) => biases(config.boolean('attention_bias', false), config.boolean('attention_bias', false), config.boolean('mlp_bias', false)),
+    features: (config) =>
+      biases(
+        config.boolean('attention_bias', false),
+        config.boolean('attention_bias', false),
+        config.boolean('mlp_bias', false),
+      ),
     slidingWindows: (_config, numLayers) => new Int32Array(numLayers),
   },
   {
     modelType: 'mistral',
     architecture: 'MistralForCausalLM',
-    defaults: { vocabSize: 32000, intermediateSize: 14336, numKvHeads: 8, maxPositionEmbeddings: 131072, eosTokenId: 2 },
+    defaults: {
+      vocabSize: 32000,
+      intermediateSize: 14336,
+      numKvHeads: 8,
+      maxPositionEmbeddings: 131072,
+      eosTokenId: 2,
+    },
     features: () => biases(false, false, false),
     slidingWindows: (config, numLayers) => new Int32Array(numLayers).fill(readWindow(config)),
   },
   {
     modelType: 'qwen2',
     architecture: 'Qwen2ForCausalLM',
-    defaults: { vocabSize: 151936, intermediateSize: 22016, numKvHeads: 32, maxPositionEmbeddings: 32768, eosTokenId: null },
+    defaults: {
+      vocabSize: 151936,
+      intermediateSize: 22016,
+      numKvHeads: 32,
+      maxPositionEmbeddings: 32768,
+      eosTokenId: null,
+    },
     features: () => biases(true, false, false),
     slidingWindows: qwenWindows,
   },
   {
     modelType: 'qwen3',
     architecture: 'Qwen3ForCausalLM',
-    defaults: { vocabSize: 151936, intermediateSize: 22016, numKvHeads: 32, headDim: 128, maxPositionEmbeddings: 32768, eosTokenId: null },
-    features: (config) => ({ ...biases(config.boolean('attention_bias', false), config.boolean('attention_bias', false), false), qkNorm: true }),
+    defaults: {
+      vocabSize: 151936,
+      intermediateSize: 22016,
+      numKvHeads: 32,
+      headDim: 128,
+      maxPositionEmbeddings: 32768,
+      eosTokenId: null,
+    },
+    features: (config) => ({
+      ...biases(config.boolean('attention_bias', false), config.boolean('attention_bias', false), false),
+      qkNorm: true,
+    }),
     slidingWindows: qwenWindows,
   },
 ];
 
 /** Families that are known and come later, by the start of their model type. */
 const LATER_FAMILIES: readonly [prefix: string, what: string][] = [
-  ['qwen2_moe', 'mixture of experts'], ['qwen3_moe', 'mixture of experts'], ['qwen3_next', 'mixture of experts'], ['mixtral', 'mixture of experts'],
-  ['deepseek', 'mixture of experts'], ['gpt_oss', 'mixture of experts'], ['olmoe', 'mixture of experts'], ['gemma', 'Gemma'], ['phi', 'Phi'],
+  ['qwen2_moe', 'mixture of experts'],
+  ['qwen3_moe', 'mixture of experts'],
+  ['qwen3_next', 'mixture of experts'],
+  ['mixtral', 'mixture of experts'],
+  ['deepseek', 'mixture of experts'],
+  ['gpt_oss', 'mixture of experts'],
+  ['olmoe', 'mixture of experts'],
+  ['gemma', 'Gemma'],
+  ['phi', 'Phi'],
 ];
 
 /** @throws CapstanError `unsupported_model` that names the architecture and the ones that work. */
@@ -78,20 +112,27 @@ export function findFamily(config: JsonReader): Family {
   const modelType = config.string('model_type', '');
   const architectures = config.raw('architectures');
   const architecture = Array.isArray(architectures) && architectures.length > 0 ? String(architectures[0]) : undefined;
-  const family = FAMILIES.find((row) => (modelType === '' ? row.architecture === architecture : row.modelType === modelType));
+  const family = FAMILIES.find((row) =>
+    modelType === '' ? row.architecture === architecture : row.modelType === modelType,
+  );
   const name = architecture ?? (modelType === '' ? 'a model without model_type and architectures' : modelType);
   if (family === undefined) {
     const later = LATER_FAMILIES.find(([prefix]) => modelType.startsWith(prefix));
     throw unsupported(later === undefined ? name : `${name} (${later[1]}, not supported yet)`);
   }
   // A head other than the language model's (classification, reward) would be loaded without it.
-  if (architecture !== undefined && architecture !== family.architecture && !architecture.endsWith('Model')) throw unsupported(name);
+  if (architecture !== undefined && architecture !== family.architecture && !architecture.endsWith('Model'))
+    throw unsupported(name);
   return family;
 }
 
 function unsupported(received: string): CapstanError {
   const expected = FAMILIES.map((row) => row.architecture).join(', ');
-  return new CapstanError('unsupported_model', `config.json: expected one of the architectures ${expected}, got ${received}`, { param: 'architectures', expected, received });
+  return new CapstanError(
+    'unsupported_model',
+    `config.json: expected one of the architectures ${expected}, got ${received}`,
+    { param: 'architectures', expected, received },
+  );
 }
 
 function biases(qkvBias: boolean, outputBias: boolean, mlpBias: boolean): ModelFeatures {
@@ -110,9 +151,11 @@ function qwenWindows(config: JsonReader, numLayers: number): Int32Array {
     const firstWindowed = config.nonNegativeInt('max_window_layers', 28);
     return Int32Array.from({ length: numLayers }, (_, layer) => (layer >= firstWindowed ? window : 0));
   }
-  if (!Array.isArray(layerTypes) || layerTypes.length !== numLayers) throw config.mismatch('layer_types', `a list of ${numLayers} layer types`, layerTypes);
+  if (!Array.isArray(layerTypes) || layerTypes.length !== numLayers)
+    throw config.mismatch('layer_types', `a list of ${numLayers} layer types`, layerTypes);
   return Int32Array.from(layerTypes, (type: unknown) => {
-    if (type !== 'sliding_attention' && type !== 'full_attention') throw config.mismatch('layer_types', 'sliding_attention or full_attention', type);
+    if (type !== 'sliding_attention' && type !== 'full_attention')
+      throw config.mismatch('layer_types', 'sliding_attention or full_attention', type);
     return type === 'sliding_attention' ? window : 0;
   });
 }
@@ -133,10 +176,15 @@ export function wantedTensors(spec: NativeModelSpec, features: ModelFeatures): W
     { name: 'embed_tokens.weight', checkpointName: 'embed_tokens.weight', shape: [vocabSize, hidden] },
     { name: 'norm.weight', checkpointName: 'norm.weight', shape: [hidden] },
   ];
-  if (!spec.tieWordEmbeddings) wanted.push({ name: 'lm_head.weight', checkpointName: 'lm_head.weight', shape: [vocabSize, hidden] });
+  if (!spec.tieWordEmbeddings)
+    wanted.push({ name: 'lm_head.weight', checkpointName: 'lm_head.weight', shape: [vocabSize, hidden] });
   const add = (layer: number, name: string, checkpointName: string, shape: number[], hasBias = false) => {
     for (const kind of hasBias ? ['weight', 'bias'] : ['weight']) {
-      wanted.push({ name: `layers.${layer}.${name}.${kind}`, checkpointName: `layers.${layer}.${checkpointName}.${kind}`, shape: kind === 'bias' ? [shape[0]] : shape });
+      wanted.push({
+        name: `layers.${layer}.${name}.${kind}`,
+        checkpointName: `layers.${layer}.${checkpointName}.${kind}`,
+        shape: kind === 'bias' ? [shape[0]] : shape,
+      });
     }
   };
   for (let layer = 0; layer < spec.numLayers; layer++) {

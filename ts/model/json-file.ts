@@ -28,7 +28,11 @@ export function parseJsonObject(text: string, name: string): JsonObject {
   try {
     value = JSON.parse(text);
   } catch (cause) {
-    throw new CapstanError('invalid_model', `${name}: expected JSON, got a text that does not parse (${(cause as Error).message})`, { param: name, cause });
+    throw new CapstanError(
+      'invalid_model',
+      `${name}: expected JSON, got a text that does not parse (${(cause as Error).message})`,
+      { param: name, cause },
+    );
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
     throw CapstanError.mismatch('invalid_model', name, 'a JSON object', value);
@@ -59,11 +63,21 @@ export class JsonReader {
   }
 
   positiveInt(key: string, fallback?: number, max = MAX_INT): number {
-    return this.#read(key, fallback, `an integer from 1 to ${max}`, (value) => Number.isInteger(value) && (value as number) > 0 && (value as number) <= max);
+    return this.#read(
+      key,
+      fallback,
+      `an integer from 1 to ${max}`,
+      (value) => Number.isInteger(value) && (value as number) > 0 && (value as number) <= max,
+    );
   }
 
   nonNegativeInt(key: string, fallback?: number): number {
-    return this.#read(key, fallback, `an integer from 0 to ${MAX_INT}`, (value) => Number.isInteger(value) && (value as number) >= 0 && (value as number) <= MAX_INT);
+    return this.#read(
+      key,
+      fallback,
+      `an integer from 0 to ${MAX_INT}`,
+      (value) => Number.isInteger(value) && (value as number) >= 0 && (value as number) <= MAX_INT,
+    );
   }
 
   positiveNumber(key: string, fallback?: number): number {
@@ -98,8 +112,16 @@ export class JsonReader {
   mismatch(key: string, expected: string, received: unknown): CapstanError {
     const where = `${this.#where}: ${key}`;
     return received === undefined
-      ? new CapstanError('invalid_model', `${where}: expected ${expected}, but it is missing`, { param: key, expected, received: 'nothing' })
-      : new CapstanError('invalid_model', `${where}: expected ${expected}, got ${showValue(received)}`, { param: key, expected, received: showValue(received) });
+      ? new CapstanError('invalid_model', `${where}: expected ${expected}, but it is missing`, {
+          param: key,
+          expected,
+          received: 'nothing',
+        })
+      : new CapstanError('invalid_model', `${where}: expected ${expected}, got ${showValue(received)}`, {
+          param: key,
+          expected,
+          received: showValue(received),
+        });
   }
 
   #read<T>(key: string, fallback: T | undefined, expected: string, isValid: (value: unknown) => boolean): T {

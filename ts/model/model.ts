@@ -46,7 +46,11 @@ export async function readModel(modelDir: string, overrides: ModelOverrides = {}
   const dir = modelDir === DEMO_MODEL ? join(packageRoot(), 'models', 'demo') : resolve(modelDir);
   await checkDirectory(dir, modelDir);
   // The tokenizer is the longest part and waits for nothing.
-  const [{ config, checkpoint }, tokenizer, chatTemplate] = await Promise.all([readWeights(dir), Tokenizer.load(dir, MARKERS), ChatTemplate.load(dir, overrides.chatTemplate)]);
+  const [{ config, checkpoint }, tokenizer, chatTemplate] = await Promise.all([
+    readWeights(dir),
+    Tokenizer.load(dir, MARKERS),
+    ChatTemplate.load(dir, overrides.chatTemplate),
+  ]);
   const { toolCallFormat = 'auto', reasoningFormat = 'auto' } = overrides;
   return {
     name: modelDir === DEMO_MODEL ? DEMO_MODEL : basename(dir),
@@ -64,12 +68,22 @@ async function checkDirectory(dir: string, given: string): Promise<void> {
   if (stats?.isDirectory() === true) return;
   const received = stats === undefined ? 'a path that does not exist' : 'a file';
   const expected = `a directory with config.json, or '${DEMO_MODEL}'`;
-  throw new CapstanError('invalid_model', `model ${JSON.stringify(given)}: expected ${expected}, got ${received}`, { param: 'modelDir', expected, received });
+  throw new CapstanError('invalid_model', `model ${JSON.stringify(given)}: expected ${expected}, got ${received}`, {
+    param: 'modelDir',
+    expected,
+    received,
+  });
 }
 
 async function readWeights(dir: string): Promise<{ config: ModelConfig; checkpoint: Checkpoint }> {
-  const [configJson, generationJson] = await Promise.all([readJsonFile(dir, 'config.json'), readJsonFile(dir, 'generation_config.json')]);
-  if (configJson === undefined) throw new CapstanError('invalid_model', 'config.json: expected one in the model directory, got none', { param: 'config.json' });
+  const [configJson, generationJson] = await Promise.all([
+    readJsonFile(dir, 'config.json'),
+    readJsonFile(dir, 'generation_config.json'),
+  ]);
+  if (configJson === undefined)
+    throw new CapstanError('invalid_model', 'config.json: expected one in the model directory, got none', {
+      param: 'config.json',
+    });
   const config = readModelConfig(configJson, generationJson);
   return { config, checkpoint: await readCheckpoint(dir, wantedTensors(config.spec, config.features)) };
 }

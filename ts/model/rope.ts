@@ -28,7 +28,11 @@ export function readRope(config: JsonReader, headDim: number, maxPositionEmbeddi
     attentionFactor: 1,
   };
   if (rope.rotaryDim < 2 || rope.rotaryDim > headDim || rope.rotaryDim % 2 !== 0) {
-    throw config.mismatch('partial_rotary_factor', `an even number of rotated dimensions from 2 to ${headDim}`, rope.rotaryDim);
+    throw config.mismatch(
+      'partial_rotary_factor',
+      `an even number of rotated dimensions from 2 to ${headDim}`,
+      rope.rotaryDim,
+    );
   }
   if (parameters !== undefined && type !== 'default') readScaling(rope, parameters, config, maxPositionEmbeddings);
   return rope;
@@ -38,12 +42,16 @@ function readRopeType(parameters: JsonReader | undefined): RopeSpec['type'] {
   if (parameters === undefined) return 'default';
   const perLayer = ['full_attention', 'sliding_attention'].find((key) => parameters.has(key));
   if (perLayer !== undefined) {
-    throw new CapstanError('unsupported_model', 'config.json: rotary parameters per layer type are not supported',
-      { param: 'rope_parameters', expected: 'one set of parameters', received: perLayer });
+    throw new CapstanError('unsupported_model', 'config.json: rotary parameters per layer type are not supported', {
+      param: 'rope_parameters',
+      expected: 'one set of parameters',
+      received: perLayer,
+    });
   }
   const name = parameters.string('rope_type', parameters.string('type', 'default'));
   const type = ROPE_TYPES.find((candidate) => candidate === name);
-  if (type === undefined) throw CapstanError.mismatch('unsupported_model', 'config.json: rope_type', `one of ${ROPE_TYPES.join(', ')}`, name);
+  if (type === undefined)
+    throw CapstanError.mismatch('unsupported_model', 'config.json: rope_type', `one of ${ROPE_TYPES.join(', ')}`, name);
   return type;
 }
 
@@ -53,11 +61,19 @@ function readScaling(rope: RopeSpec, parameters: JsonReader, config: JsonReader,
     const original = config.has('original_max_position_embeddings') ? config : parameters;
     rope.originalMaxPositions = original.positiveInt('original_max_position_embeddings', maxPositionEmbeddings);
   }
-  rope.factor = parameters.positiveNumber('factor', rope.type === 'yarn' ? maxPositionEmbeddings / rope.originalMaxPositions : undefined);
+  rope.factor = parameters.positiveNumber(
+    'factor',
+    rope.type === 'yarn' ? maxPositionEmbeddings / rope.originalMaxPositions : undefined,
+  );
   if (rope.type === 'llama3') {
     rope.lowFreqFactor = parameters.positiveNumber('low_freq_factor');
     rope.highFreqFactor = parameters.positiveNumber('high_freq_factor');
-    if (rope.highFreqFactor <= rope.lowFreqFactor) throw parameters.mismatch('high_freq_factor', `a number above low_freq_factor (${rope.lowFreqFactor})`, rope.highFreqFactor);
+    if (rope.highFreqFactor <= rope.lowFreqFactor)
+      throw parameters.mismatch(
+        'high_freq_factor',
+        `a number above low_freq_factor (${rope.lowFreqFactor})`,
+        rope.highFreqFactor,
+      );
   }
   if (rope.type === 'yarn') {
     rope.betaFast = parameters.positiveNumber('beta_fast', 32);

@@ -19,8 +19,26 @@ const MAX_HEADER_BYTES = 100_000_000;
 
 /** Bits per element of every type that the format names. */
 const DTYPE_BITS: Readonly<Record<string, number>> = {
-  F64: 64, F32: 32, F16: 16, BF16: 16, I64: 64, I32: 32, I16: 16, I8: 8, U64: 64, U32: 32, U16: 16, U8: 8, BOOL: 8, C64: 64,
-  F8_E4M3: 8, F8_E5M2: 8, F8_E8M0: 8, F6_E2M3: 6, F6_E3M2: 6, F4: 4,
+  F64: 64,
+  F32: 32,
+  F16: 16,
+  BF16: 16,
+  I64: 64,
+  I32: 32,
+  I16: 16,
+  I8: 8,
+  U64: 64,
+  U32: 32,
+  U16: 16,
+  U8: 8,
+  BOOL: 8,
+  C64: 64,
+  F8_E4M3: 8,
+  F8_E5M2: 8,
+  F8_E8M0: 8,
+  F6_E2M3: 6,
+  F6_E3M2: 6,
+  F4: 4,
 };
 
 /**
@@ -37,7 +55,12 @@ export async function readSafetensorsHeader(path: string): Promise<Map<string, S
     const headerBytes = await readHeaderLength(file, name, size);
     const header = Buffer.alloc(headerBytes);
     await readFully(file, header, HEADER_LENGTH_BYTES, name);
-    return parseHeader(parseJsonObject(header.toString('utf8'), `${name}: header`), name, HEADER_LENGTH_BYTES + headerBytes, size);
+    return parseHeader(
+      parseJsonObject(header.toString('utf8'), `${name}: header`),
+      name,
+      HEADER_LENGTH_BYTES + headerBytes,
+      size,
+    );
   } finally {
     await file.close();
   }
@@ -48,7 +71,11 @@ async function openForReading(path: string, name: string): Promise<FileHandle> {
     return await open(path, 'r');
   } catch (cause) {
     const isMissing = (cause as NodeJS.ErrnoException).code === 'ENOENT';
-    throw new CapstanError(isMissing ? 'invalid_model' : 'io_error', `${name}: expected a readable file, got ${(cause as Error).message}`, { param: name, cause });
+    throw new CapstanError(
+      isMissing ? 'invalid_model' : 'io_error',
+      `${name}: expected a readable file, got ${(cause as Error).message}`,
+      { param: name, cause },
+    );
   }
 }
 
@@ -58,7 +85,8 @@ async function readHeaderLength(file: FileHandle, name: string, size: number): P
   await readFully(file, bytes, 0, name);
   const length = bytes.readBigUInt64LE();
   const limit = Math.min(size - HEADER_LENGTH_BYTES, MAX_HEADER_BYTES);
-  if (length > BigInt(limit)) throw invalid(name, `a header of at most ${limit} bytes in a file of ${size}`, `a header length of ${length}`);
+  if (length > BigInt(limit))
+    throw invalid(name, `a header of at most ${limit} bytes in a file of ${size}`, `a header length of ${length}`);
   return Number(length);
 }
 
@@ -81,23 +109,42 @@ function parseHeader(header: JsonObject, file: string, dataStart: number, fileSi
 }
 
 function parseTensor(entry: unknown, where: string, dataStart: number, fileSize: number): StoredTensor {
-  const { dtype, shape, data_offsets: offsets } = (entry ?? {}) as { dtype?: unknown; shape?: unknown; data_offsets?: unknown };
-  if (typeof dtype !== 'string' || !Object.hasOwn(DTYPE_BITS, dtype)) throw invalid(where, `a number type of ${Object.keys(DTYPE_BITS).join(', ')}`, showValue(dtype));
+  const {
+    dtype,
+    shape,
+    data_offsets: offsets,
+  } = (entry ?? {}) as { dtype?: unknown; shape?: unknown; data_offsets?: unknown };
+  if (typeof dtype !== 'string' || !Object.hasOwn(DTYPE_BITS, dtype))
+    throw invalid(where, `a number type of ${Object.keys(DTYPE_BITS).join(', ')}`, showValue(dtype));
   if (!isCounts(shape)) throw invalid(where, 'a shape of integers of 0 or more', showList(shape));
-  if (!isCounts(offsets) || offsets.length !== 2) throw invalid(where, 'two data offsets of 0 or more', showList(offsets));
+  if (!isCounts(offsets) || offsets.length !== 2)
+    throw invalid(where, 'two data offsets of 0 or more', showList(offsets));
   const [begin, end] = offsets;
   const numBytes = end - begin;
   const wanted = Math.ceil((shape.reduce((product, size) => product * size, 1) * DTYPE_BITS[dtype]) / 8);
-  if (numBytes !== wanted) throw invalid(where, `${wanted} bytes for ${dtype} ${showList(shape)}`, `offsets ${begin} to ${end}`);
-  if (dataStart + end > fileSize) throw invalid(where, `data that ends within the file's ${fileSize} bytes`, `an end at byte ${dataStart + end}: the file is cut short`);
+  if (numBytes !== wanted)
+    throw invalid(where, `${wanted} bytes for ${dtype} ${showList(shape)}`, `offsets ${begin} to ${end}`);
+  if (dataStart + end > fileSize)
+    throw invalid(
+      where,
+      `data that ends within the file's ${fileSize} bytes`,
+      `an end at byte ${dataStart + end}: the file is cut short`,
+    );
   return { dtype, shape, offset: dataStart + begin, numBytes };
 }
 
 /** As the format demands: tensors follow each other without overlap or hole. */
 function checkLayout(tensors: Map<string, StoredTensor>, file: string, dataStart: number): void {
   let end = dataStart;
-  for (const [tensor, { offset, numBytes }] of [...tensors].sort(([, a], [, b]) => a.offset - b.offset || a.numBytes - b.numBytes)) {
-    if (offset !== end) throw invalid(`${file}: ${tensor}`, `data that begins where the one before ends, at ${end - dataStart}`, `an offset of ${offset - dataStart}`);
+  for (const [tensor, { offset, numBytes }] of [...tensors].sort(
+    ([, a], [, b]) => a.offset - b.offset || a.numBytes - b.numBytes,
+  )) {
+    if (offset !== end)
+      throw invalid(
+        `${file}: ${tensor}`,
+        `data that begins where the one before ends, at ${end - dataStart}`,
+        `an offset of ${offset - dataStart}`,
+      );
     end = offset + numBytes;
   }
 }
@@ -107,9 +154,15 @@ function isCounts(value: unknown): value is number[] {
 }
 
 function showList(value: unknown): string {
-  return Array.isArray(value) && value.length <= 8 ? `[${value.map((item) => showValue(item)).join(', ')}]` : showValue(value);
+  return Array.isArray(value) && value.length <= 8
+    ? `[${value.map((item) => showValue(item)).join(', ')}]`
+    : showValue(value);
 }
 
 function invalid(where: string, expected: string, received: string): CapstanError {
-  return new CapstanError('invalid_model', `${where}: expected ${expected}, got ${received}`, { param: where, expected, received });
+  return new CapstanError('invalid_model', `${where}: expected ${expected}, got ${received}`, {
+    param: where,
+    expected,
+    received,
+  });
 }

@@ -44,7 +44,10 @@ export class ChatTemplate {
       readTextFile(modelDir, CONFIG_FILE),
       given === undefined ? readTemplateFiles(modelDir) : new Map([['default', given]]),
     ]);
-    if (given !== undefined) await JinjaTemplate.compile(given).catch(({ message }: Error) => { throw CapstanError.argument('chatTemplate', `a Jinja template (${message})`, given); });
+    if (given !== undefined)
+      await JinjaTemplate.compile(given).catch(({ message }: Error) => {
+        throw CapstanError.argument('chatTemplate', `a Jinja template (${message})`, given);
+      });
     const config = configText === undefined ? {} : parseJsonObject(configText, CONFIG_FILE);
     return new ChatTemplate(files.size > 0 ? files : readConfigTemplates(config), readSpecialTokens(config));
   }
@@ -64,7 +67,12 @@ export class ChatTemplate {
 
   /** @throws CapstanError `template_error` without a template, or when it throws. */
   async render(messages: readonly TemplateMessage[], options: RenderOptions = {}): Promise<string> {
-    const { tools, continueFinalMessage = false, addGenerationPrompt = !continueFinalMessage, templateKwargs } = options;
+    const {
+      tools,
+      continueFinalMessage = false,
+      addGenerationPrompt = !continueFinalMessage,
+      templateKwargs,
+    } = options;
     const template = await this.#compile(tools !== undefined && this.#sources.has('tool_use') ? 'tool_use' : 'default');
     const variables = {
       ...this.#specialTokens,
@@ -81,8 +89,12 @@ export class ChatTemplate {
   #compile(name: string): Promise<JinjaTemplate> {
     const source = this.#sources.get(name);
     if (source === undefined) {
-      throw new CapstanError('template_error', `chat template: expected one in ${TEMPLATE_FILE} or ${CONFIG_FILE}, but the model has none`
-        + (this.#sources.size > 0 ? ` called default, only ${[...this.#sources.keys()].join(', ')}` : ''), { param: 'messages' });
+      throw new CapstanError(
+        'template_error',
+        `chat template: expected one in ${TEMPLATE_FILE} or ${CONFIG_FILE}, but the model has none` +
+          (this.#sources.size > 0 ? ` called default, only ${[...this.#sources.keys()].join(', ')}` : ''),
+        { param: 'messages' },
+      );
     }
     const compiled = this.#compiled.get(name) ?? JinjaTemplate.compile(source).catch(throwTemplateError);
     this.#compiled.set(name, compiled);
@@ -107,12 +119,19 @@ function readConfigTemplates({ chat_template: templates }: JsonObject): Map<stri
   if (templates === undefined || templates === null) return new Map();
   if (typeof templates === 'string') return new Map([['default', templates]]);
   const named = (Array.isArray(templates) ? templates : [templates]) as { name?: unknown; template?: unknown }[];
-  return new Map(named.map((entry) => {
-    if (typeof entry?.name !== 'string' || typeof entry.template !== 'string') {
-      throw CapstanError.mismatch('invalid_model', `${CONFIG_FILE}: chat_template`, 'a text or a list of named templates', templates);
-    }
-    return [entry.name, entry.template];
-  }));
+  return new Map(
+    named.map((entry) => {
+      if (typeof entry?.name !== 'string' || typeof entry.template !== 'string') {
+        throw CapstanError.mismatch(
+          'invalid_model',
+          `${CONFIG_FILE}: chat_template`,
+          'a text or a list of named templates',
+          templates,
+        );
+      }
+      return [entry.name, entry.template];
+    }),
+  );
 }
 
 /** `bos_token` and the like: texts, or records with the text as `content`. */
@@ -120,7 +139,8 @@ function readSpecialTokens(config: JsonObject): Record<string, unknown> {
   const tokens: Record<string, unknown> = {};
   for (const [key, value] of Object.entries(config)) {
     if (!key.endsWith('_token')) continue;
-    const text: unknown = typeof value === 'object' && value !== null ? (value as { content?: unknown }).content : value;
+    const text: unknown =
+      typeof value === 'object' && value !== null ? (value as { content?: unknown }).content : value;
     if (typeof text === 'string') tokens[key] = text;
   }
   return tokens;
@@ -128,14 +148,20 @@ function readSpecialTokens(config: JsonObject): Record<string, unknown> {
 
 function markFinalMessage(messages: readonly TemplateMessage[]): TemplateMessage[] {
   const last = messages.at(-1);
-  if (typeof last?.content !== 'string') throw CapstanError.argument('continueFinalMessage', 'a last message with text to continue', last?.content);
+  if (typeof last?.content !== 'string')
+    throw CapstanError.argument('continueFinalMessage', 'a last message with text to continue', last?.content);
   return [...messages.slice(0, -1), { ...last, content: last.content + CONTINUE_MARK }];
 }
 
 /** A template that trims the content also takes the mark's blank: then the text's own trailing blanks go as well. */
 function cutAtMark(text: string): string {
   const end = text.lastIndexOf(CONTINUE_MARK.trim());
-  if (end < 0) throw new CapstanError('template_error', 'chat template: expected the last message in the rendered prompt, but the template left it out', { param: 'messages' });
+  if (end < 0)
+    throw new CapstanError(
+      'template_error',
+      'chat template: expected the last message in the rendered prompt, but the template left it out',
+      { param: 'messages' },
+    );
   return text.startsWith(CONTINUE_MARK, end) ? text.slice(0, end) : text.slice(0, end).trimEnd();
 }
 

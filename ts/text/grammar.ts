@@ -48,7 +48,10 @@ export function literal(text: string): GrammarExpr {
 
 export function charClass(...ranges: (string | [string, string])[]): GrammarExpr {
   const code = (text: string) => text.codePointAt(0) ?? 0;
-  return { kind: 'class', ranges: ranges.map((range) => [code(range[0]), code(typeof range === 'string' ? range : range[1])]) };
+  return {
+    kind: 'class',
+    ranges: ranges.map((range) => [code(range[0]), code(typeof range === 'string' ? range : range[1])]),
+  };
 }
 
 export function sequence(...items: (GrammarExpr | string)[]): GrammarExpr {
@@ -56,7 +59,9 @@ export function sequence(...items: (GrammarExpr | string)[]): GrammarExpr {
 }
 
 export function choice(...items: (GrammarExpr | string)[]): GrammarExpr {
-  return items.length === 1 && typeof items[0] !== 'string' ? items[0] : { kind: 'choice', items: items.map((item) => (typeof item === 'string' ? literal(item) : item)) };
+  return items.length === 1 && typeof items[0] !== 'string'
+    ? items[0]
+    : { kind: 'choice', items: items.map((item) => (typeof item === 'string' ? literal(item) : item)) };
 }
 
 export function repeat(item: GrammarExpr, min: number, max: number | null): GrammarExpr {

@@ -53,7 +53,9 @@ function stripEnd(text: string, characters: unknown): string {
 }
 
 /** What Python's str.isspace() takes. */
-const PYTHON_BLANKS = new Set('\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000');
+const PYTHON_BLANKS = new Set(
+  '\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000',
+);
 
 function characterSet(characters: unknown): Set<string> {
   return typeof characters === 'string' ? new Set(characters) : PYTHON_BLANKS;
@@ -61,7 +63,13 @@ function characterSet(characters: unknown): Set<string> {
 
 interface CallNode {
   type: 'CallExpression';
-  callee: { type: string; object?: unknown; property?: { type: string; value: unknown }; computed?: boolean; value?: unknown };
+  callee: {
+    type: string;
+    object?: unknown;
+    property?: { type: string; value: unknown };
+    computed?: boolean;
+    value?: unknown;
+  };
   args: unknown[];
 }
 
@@ -73,12 +81,18 @@ function rewriteStrips(node: unknown): void {
     node.args = [object, ...node.args];
     node.callee = { type: 'Identifier', value: `__${String(property?.value)}` };
   }
-  const children = node instanceof Map ? [...node.keys(), ...node.values()] as unknown[] : Object.values(node) as unknown[];
+  const children =
+    node instanceof Map ? ([...node.keys(), ...node.values()] as unknown[]) : (Object.values(node) as unknown[]);
   children.forEach(rewriteStrips);
 }
 
 function isStripCall(node: object): node is CallNode {
   const { type, callee } = node as Partial<CallNode>;
-  return type === 'CallExpression' && callee?.type === 'MemberExpression' && callee.computed === false
-    && callee.property?.type === 'Identifier' && Object.hasOwn(STRIPS, `__${String(callee.property.value)}`);
+  return (
+    type === 'CallExpression' &&
+    callee?.type === 'MemberExpression' &&
+    callee.computed === false &&
+    callee.property?.type === 'Identifier' &&
+    Object.hasOwn(STRIPS, `__${String(callee.property.value)}`)
+  );
 }

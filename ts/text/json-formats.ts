@@ -1,7 +1,8 @@
 const HOUR = '(?:[01]\\d|2[0-3])';
 const SIXTY = '[0-5]\\d';
-const DATE = '(?:\\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|02-(?:0[1-9]|1\\d|2[0-8]))'
-  + '|(?:\\d{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)';
+const DATE =
+  '(?:\\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|02-(?:0[1-9]|1\\d|2[0-8]))' +
+  '|(?:\\d{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)';
 const TIME = `${HOUR}:${SIXTY}:${SIXTY}(?:\\.\\d{1,9})?(?:Z|[+-]${HOUR}:${SIXTY})`;
 const OCTET = '(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)';
 const LABEL = '[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?';
@@ -16,7 +17,8 @@ const CALENDAR = `(?:${COUNT}Y(?:${COUNT}M(?:${COUNT}D)?)?|${COUNT}M(?:${COUNT}D
 function ipv6(): string {
   const group = '[0-9a-fA-F]{1,4}';
   const forms = [`${group}(?::${group}){7}`, `::(?:${group}(?::${group}){0,6})?`];
-  for (let numLeft = 1; numLeft <= 6; numLeft++) forms.push(`${group}(?::${group}){${numLeft - 1}}::(?:${group}(?::${group}){0,${6 - numLeft}})?`);
+  for (let numLeft = 1; numLeft <= 6; numLeft++)
+    forms.push(`${group}(?::${group}){${numLeft - 1}}::(?:${group}(?::${group}){0,${6 - numLeft}})?`);
   forms.push(`${group}(?::${group}){6}::`);
   return `(?:${forms.join('|')})`;
 }
@@ -32,5 +34,8 @@ export const FORMATS: ReadonlyMap<string, string> = new Map([
   ['hostname', HOSTNAME],
   ['ipv4', `${OCTET}(?:\\.${OCTET}){3}`],
   ['ipv6', ipv6()],
-  ['uri', `[a-z][a-z0-9+.-]{0,15}://${HOSTNAME}(?::[1-9]\\d{0,3})?(?:/[A-Za-z0-9._~-]{0,64}){0,16}(?:\\?[A-Za-z0-9._~=&-]{0,256})?(?:#[A-Za-z0-9._~-]{0,64})?`],
+  [
+    'uri',
+    `[a-z][a-z0-9+.-]{0,15}://${HOSTNAME}(?::[1-9]\\d{0,3})?(?:/[A-Za-z0-9._~-]{0,64}){0,16}(?:\\?[A-Za-z0-9._~=&-]{0,256})?(?:#[A-Za-z0-9._~-]{0,64})?`,
+  ],
 ]);

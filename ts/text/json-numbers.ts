@@ -19,7 +19,10 @@ export function integerRange(lower: Bound | undefined, upper: Bound | undefined)
   if (low !== undefined && high !== undefined && low > high) return null;
   const parts: GrammarExpr[] = [];
   if (high === undefined || high >= 0n) parts.push(naturals(low !== undefined && low > 0n ? low : 0n, high));
-  if (low === undefined || low < 0n) parts.push(sequence('-', naturals(high !== undefined && high < 0n ? -high : 1n, low === undefined ? undefined : -low)));
+  if (low === undefined || low < 0n)
+    parts.push(
+      sequence('-', naturals(high !== undefined && high < 0n ? -high : 1n, low === undefined ? undefined : -low)),
+    );
   return choice(...parts);
 }
 
@@ -70,10 +73,14 @@ export function numberRange(lower: Bound | undefined, upper: Bound | undefined):
   const negate = (bound: Bound | undefined) => bound && { value: -bound.value, isOpen: bound.isOpen };
   const zero: Bound = { value: 0, isOpen: false };
   const parts: (GrammarExpr | null)[] = [];
-  if (upper === undefined || upper.value >= 0) parts.push(decimals(lower !== undefined && lower.value >= 0 ? lower : zero, upper));
+  if (upper === undefined || upper.value >= 0)
+    parts.push(decimals(lower !== undefined && lower.value >= 0 ? lower : zero, upper));
   // Minus zero is no number of its own: what has a sign is below zero.
   if (lower === undefined || lower.value < 0) {
-    const negative = decimals(upper !== undefined && upper.value < 0 ? negate(upper) ?? zero : { value: 0, isOpen: true }, negate(lower));
+    const negative = decimals(
+      upper !== undefined && upper.value < 0 ? (negate(upper) ?? zero) : { value: 0, isOpen: true },
+      negate(lower),
+    );
     if (negative !== null) parts.push(sequence('-', negative));
   }
   const possible = parts.filter((part) => part !== null);
@@ -82,7 +89,11 @@ export function numberRange(lower: Bound | undefined, upper: Bound | undefined):
 
 /** Decimals without sign. */
 function decimals(lower: Bound, upper: Bound | undefined): GrammarExpr | null {
-  if (upper !== undefined && (lower.value > upper.value || (lower.value === upper.value && (lower.isOpen || upper.isOpen)))) return null;
+  if (
+    upper !== undefined &&
+    (lower.value > upper.value || (lower.value === upper.value && (lower.isOpen || upper.isOpen)))
+  )
+    return null;
   const [lowWhole, lowFraction] = split(lower.value);
   const [highWhole, highFraction] = upper === undefined ? [undefined, ''] : split(upper.value);
   const most = (highWhole ?? lowWhole).toString().length;
@@ -98,7 +109,13 @@ function decimals(lower: Bound, upper: Bound | undefined): GrammarExpr | null {
   } else {
     parts.push(withFraction(lowWhole, fractionFrom(from, numDigits)));
     if (highWhole === undefined || lowWhole + 1n < highWhole) {
-      parts.push(sequence(naturals(lowWhole + 1n, highWhole === undefined ? undefined : highWhole - 1n), '.', repeat(DIGIT, 1, numDigits)));
+      parts.push(
+        sequence(
+          naturals(lowWhole + 1n, highWhole === undefined ? undefined : highWhole - 1n),
+          '.',
+          repeat(DIGIT, 1, numDigits),
+        ),
+      );
     }
     if (highWhole !== undefined) parts.push(withFraction(highWhole, fractionTo(to, numDigits)));
   }
@@ -125,7 +142,12 @@ function fractionFrom({ digits, isOpen }: FractionBound, num: number): GrammarEx
   if (digits === '') return isOpen ? nonZero(num) : repeat(DIGIT, 1, num);
   const parts: GrammarExpr[] = [];
   if (digits[0] < '9') parts.push(sequence(charClass([String(Number(digits[0]) + 1), '9']), repeat(DIGIT, 0, num - 1)));
-  const rest = digits.length > 1 ? fractionFrom({ digits: digits.slice(1), isOpen }, num - 1) : isOpen ? nonZero(num - 1) : repeat(DIGIT, 0, num - 1);
+  const rest =
+    digits.length > 1
+      ? fractionFrom({ digits: digits.slice(1), isOpen }, num - 1)
+      : isOpen
+        ? nonZero(num - 1)
+        : repeat(DIGIT, 0, num - 1);
   if (rest !== null) parts.push(sequence(digits[0], rest));
   return parts.length === 0 ? null : choice(...parts);
 }
@@ -152,7 +174,10 @@ function fractionBetween(from: FractionBound, to: FractionBound, num: number): G
   if (low > high) return null;
   const fromRest = { digits: from.digits.slice(1), isOpen: from.isOpen };
   const toRest = { digits: to.digits.slice(1), isOpen: to.isOpen };
-  const ends = (isIn: boolean, rest: GrammarExpr | null, digit: string) => [isIn ? literal(digit) : null, rest && sequence(digit, rest)];
+  const ends = (isIn: boolean, rest: GrammarExpr | null, digit: string) => [
+    isIn ? literal(digit) : null,
+    rest && sequence(digit, rest),
+  ];
   // A text that ends at this digit says zeros from here on.
   const isLowEnd = fromRest.digits === '' && !from.isOpen;
   const isHighEnd = toRest.digits !== '' || !to.isOpen;
@@ -161,7 +186,8 @@ function fractionBetween(from: FractionBound, to: FractionBound, num: number): G
     parts.push(...ends(isLowEnd && isHighEnd, fractionBetween(fromRest, toRest, num - 1), low));
   } else {
     parts.push(...ends(isLowEnd, num > 1 ? fractionFrom(fromRest, num - 1) : null, low));
-    if (Number(low) + 1 < Number(high)) parts.push(sequence(charClass([String(Number(low) + 1), String(Number(high) - 1)]), repeat(DIGIT, 0, num - 1)));
+    if (Number(low) + 1 < Number(high))
+      parts.push(sequence(charClass([String(Number(low) + 1), String(Number(high) - 1)]), repeat(DIGIT, 0, num - 1)));
     parts.push(...ends(isHighEnd, num > 1 ? fractionTo(toRest, num - 1) : null, high));
   }
   const possible = parts.filter((part) => part !== null);

@@ -1,4 +1,14 @@
-import { charClass, choice, type Grammar, type GrammarExpr, literal, optional, repeat, rule, sequence } from './grammar';
+import {
+  charClass,
+  choice,
+  type Grammar,
+  type GrammarExpr,
+  literal,
+  optional,
+  repeat,
+  rule,
+  sequence,
+} from './grammar';
 import { anyNumber } from './json-numbers';
 
 /** Indentation that a model may use; more would let it emit blanks without end. */
@@ -26,7 +36,11 @@ export function jsonRule(name: string, dialect = JSON_DIALECT): GrammarExpr {
   return rule(`${dialect.name} ${name}`);
 }
 
-const KEY_CHARS: [number, number][] = [[0x20, 0x21], [0x23, 0x5b], [0x5d, 0x10ffff]];
+const KEY_CHARS: [number, number][] = [
+  [0x20, 0x21],
+  [0x23, 0x5b],
+  [0x5d, 0x10ffff],
+];
 
 /** A key without escapes, so that it is spelt in one way only. */
 export const plainKey: GrammarExpr = sequence('"', repeat({ kind: 'class', ranges: KEY_CHARS }, 0, null), '"');
@@ -44,7 +58,7 @@ export function keyExcept(names: readonly string[]): GrammarExpr {
     for (const char of name) {
       const code = char.codePointAt(0) ?? 0;
       let next = at.next.get(code);
-      if (next === undefined) at.next.set(code, next = { isName: false, next: new Map() });
+      if (next === undefined) at.next.set(code, (next = { isName: false, next: new Map() }));
       at = next;
     }
     at.isName = true;
@@ -68,7 +82,9 @@ function restExcept({ isName, next }: NameTrie): GrammarExpr {
   return choice(
     ...(isName ? [] : [literal('"')]),
     sequence({ kind: 'class', ranges: others }, repeat({ kind: 'class', ranges: KEY_CHARS }, 0, null), '"'),
-    ...known.filter(isPlain).map((code) => sequence(String.fromCodePoint(code), restExcept(next.get(code) as NameTrie))),
+    ...known
+      .filter(isPlain)
+      .map((code) => sequence(String.fromCodePoint(code), restExcept(next.get(code) as NameTrie))),
   );
 }
 
@@ -83,11 +99,31 @@ export function addJsonRules(grammar: Grammar, dialect = JSON_DIALECT): void {
   const value = jsonRule('value', dialect);
   const list = (item: GrammarExpr) => optional(sequence(item, repeat(sequence(',', BLANK, item), 0, null), BLANK));
   const rules: [string, GrammarExpr][] = [
-    [`${dialect.name} value`, choice(jsonRule('object', dialect), jsonRule('array', dialect), jsonRule('string'), jsonRule('number'), dialect.true, dialect.false, dialect.null)],
-    [`${dialect.name} object`, sequence('{', BLANK, list(sequence(jsonRule('string'), ':', blankAfterColon, value)), '}')],
+    [
+      `${dialect.name} value`,
+      choice(
+        jsonRule('object', dialect),
+        jsonRule('array', dialect),
+        jsonRule('string'),
+        jsonRule('number'),
+        dialect.true,
+        dialect.false,
+        dialect.null,
+      ),
+    ],
+    [
+      `${dialect.name} object`,
+      sequence('{', BLANK, list(sequence(jsonRule('string'), ':', blankAfterColon, value)), '}'),
+    ],
     [`${dialect.name} array`, sequence('[', BLANK, list(value), ']')],
     ['json string', sequence('"', repeat(jsonRule('char'), 0, null), '"')],
-    ['json char', choice({ kind: 'class', ranges: KEY_CHARS }, sequence('\\', choice(charClass('"', '\\', '/', 'b', 'f', 'n', 'r', 't'), sequence('u', unicode))))],
+    [
+      'json char',
+      choice(
+        { kind: 'class', ranges: KEY_CHARS },
+        sequence('\\', choice(charClass('"', '\\', '/', 'b', 'f', 'n', 'r', 't'), sequence('u', unicode))),
+      ),
+    ],
     ['json number', anyNumber()],
     ['json blank', optional(choice(' ', sequence('\n', repeat(literal(' '), 0, MAX_INDENT))))],
   ];

@@ -93,14 +93,18 @@ export class JsonScanner {
       case 'colon':
         this.#expects = 'value';
         return char === ':';
-      case 'comma': return this.#takeAfterValue(char);
-      case 'firstKey': case 'key':
+      case 'comma':
+        return this.#takeAfterValue(char);
+      case 'firstKey':
+      case 'key':
         if (char === '}' && this.#expects === 'firstKey') return this.#close(char);
         return char === '"' && this.#startToken(char);
-      case 'firstValue': case 'value':
+      case 'firstValue':
+      case 'value':
         if (char === ']' && this.#expects === 'firstValue') return this.#close(char);
         return this.#startValue(char);
-      case 'nothing': return false;
+      case 'nothing':
+        return false;
     }
   }
 

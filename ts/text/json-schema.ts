@@ -1,9 +1,27 @@
 import { choice, type Grammar, type GrammarExpr, literal, optional, repeat, rule, sequence } from './grammar';
-import { addJsonRules, BLANK, blankAfterColon, JSON_DIALECT, type JsonDialect, jsonRule, keyExcept, plainKey } from './json-rules';
+import {
+  addJsonRules,
+  BLANK,
+  blankAfterColon,
+  JSON_DIALECT,
+  type JsonDialect,
+  jsonRule,
+  keyExcept,
+  plainKey,
+} from './json-rules';
 import { constants, numbers, regex, strings } from './json-scalars';
 import { unsupported } from './schema-error';
 import { counts, listAt } from './schema-keywords';
-import { ANNOTATIONS, asSchema, escapePointer, mergeSchemas, type Schema, type TypeName, TYPES, typesOf } from './schema-merge';
+import {
+  ANNOTATIONS,
+  asSchema,
+  escapePointer,
+  mergeSchemas,
+  type Schema,
+  type TypeName,
+  TYPES,
+  typesOf,
+} from './schema-merge';
 import { alternativesOverlap } from './schema-overlap';
 import { SchemaWork } from './schema-work';
 
@@ -89,7 +107,11 @@ export class SchemaRules {
   readonly #work: SchemaWork;
   #numRules = 0;
 
-  constructor(grammar: Grammar, schema: unknown, { namespace = '', label = 'JSON schema', dialect = JSON_DIALECT, work = new SchemaWork() }: SchemaRulesOptions = {}) {
+  constructor(
+    grammar: Grammar,
+    schema: unknown,
+    { namespace = '', label = 'JSON schema', dialect = JSON_DIALECT, work = new SchemaWork() }: SchemaRulesOptions = {},
+  ) {
     this.#root = asSchema(schema, '#');
     this.#grammar = grammar;
     this.#namespace = namespace;
@@ -118,7 +140,7 @@ export class SchemaRules {
     const required = requiredNames(schema, '#');
     return [...new Set([...Object.keys(properties), ...required])].flatMap((name) => {
       const isNamed = Object.hasOwn(properties, name);
-      const value = isNamed ? properties[name] : schema.additionalProperties ?? true;
+      const value = isNamed ? properties[name] : (schema.additionalProperties ?? true);
       const isRequired = required.has(name);
       if (value === false && isRequired) throw notAllowed(name, '#');
       const path = isNamed ? `#/properties/${escapePointer(name)}` : '#/additionalProperties';
@@ -140,7 +162,9 @@ export class SchemaRules {
     const keyword = 'anyOf' in flat ? 'anyOf' : 'oneOf';
     if (!(keyword in flat)) return [{ schema: flat, path }];
     const { base, items } = this.#splitAlternatives(keyword, flat, path, depth);
-    return items.flatMap(({ schema: item, path: itemPath }) => this.alternatives(this.#merge(base, this.#flatten(item, itemPath, depth + 1), itemPath), itemPath, depth + 1));
+    return items.flatMap(({ schema: item, path: itemPath }) =>
+      this.alternatives(this.#merge(base, this.#flatten(item, itemPath, depth + 1), itemPath), itemPath, depth + 1),
+    );
   }
 
   /** A rule of its own per place that is referred to, so that it may refer to itself. */
@@ -158,11 +182,13 @@ export class SchemaRules {
   }
 
   #resolve(pointer: unknown, path: string): Schema {
-    if (typeof pointer !== 'string' || (pointer !== '#' && !pointer.startsWith('#/'))) throw unsupported(path, 'only references within the schema are supported, such as #/$defs/name');
+    if (typeof pointer !== 'string' || (pointer !== '#' && !pointer.startsWith('#/')))
+      throw unsupported(path, 'only references within the schema are supported, such as #/$defs/name');
     let at: unknown = this.#root;
     for (const part of pointer.split('/').slice(1)) {
       const key = decodePointer(part, path);
-      if (typeof at !== 'object' || at === null || !Object.hasOwn(at, key)) throw unsupported(path, 'the reference leads nowhere');
+      if (typeof at !== 'object' || at === null || !Object.hasOwn(at, key))
+        throw unsupported(path, 'the reference leads nowhere');
       at = (at as Schema)[key];
     }
     return asSchema(at, pointer);
@@ -191,7 +217,8 @@ export class SchemaRules {
     this.#work.countSchema(path);
     const { $ref, allOf, ...own } = schema;
     let merged: Schema = own;
-    if ($ref !== undefined) merged = this.#merge(this.#flatten(this.#resolve($ref, `${path}/$ref`), $ref as string, depth + 1), merged, path);
+    if ($ref !== undefined)
+      merged = this.#merge(this.#flatten(this.#resolve($ref, `${path}/$ref`), $ref as string, depth + 1), merged, path);
     const parts: unknown[] = Array.isArray(allOf) ? allOf : [];
     parts.forEach((part, i) => {
       const partPath = `${path}/allOf/${i}`;
@@ -227,19 +254,34 @@ export class SchemaRules {
     return choice(...exprs);
   }
 
-  #splitAlternatives(keyword: 'anyOf' | 'oneOf', schema: Schema, path: string, depth: number): { base: Schema; items: { schema: Schema; path: string }[] } {
+  #splitAlternatives(
+    keyword: 'anyOf' | 'oneOf',
+    schema: Schema,
+    path: string,
+    depth: number,
+  ): { base: Schema; items: { schema: Schema; path: string }[] } {
     const { [keyword]: list, ...base } = schema;
-    if (!Array.isArray(list) || list.length === 0) throw unsupported(`${path}/${keyword}`, 'expected an array of schemas');
+    if (!Array.isArray(list) || list.length === 0)
+      throw unsupported(`${path}/${keyword}`, 'expected an array of schemas');
     // What is false matches nothing.
-    const items = list.flatMap((item, i) => item === false ? [] : [{ schema: asSchema(item, `${path}/${keyword}/${i}`), path: `${path}/${keyword}/${i}` }]);
+    const items = list.flatMap((item, i) =>
+      item === false ? [] : [{ schema: asSchema(item, `${path}/${keyword}/${i}`), path: `${path}/${keyword}/${i}` }],
+    );
     if (items.length === 0) throw unsupported(`${path}/${keyword}`, 'no value matches');
     if (keyword === 'oneOf') {
-      if (list.length > MAX_ONE_OF) throw unsupported(`${path}/oneOf`, `more than ${MAX_ONE_OF} alternatives; use anyOf`);
-      const flat = items.map((item) => this.#mergeSafely(base, this.#flatten(item.schema, item.path, depth), item.path));
+      if (list.length > MAX_ONE_OF)
+        throw unsupported(`${path}/oneOf`, `more than ${MAX_ONE_OF} alternatives; use anyOf`);
+      const flat = items.map((item) =>
+        this.#mergeSafely(base, this.#flatten(item.schema, item.path, depth), item.path),
+      );
       this.#work.countValues(`${path}/oneOf`, flat, flat.length);
       for (const [i, first] of flat.entries()) {
         const j = flat.findIndex((other, at) => at > i && alternativesOverlap(first, other, path));
-        if (j > 0) throw unsupported(`${path}/oneOf`, `a value might match both alternatives ${i} and ${j}, which oneOf forbids; use anyOf`);
+        if (j > 0)
+          throw unsupported(
+            `${path}/oneOf`,
+            `a value might match both alternatives ${i} and ${j}, which oneOf forbids; use anyOf`,
+          );
       }
     }
     return { base, items };
@@ -247,12 +289,19 @@ export class SchemaRules {
 
   #typed(type: TypeName, schema: Schema, path: string, depth: number): GrammarExpr {
     switch (type) {
-      case 'null': return literal(this.#dialect.null);
-      case 'boolean': return choice(this.#dialect.true, this.#dialect.false);
-      case 'integer': case 'number': return numbers(type, schema, path);
-      case 'string': return strings(schema, path, this.label);
-      case 'array': return this.#array(schema, path, depth);
-      case 'object': return this.#object(schema, path, depth);
+      case 'null':
+        return literal(this.#dialect.null);
+      case 'boolean':
+        return choice(this.#dialect.true, this.#dialect.false);
+      case 'integer':
+      case 'number':
+        return numbers(type, schema, path);
+      case 'string':
+        return strings(schema, path, this.label);
+      case 'array':
+        return this.#array(schema, path, depth);
+      case 'object':
+        return this.#object(schema, path, depth);
     }
   }
 
@@ -260,7 +309,8 @@ export class SchemaRules {
 
   #array(schema: Schema, path: string, depth: number): GrammarExpr {
     if (schema.uniqueItems === true) throw unsupported(`${path}/uniqueItems`, 'not supported');
-    if (Array.isArray(schema.items)) throw unsupported(`${path}/items`, 'expected a schema; for a list of schemas use prefixItems');
+    if (Array.isArray(schema.items))
+      throw unsupported(`${path}/items`, 'expected a schema; for a list of schemas use prefixItems');
     const [min, max] = counts(schema, 'minItems', 'maxItems', path);
     const prefix: unknown[] = schema.prefixItems === undefined ? [] : listAt(schema.prefixItems, `${path}/prefixItems`);
     const hasMore = schema.items === undefined ? prefix.length === 0 || min > prefix.length : schema.items !== false;
@@ -277,7 +327,11 @@ export class SchemaRules {
     }
     // From the last element of the prefix to the first: what follows is optional once there are enough.
     for (let i = Math.min(prefix.length, max ?? Infinity) - 1; i >= 0; i--) {
-      const element = this.#value(asSchema(prefix[i], `${path}/prefixItems/${i}`), `${path}/prefixItems/${i}`, depth + 1);
+      const element = this.#value(
+        asSchema(prefix[i], `${path}/prefixItems/${i}`),
+        `${path}/prefixItems/${i}`,
+        depth + 1,
+      );
       const parts = [...(i > 0 ? [comma] : []), element, ...(tail === null ? [] : [tail])];
       tail = i < min ? sequence(...parts) : optional(sequence(...parts));
     }
@@ -295,10 +349,19 @@ export class SchemaRules {
     for (const name of names) {
       const isRequired = required.has(name);
       const namePath = Object.hasOwn(properties, name) ? `${path}/properties/${escapePointer(name)}` : extraPath;
-      const value = Object.hasOwn(properties, name) ? properties[name] : extraValue ?? (schema.additionalProperties === undefined && schema.patternProperties === undefined);
+      const value = Object.hasOwn(properties, name)
+        ? properties[name]
+        : (extraValue ?? (schema.additionalProperties === undefined && schema.patternProperties === undefined));
       if (value === false && isRequired) throw notAllowed(name, path);
       if (value === false) continue;
-      members.push({ expr: sequence(`${JSON.stringify(name)}:`, blankAfterColon, this.#value(asSchema(value, namePath), namePath, depth + 1)), isRequired });
+      members.push({
+        expr: sequence(
+          `${JSON.stringify(name)}:`,
+          blankAfterColon,
+          this.#value(asSchema(value, namePath), namePath, depth + 1),
+        ),
+        isRequired,
+      });
     }
     const [min, max] = counts(schema, 'minProperties', 'maxProperties', path);
     if (extraValue === null || extraValue === false) {
@@ -306,7 +369,12 @@ export class SchemaRules {
       return this.#members(members, null);
     }
     const key = this.#extraKey(schema, names, path);
-    const extra = sequence(key, ':', blankAfterColon, this.#value(asSchema(extraValue, extraPath), extraPath, depth + 1));
+    const extra = sequence(
+      key,
+      ':',
+      blankAfterColon,
+      this.#value(asSchema(extraValue, extraPath), extraPath, depth + 1),
+    );
     if (names.length > 0) {
       checkPropertyCounts(members.filter(({ isRequired }) => isRequired).length, Infinity, min, max, path);
       return this.#members(members, this.#shared(extra));
@@ -318,14 +386,27 @@ export class SchemaRules {
 
   /** The schema of properties that are not named, or null without any, and where it stands. */
   #extraValue(schema: Schema, properties: Schema, path: string): [unknown, string] {
-    const patterns = schema.patternProperties === undefined ? [] : Object.entries(asSchema(schema.patternProperties, `${path}/patternProperties`));
+    const patterns =
+      schema.patternProperties === undefined
+        ? []
+        : Object.entries(asSchema(schema.patternProperties, `${path}/patternProperties`));
     if (patterns.length === 0) {
-      const isFree = Object.keys(properties).length === 0 && (schema.required === undefined || (schema.required as unknown[]).length === 0);
+      const isFree =
+        Object.keys(properties).length === 0 &&
+        (schema.required === undefined || (schema.required as unknown[]).length === 0);
       return [schema.additionalProperties ?? (isFree ? true : null), `${path}/additionalProperties`];
     }
     const extra = schema.additionalProperties;
-    if (patterns.length > 1 || Object.keys(properties).length > 0 || schema.required !== undefined || (extra !== undefined && extra !== false)) {
-      throw unsupported(`${path}/patternProperties`, 'supported only for one pattern, without properties, required and additionalProperties');
+    if (
+      patterns.length > 1 ||
+      Object.keys(properties).length > 0 ||
+      schema.required !== undefined ||
+      (extra !== undefined && extra !== false)
+    ) {
+      throw unsupported(
+        `${path}/patternProperties`,
+        'supported only for one pattern, without properties, required and additionalProperties',
+      );
     }
     return [patterns[0][1], `${path}/patternProperties/${escapePointer(patterns[0][0])}`];
   }
@@ -344,7 +425,11 @@ export class SchemaRules {
   }
 
   /** The same without braces. Where none is required, the list that has none is left to the caller. */
-  #list(members: { expr: GrammarExpr; isRequired: boolean }[], comma: GrammarExpr, extra: GrammarExpr | null): GrammarExpr {
+  #list(
+    members: { expr: GrammarExpr; isRequired: boolean }[],
+    comma: GrammarExpr,
+    extra: GrammarExpr | null,
+  ): GrammarExpr {
     const extras = extra === null ? [] : [repeat(sequence(comma, extra), 0, null)];
     const firstRequired = members.findIndex(({ isRequired }) => isRequired);
     if (firstRequired >= 0) {
@@ -376,7 +461,15 @@ export class SchemaRules {
   }
 }
 
-function arrayOf(first: GrammarExpr, next: GrammarExpr, comma: GrammarExpr, min: number, max: number | null, open = '[', close = ']'): GrammarExpr {
+function arrayOf(
+  first: GrammarExpr,
+  next: GrammarExpr,
+  comma: GrammarExpr,
+  min: number,
+  max: number | null,
+  open = '[',
+  close = ']',
+): GrammarExpr {
   if (max === 0) return sequence(open, BLANK, close);
   const more = repeat(sequence(comma, next), Math.max(0, min - 1), max === null ? null : max - 1);
   const all = sequence(next.kind === 'rule' ? next : first, more, BLANK);
@@ -385,7 +478,8 @@ function arrayOf(first: GrammarExpr, next: GrammarExpr, comma: GrammarExpr, min:
 
 function checkKeywords(schema: Schema, path: string): void {
   for (const key of Object.keys(schema)) {
-    if (!KNOWN.has(key) && !ANNOTATIONS.has(key)) throw unsupported(`${path}/${escapePointer(key)}`, 'this keyword is not supported');
+    if (!KNOWN.has(key) && !ANNOTATIONS.has(key))
+      throw unsupported(`${path}/${escapePointer(key)}`, 'this keyword is not supported');
   }
 }
 
@@ -413,6 +507,7 @@ function decodePointer(part: string, path: string): string {
 }
 
 function checkPropertyCounts(fewest: number, most: number, min: number, max: number | null, path: string): void {
-  if (min > fewest) throw unsupported(`${path}/minProperties`, 'beside properties that may be missing it is not supported');
+  if (min > fewest)
+    throw unsupported(`${path}/minProperties`, 'beside properties that may be missing it is not supported');
   if (max !== null && max < most) throw unsupported(`${path}/maxProperties`, 'beside properties it is not supported');
 }

@@ -52,18 +52,21 @@ const ROLES = ['system', 'developer', 'user', 'assistant', 'tool'] as const;
 
 /** @throws CapstanError `invalid_argument` naming the message and field that is wrong. */
 export function checkMessages(messages: unknown): readonly ChatMessage[] {
-  if (!Array.isArray(messages) || messages.length === 0) throw CapstanError.argument('messages', 'an array of at least one message', messages);
+  if (!Array.isArray(messages) || messages.length === 0)
+    throw CapstanError.argument('messages', 'an array of at least one message', messages);
   messages.forEach((message: unknown, i) => checkMessage(checkObject(`messages[${i}]`, message), `messages[${i}]`));
   return messages as ChatMessage[];
 }
 
 function checkMessage(message: Record<string, unknown>, path: string): void {
   checkOneOf(`${path}.role`, message.role, ROLES);
-  for (const field of ['name', 'toolCallId', 'reasoning']) if (message[field] !== undefined) checkString(`${path}.${field}`, message[field]);
+  for (const field of ['name', 'toolCallId', 'reasoning'])
+    if (message[field] !== undefined) checkString(`${path}.${field}`, message[field]);
   const { content, toolCalls } = message;
   if (Array.isArray(content)) content.forEach((part: unknown, i) => checkPart(part, `${path}.content[${i}]`));
   else if (content !== undefined && content !== null) checkString(`${path}.content`, content);
-  else if (message.role !== 'assistant') throw CapstanError.argument(`${path}.content`, 'a string or an array of text parts', content);
+  else if (message.role !== 'assistant')
+    throw CapstanError.argument(`${path}.content`, 'a string or an array of text parts', content);
   if (toolCalls === undefined) return;
   if (!Array.isArray(toolCalls)) throw CapstanError.argument(`${path}.toolCalls`, 'an array', toolCalls);
   toolCalls.forEach((call: unknown, i) => {
@@ -105,7 +108,11 @@ export interface TemplateTraits {
 }
 
 /** The spelling that templates were written for; arguments become objects, which most templates print by `tojson`, and ids what the model's calls have. */
-export function toTemplateMessage(message: ChatMessage, { knowsDeveloper, joinsArguments, knowsNoContent }: TemplateTraits, toPromptId = (id: string): string => id): TemplateMessage {
+export function toTemplateMessage(
+  message: ChatMessage,
+  { knowsDeveloper, joinsArguments, knowsNoContent }: TemplateTraits,
+  toPromptId = (id: string): string => id,
+): TemplateMessage {
   const { role, name, toolCalls = [], toolCallId, reasoning } = message;
   const hasCalls = toolCalls.length > 0;
   return {
@@ -122,9 +129,17 @@ function joinContent(content: ChatMessage['content']): string {
   return typeof content === 'string' ? content : (content ?? []).map((part) => part.text).join('\n');
 }
 
-function toTemplateToolCall({ id, name, arguments: args }: ToolCallInput, asText: boolean, toPromptId: (id: string) => string): unknown {
+function toTemplateToolCall(
+  { id, name, arguments: args }: ToolCallInput,
+  asText: boolean,
+  toPromptId: (id: string) => string,
+): unknown {
   const written = asText ? toArgumentText(args) : typeof args === 'string' ? parseArguments(args) : args;
-  return { ...(id === undefined ? {} : { id: toPromptId(id) }), type: 'function', function: { name, arguments: written } };
+  return {
+    ...(id === undefined ? {} : { id: toPromptId(id) }),
+    type: 'function',
+    function: { name, arguments: written },
+  };
 }
 
 function toArgumentText(args: ToolCallInput['arguments']): string {

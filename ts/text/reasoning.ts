@@ -32,9 +32,12 @@ const MAX_BLANKS = 2;
 export function thoughtGrammar(state: ThinkingState): GrammarExpr | undefined {
   const rest = sequence(until(THINK_CLOSE), repeat(charClass('\n'), 0, MAX_BLANKS));
   switch (state) {
-    case 'before': return optional(sequence(repeat(charClass(' ', '\n'), 0, MAX_BLANKS), THINK_OPEN, rest));
-    case 'inside': return rest;
-    case 'after': return undefined;
+    case 'before':
+      return optional(sequence(repeat(charClass(' ', '\n'), 0, MAX_BLANKS), THINK_OPEN, rest));
+    case 'inside':
+      return rest;
+    case 'after':
+      return undefined;
   }
 }
 

@@ -13,7 +13,8 @@ export function counts(schema: Schema, minKey: string, maxKey: string, path: str
   const read = (key: string): number | null => {
     const value = schema[key];
     if (value === undefined) return null;
-    if (typeof value !== 'number' || !Number.isInteger(value) || value < 0) throw unsupported(`${path}/${key}`, 'expected a whole number of 0 or more');
+    if (typeof value !== 'number' || !Number.isInteger(value) || value < 0)
+      throw unsupported(`${path}/${key}`, 'expected a whole number of 0 or more');
     return Math.min(value, MAX_COUNT);
   };
   const [min, max] = [read(minKey) ?? 0, read(maxKey)];

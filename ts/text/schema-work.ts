@@ -18,7 +18,9 @@ export class SchemaWork {
   /** Schemas that are walked as a whole, `times` over. */
   countValues(path: string, schemas: readonly Schema[], times = 1): void {
     const left = (MAX_VALUES - this.#numValues) / times;
-    const walked = schemas.flatMap((schema) => Object.entries(schema).flatMap(([key, value]) => (ANNOTATIONS.has(key) ? [] : [value])));
+    const walked = schemas.flatMap((schema) =>
+      Object.entries(schema).flatMap(([key, value]) => (ANNOTATIONS.has(key) ? [] : [value])),
+    );
     this.#numValues += countValues(walked, left) * times;
     if (this.#numValues > MAX_VALUES) throw unsupported(path, `combines schemas of more than ${MAX_VALUES} values`);
   }
@@ -32,7 +34,7 @@ function countValues(value: unknown, max: number): number {
     const next = open.pop();
     num++;
     if (typeof next !== 'object' || next === null) continue;
-    for (const part of Array.isArray(next) ? next as unknown[] : Object.values(next)) open.push(part);
+    for (const part of Array.isArray(next) ? (next as unknown[]) : Object.values(next)) open.push(part);
   }
   return num;
 }

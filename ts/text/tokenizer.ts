@@ -23,7 +23,11 @@ const TOKENS_PER_TURN = 32_768;
 export class Tokenizer {
   readonly vocabulary: Vocabulary;
   readonly #tokenizer: HfTokenizer;
-  readonly #longTexts = new JobLine({ maxRunning: MAX_LONG_TEXTS, maxWaiting: Infinity, noun: 'long texts wait to be tokenized' });
+  readonly #longTexts = new JobLine({
+    maxRunning: MAX_LONG_TEXTS,
+    maxWaiting: Infinity,
+    noun: 'long texts wait to be tokenized',
+  });
 
   private constructor(tokenizer: HfTokenizer, vocabulary: Vocabulary) {
     this.#tokenizer = tokenizer;
@@ -35,7 +39,8 @@ export class Tokenizer {
     const text = await readTextFile(modelDir, TOKENIZER_FILE);
     if (text === undefined) throw missingTokenizer(modelDir);
     const json = parseJsonObject(text, TOKENIZER_FILE) as unknown as TokenizerJson;
-    if (typeof json.model?.vocab !== 'object' || json.model.vocab === null) throw CapstanError.mismatch('invalid_model', `${TOKENIZER_FILE}: model.vocab`, 'a vocabulary', json.model?.vocab);
+    if (typeof json.model?.vocab !== 'object' || json.model.vocab === null)
+      throw CapstanError.mismatch('invalid_model', `${TOKENIZER_FILE}: model.vocab`, 'a vocabulary', json.model?.vocab);
     // The library checks the file's form, which the table relies on.
     const tokenizer = await createTokenizer(text);
     return new Tokenizer(tokenizer, buildVocabulary(json, keptTokens));
@@ -68,7 +73,9 @@ export class Tokenizer {
     let text = '';
     for (let begin = 0; begin < ids.length; begin += TOKENS_PER_TURN) {
       if (begin > 0) await nextTurn();
-      text += decoder.write(this.#bytesOf(ids, begin, Math.min(begin + TOKENS_PER_TURN, ids.length), skipSpecialTokens));
+      text += decoder.write(
+        this.#bytesOf(ids, begin, Math.min(begin + TOKENS_PER_TURN, ids.length), skipSpecialTokens),
+      );
     }
     return this.#asBeginning(text + decoder.end());
   }
@@ -81,7 +88,9 @@ export class Tokenizer {
     const shown = Buffer.allocUnsafe(length);
     let at = 0;
     // NOTE: byte by byte, which costs a tenth of a view of every token.
-    for (let i = begin; i < end; i++) if (isShown(ids[i])) for (let from = offsets[ids[i]]; from < offsets[ids[i] + 1]; from++) shown[at++] = bytes[from];
+    for (let i = begin; i < end; i++)
+      if (isShown(ids[i]))
+        for (let from = offsets[ids[i]]; from < offsets[ids[i] + 1]; from++) shown[at++] = bytes[from];
     return shown;
   }
 
@@ -121,12 +130,23 @@ async function createTokenizer(text: string): Promise<HfTokenizer> {
     tokenizer.disablePadding();
     return tokenizer;
   } catch (cause) {
-    throw new CapstanError('invalid_model', `${TOKENIZER_FILE}: expected a tokenizer, got one that does not load (${(cause as Error).message})`, { param: TOKENIZER_FILE, cause });
+    throw new CapstanError(
+      'invalid_model',
+      `${TOKENIZER_FILE}: expected a tokenizer, got one that does not load (${(cause as Error).message})`,
+      { param: TOKENIZER_FILE, cause },
+    );
   }
 }
 
 function missingTokenizer(modelDir: string): CapstanError {
   const other = ['tokenizer.model', 'vocab.json', 'tekken.json'].find((name) => existsSync(join(modelDir, name)));
-  const received = other === undefined ? 'none' : `only ${other}, which has to be converted (AutoTokenizer.from_pretrained(…).save_pretrained(…) writes it)`;
-  return new CapstanError('invalid_model', `${TOKENIZER_FILE}: expected one in the model directory, got ${received}`, { param: TOKENIZER_FILE, expected: TOKENIZER_FILE, received: other ?? 'none' });
+  const received =
+    other === undefined
+      ? 'none'
+      : `only ${other}, which has to be converted (AutoTokenizer.from_pretrained(…).save_pretrained(…) writes it)`;
+  return new CapstanError('invalid_model', `${TOKENIZER_FILE}: expected one in the model directory, got ${received}`, {
+    param: TOKENIZER_FILE,
+    expected: TOKENIZER_FILE,
+    received: other ?? 'none',
+  });
 }

@@ -4,7 +4,13 @@ import { CapstanError } from '../errors';
 /** The parts of tokenizer.json that decoding needs. */
 export interface TokenizerJson {
   added_tokens?: { id: number; content: string; special: boolean }[];
-  model: { type: string; vocab: Record<string, number> | [token: string, score: number][]; unk_token?: string | null; unk_id?: number | null; byte_fallback?: boolean };
+  model: {
+    type: string;
+    vocab: Record<string, number> | [token: string, score: number][];
+    unk_token?: string | null;
+    unk_id?: number | null;
+    byte_fallback?: boolean;
+  };
   decoder?: DecoderJson | null;
 }
 
@@ -48,11 +54,14 @@ export function buildVocabulary(json: TokenizerJson, keptTokens: ReadonlySet<str
   const numTokens = tokens.length;
   const pieces = Array.from(tokens, (token) => (token === undefined ? new Uint8Array(0) : decoder.toBytes(token)));
   const offsets = new Uint32Array(numTokens + 1);
-  pieces.forEach((piece, id) => { offsets[id + 1] = offsets[id] + piece.length; });
+  pieces.forEach((piece, id) => {
+    offsets[id + 1] = offsets[id] + piece.length;
+  });
   const bytes = new Uint8Array(offsets[numTokens]);
   pieces.forEach((piece, id) => bytes.set(piece, offsets[id]));
   const special = new Uint8Array(numTokens);
-  for (const token of json.added_tokens ?? []) special[token.id] = keptTokens.has(token.content) ? 2 : token.special ? 1 : 0;
+  for (const token of json.added_tokens ?? [])
+    special[token.id] = keptTokens.has(token.content) ? 2 : token.special ? 1 : 0;
   const ids = new Map<string, number>();
   tokens.forEach((token, id) => ids.set(token, id));
   const { unk_token, unk_id, byte_fallback } = json.model;
@@ -65,7 +74,10 @@ export function buildVocabulary(json: TokenizerJson, keptTokens: ReadonlySet<str
 function listTokens(json: TokenizerJson): string[] {
   const tokens: string[] = [];
   const { vocab } = json.model;
-  if (Array.isArray(vocab)) vocab.forEach(([token], id) => { tokens[id] = token; });
+  if (Array.isArray(vocab))
+    vocab.forEach(([token], id) => {
+      tokens[id] = token;
+    });
   else for (const token in vocab) tokens[checkId(vocab[token], token)] = token;
   for (const { id, content } of json.added_tokens ?? []) tokens[checkId(id, content)] = content;
   return tokens;
@@ -75,7 +87,12 @@ const MAX_VOCABULARY = 1 << 24;
 
 function checkId(id: unknown, token: string): number {
   if (!Number.isInteger(id) || (id as number) < 0 || (id as number) >= MAX_VOCABULARY) {
-    throw CapstanError.mismatch('invalid_model', `tokenizer.json: ${JSON.stringify(token)}`, `an id from 0 to ${MAX_VOCABULARY - 1}`, id);
+    throw CapstanError.mismatch(
+      'invalid_model',
+      `tokenizer.json: ${JSON.stringify(token)}`,
+      `an id from 0 to ${MAX_VOCABULARY - 1}`,
+      id,
+    );
   }
   return id as number;
 }
@@ -84,28 +101,41 @@ const utf8 = new TextEncoder();
 
 /** Each step works on the spelling of one token; Strip after Fuse works on the text, which the addon does. */
 function makeDecoder(json: DecoderJson | null | undefined): TokenDecoder {
-  const steps = json === null || json === undefined ? [] : json.type === 'Sequence' ? json.decoders ?? [] : [json];
+  const steps = json === null || json === undefined ? [] : json.type === 'Sequence' ? (json.decoders ?? []) : [json];
   const replacements: ((token: string) => string)[] = [];
   let finish = (token: string): Uint8Array => utf8.encode(token);
   let stripsLeadingSpace = false;
   for (const step of steps) {
     switch (step.type) {
-      case 'ByteLevel': finish = byteLevelBytes; break;
-      case 'ByteFallback': finish = byteFallbackBytes; break;
-      case 'Fuse': break;
-      case 'Replace': replacements.push(replacement(step)); break;
+      case 'ByteLevel':
+        finish = byteLevelBytes;
+        break;
+      case 'ByteFallback':
+        finish = byteFallbackBytes;
+        break;
+      case 'Fuse':
+        break;
+      case 'Replace':
+        replacements.push(replacement(step));
+        break;
       case 'Metaspace':
         replacements.push((token) => token.replaceAll(step.replacement ?? '▁', ' '));
-        stripsLeadingSpace ||= (step.prepend_scheme ?? (step.add_prefix_space === false ? 'never' : 'always')) !== 'never';
+        stripsLeadingSpace ||=
+          (step.prepend_scheme ?? (step.add_prefix_space === false ? 'never' : 'always')) !== 'never';
         break;
       case 'Strip':
-        if (step.content !== ' ' || (step.start ?? 0) > 1 || (step.stop ?? 0) > 0) throw unsupportedDecoder(step, 'a Strip of one leading space');
+        if (step.content !== ' ' || (step.start ?? 0) > 1 || (step.stop ?? 0) > 0)
+          throw unsupportedDecoder(step, 'a Strip of one leading space');
         stripsLeadingSpace ||= step.start === 1;
         break;
-      default: throw unsupportedDecoder(step, 'a decoder of ByteLevel, Metaspace, Replace, ByteFallback, Fuse and Strip');
+      default:
+        throw unsupportedDecoder(step, 'a decoder of ByteLevel, Metaspace, Replace, ByteFallback, Fuse and Strip');
     }
   }
-  return { toBytes: (token) => finish(replacements.reduce((text, replace) => replace(text), token)), stripsLeadingSpace };
+  return {
+    toBytes: (token) => finish(replacements.reduce((text, replace) => replace(text), token)),
+    stripsLeadingSpace,
+  };
 }
 
 function replacement(step: DecoderJson): (token: string) => string {
@@ -144,5 +174,9 @@ function makeByteAlphabet(): Map<number, number> {
 }
 
 function unsupportedDecoder(step: DecoderJson, expected: string): CapstanError {
-  return new CapstanError('unsupported_model', `tokenizer.json: expected ${expected}, got ${step.type}`, { param: 'decoder', expected, received: step.type });
+  return new CapstanError('unsupported_model', `tokenizer.json: expected ${expected}, got ${step.type}`, {
+    param: 'decoder',
+    expected,
+    received: step.type,
+  });
 }

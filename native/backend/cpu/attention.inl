@@ -1,12 +1,13 @@
-// Attention over the KV cache in blocks, in float. One row is one (position, query head). Softmax is updated once per tile of kKvTile keys, tiles in
-// order, so the bits of a row depend on its position and window alone.
+// Attention over the KV cache in blocks, in float. One row is one (position, query head). Softmax is updated once per
+// tile of kKvTile keys, tiles in order, so the bits of a row depend on its position and window alone.
 namespace {
 
 using namespace capstan;
 
 constexpr float kMinusInfinity = -__builtin_inff();
 
-// How keys and values of a type are read. Keys of 16 slots: kDims dimensions a step, kStepBytes apart; values of one slot: 16 dimensions.
+// How keys and values of a type are read. Keys of 16 slots: kDims dimensions a step, kStepBytes apart; values of one
+// slot: 16 dimensions.
 struct F32Cache {
   static constexpr int kDims = 1, kStepBytes = 64, kItemBytes = 4;
   static void keys(const char* p, Vec (&dims)[1]) { dims[0] = vec_load(reinterpret_cast<const float*>(p)); }
@@ -19,7 +20,9 @@ struct F16Cache {
 };
 struct Bf16Cache {
   static constexpr int kDims = 2, kStepBytes = 64, kItemBytes = 2;
-  static void keys(const char* p, Vec (&dims)[2]) { vec_load_bf16_pairs(reinterpret_cast<const uint32_t*>(p), dims[0], dims[1]); }
+  static void keys(const char* p, Vec (&dims)[2]) {
+    vec_load_bf16_pairs(reinterpret_cast<const uint32_t*>(p), dims[0], dims[1]);
+  }
   static Vec values(const char* p) { return vec_load_bf16(reinterpret_cast<const uint16_t*>(p)); }
 };
 
@@ -32,9 +35,11 @@ struct TileGroups {
   const char* v[kTileGroups];
 };
 
-// scores (R, P * 16), rows kKvTile apart = q (R, k_dim) · keys of P groups. Each step fetches a line of `ahead`, the same groups of the next tile.
+// scores (R, P * 16), rows kKvTile apart = q (R, k_dim) · keys of P groups. Each step fetches a line of `ahead`, the
+// same groups of the next tile.
 template <class Cache, int R, int P>
-[[gnu::noinline]] void score_tile(const float* q, int k_dim, const char* const* groups, const char* const* ahead, float* scores) {
+[[gnu::noinline]] void score_tile(const float* q, int k_dim, const char* const* groups, const char* const* ahead,
+                                  float* scores) {
   Vec acc[P][R];
   const char* from[P];
   const char* next[P];
@@ -43,7 +48,8 @@ template <class Cache, int R, int P>
     from[p] = groups[p];
     next[p] = ahead[p];
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) acc[p][r] = vec_zero();
+    for (int r = 0; r < R; ++r)
+      acc[p][r] = vec_zero();
   }
   for (int d = 0; d < k_dim; d += Cache::kDims) {
     Vec dims[P][Cache::kDims];
@@ -59,25 +65,28 @@ template <class Cache, int R, int P>
       for (int r = 0; r < R; ++r) {
         const Vec x = vec_set(q[r * k_dim + d + i]);
 #pragma GCC unroll 4
-        for (int p = 0; p < P; ++p) acc[p][r] = vec_fma(x, dims[p][i], acc[p][r]);
+        for (int p = 0; p < P; ++p)
+          acc[p][r] = vec_fma(x, dims[p][i], acc[p][r]);
       }
     }
   }
 #pragma GCC unroll 4
   for (int p = 0; p < P; ++p)
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) vec_store(scores + r * kKvTile + p * 16, acc[p][r]);
+    for (int r = 0; r < R; ++r)
+      vec_store(scores + r * kKvTile + p * 16, acc[p][r]);
 }
 
 // out (R, P * 16), rows v_dim apart += weights (R, kKvTile) · values of slots [begin, end) in order.
 template <class Cache, int R, int P>
-[[gnu::noinline]] void value_tile(const float* weights, int begin, int end, const TileGroups& groups, const TileGroups& ahead, int dim, int v_dim,
-                                  float* out) {
+[[gnu::noinline]] void value_tile(const float* weights, int begin, int end, const TileGroups& groups,
+                                  const TileGroups& ahead, int dim, int v_dim, float* out) {
   Vec acc[P][R];
 #pragma GCC unroll 4
   for (int p = 0; p < P; ++p)
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) acc[p][r] = vec_load(out + r * v_dim + p * 16);
+    for (int r = 0; r < R; ++r)
+      acc[p][r] = vec_load(out + r * v_dim + p * 16);
   for (int slot = begin; slot < end;) {
     const int group = slot / kSlotGroup;
     const int group_end = (group + 1) * kSlotGroup < end ? (group + 1) * kSlotGroup : end;
@@ -85,68 +94,89 @@ template <class Cache, int R, int P>
     for (; slot < group_end; ++slot, offset += int64_t{v_dim} * Cache::kItemBytes) {
       Vec value[P];
 #pragma GCC unroll 4
-      for (int p = 0; p < P; ++p) value[p] = Cache::values(groups.v[group] + offset + p * 16 * Cache::kItemBytes);
+      for (int p = 0; p < P; ++p)
+        value[p] = Cache::values(groups.v[group] + offset + p * 16 * Cache::kItemBytes);
       prefetch(ahead.v[group] + offset);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         const Vec x = vec_set(weights[r * kKvTile + slot]);
 #pragma GCC unroll 4
-        for (int p = 0; p < P; ++p) acc[p][r] = vec_fma(x, value[p], acc[p][r]);
+        for (int p = 0; p < P; ++p)
+          acc[p][r] = vec_fma(x, value[p], acc[p][r]);
       }
     }
   }
 #pragma GCC unroll 4
   for (int p = 0; p < P; ++p)
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) vec_store(out + r * v_dim + p * 16, acc[p][r]);
+    for (int r = 0; r < R; ++r)
+      vec_store(out + r * v_dim + p * 16, acc[p][r]);
 }
 
 // Calls call.template operator()<R>() with R = rows, 1 … kTileRows.
 template <class Call>
 [[gnu::always_inline]] inline void with_rows(int rows, Call call) {
   switch (rows) {
-    case 1: return call.template operator()<1>();
-    case 2: return call.template operator()<2>();
-    case 3: return call.template operator()<3>();
-    case 4: return call.template operator()<4>();
+    case 1:
+      return call.template operator()<1>();
+    case 2:
+      return call.template operator()<2>();
+    case 3:
+      return call.template operator()<3>();
+    case 4:
+      return call.template operator()<4>();
   }
   if constexpr (kTileRows > 4) {
     switch (rows) {
-      case 5: return call.template operator()<5>();
-      case 6: return call.template operator()<6>();
+      case 5:
+        return call.template operator()<5>();
+      case 6:
+        return call.template operator()<6>();
     }
   }
   if constexpr (kTileRows > 6) {
     switch (rows) {
-      case 7: return call.template operator()<7>();
-      case 8: return call.template operator()<8>();
+      case 7:
+        return call.template operator()<7>();
+      case 8:
+        return call.template operator()<8>();
     }
   }
 }
 
 template <class Cache>
-void score_rows(int rows, const float* q, int k_dim, const TileGroups& groups, const TileGroups& ahead, int group_begin, int group_end, float* scores) {
+void score_rows(int rows, const float* q, int k_dim, const TileGroups& groups, const TileGroups& ahead, int group_begin,
+                int group_end, float* scores) {
   with_rows(rows, [&]<int R>() {
     int g = group_begin;
     if constexpr (kAttentionPanels > 1)
-      for (; g + 2 <= group_end; g += 2) score_tile<Cache, R, 2>(q, k_dim, groups.k + g, ahead.k + g, scores + g * kSlotGroup);
-    for (; g < group_end; ++g) score_tile<Cache, R, 1>(q, k_dim, groups.k + g, ahead.k + g, scores + g * kSlotGroup);
+      for (; g + 2 <= group_end; g += 2)
+        score_tile<Cache, R, 2>(q, k_dim, groups.k + g, ahead.k + g, scores + g * kSlotGroup);
+    for (; g < group_end; ++g)
+      score_tile<Cache, R, 1>(q, k_dim, groups.k + g, ahead.k + g, scores + g * kSlotGroup);
   });
 }
 
 template <class Cache>
-void value_rows(int rows, const float* weights, int begin, int end, const TileGroups& groups, const TileGroups& ahead, int v_dim, float* out) {
+void value_rows(int rows, const float* weights, int begin, int end, const TileGroups& groups, const TileGroups& ahead,
+                int v_dim, float* out) {
   if (begin >= end) return;
   with_rows(rows, [&]<int R>() {
     int dim = 0;
     if constexpr (kAttentionPanels > 1)
-      for (; dim + 32 <= v_dim; dim += 32) value_tile<Cache, R, 2>(weights, begin, end, groups, ahead, dim, v_dim, out + dim);
-    for (; dim < v_dim; dim += 16) value_tile<Cache, R, 1>(weights, begin, end, groups, ahead, dim, v_dim, out + dim);
+      for (; dim + 32 <= v_dim; dim += 32)
+        value_tile<Cache, R, 2>(weights, begin, end, groups, ahead, dim, v_dim, out + dim);
+    for (; dim < v_dim; dim += 16)
+      value_tile<Cache, R, 1>(weights, begin, end, groups, ahead, dim, v_dim, out + dim);
   });
 }
 
-inline int at_least(int x, int low) { return x > low ? x : low; }
-inline int at_most(int x, int high) { return x < high ? x : high; }
+inline int at_least(int x, int low) {
+  return x > low ? x : low;
+}
+inline int at_most(int x, int high) {
+  return x < high ? x : high;
+}
 
 // Groups [group_begin, group_end) of the tile at `tile_begin`.
 TileGroups find_groups(const AttentionArgs& args, int tile_begin, int group_begin, int group_end) {
@@ -174,9 +204,11 @@ inline KeyRange visible(const AttentionArgs& args, int row, int tile_begin) {
   return {begin, end > begin ? end : begin};
 }
 
-// One step of the online softmax for a tile of rows. Scores (rows, kKvTile) become exp2(score - the row's maximum so far), 0 outside its range; its
-// maximum, sum and output so far (v_dim) follow. A row that sees nothing of the tile is left alone.
-inline void softmax_rows(int rows, const KeyRange* ranges, float* scores, float* maximum, float* sum, float* out, int v_dim) {
+// One step of the online softmax for a tile of rows. Scores (rows, kKvTile) become exp2(score - the row's maximum so
+// far), 0 outside its range; its maximum, sum and output so far (v_dim) follow. A row that sees nothing of the tile is
+// left alone.
+inline void softmax_rows(int rows, const KeyRange* ranges, float* scores, float* maximum, float* sum, float* out,
+                         int v_dim) {
   constexpr int kVecs = kKvTile / 16;
   const Vec minus_infinity = vec_set(kMinusInfinity);
   float drop[16] = {};  // old maximum - new one
@@ -185,15 +217,18 @@ inline void softmax_rows(int rows, const KeyRange* ranges, float* scores, float*
     const KeyRange range = ranges[r];
     if (range.begin == range.end) continue;
     Vec s[kVecs];
-    for (int i = 0; i < kVecs; ++i) s[i] = vec_load(row + i * 16);
+    for (int i = 0; i < kVecs; ++i)
+      s[i] = vec_load(row + i * 16);
     if (range.begin > 0 || range.end < kKvTile) {
       for (int i = 0; i < kVecs; ++i) {
-        const int from = at_most(at_least(range.begin - i * 16, 0), 16), to = at_most(at_least(range.end - i * 16, 0), 16);
+        const int from = at_most(at_least(range.begin - i * 16, 0), 16),
+                  to = at_most(at_least(range.end - i * 16, 0), 16);
         s[i] = vec_select_range(s[i], from, at_least(to, from), minus_infinity);
         vec_store(row + i * 16, s[i]);
       }
     }
-    // NOTE: the running maximum is the second operand, which wins over NaN: NaN stays in the scores and reaches the sum.
+    // NOTE: the running maximum is the second operand, which wins over NaN: NaN stays in the scores and reaches the
+    // sum.
     const float top = vec_reduce_max(vec_max(s[3], vec_max(s[2], vec_max(s[1], vec_max(s[0], minus_infinity)))));
     const float new_maximum = top > maximum[r] ? top : maximum[r];
     drop[r] = maximum[r] - new_maximum;
@@ -213,13 +248,16 @@ inline void softmax_rows(int rows, const KeyRange* ranges, float* scores, float*
     sum[r] = __builtin_fmaf(sum[r], scale[r], vec_reduce_add(vec_add(vec_add(s[0], s[1]), vec_add(s[2], s[3]))));
     if (scale[r] == 1.0f) continue;
     const Vec factor = vec_set(scale[r]);
-    for (int d = 0; d < v_dim; d += 16) vec_store(out + r * v_dim + d, vec_mul(vec_load(out + r * v_dim + d), factor));
+    for (int d = 0; d < v_dim; d += 16)
+      vec_store(out + r * v_dim + d, vec_mul(vec_load(out + r * v_dim + d), factor));
   }
 }
 
-// out (rows, v_dim) += weights (rows, kKvTile) · values over each row's keys in order: what not all rows see, what all see, the rest.
+// out (rows, v_dim) += weights (rows, kKvTile) · values over each row's keys in order: what not all rows see, what all
+// see, the rest.
 template <class Cache>
-void add_values(int rows, const KeyRange* ranges, const float* weights, const TileGroups& groups, const TileGroups& ahead, int v_dim, float* out) {
+void add_values(int rows, const KeyRange* ranges, const float* weights, const TileGroups& groups,
+                const TileGroups& ahead, int v_dim, float* out) {
   int begin = 0, end = kKvTile;
   for (int r = 0; r < rows; ++r) {
     begin = at_least(begin, ranges[r].begin);
@@ -229,12 +267,15 @@ void add_values(int rows, const KeyRange* ranges, const float* weights, const Ti
     value_rows<Cache>(1, weights + r * kKvTile, from, to, groups, ahead, v_dim, out + r * v_dim);
   };
   if (begin >= end) {
-    for (int r = 0; r < rows; ++r) add_row(r, ranges[r].begin, ranges[r].end);
+    for (int r = 0; r < rows; ++r)
+      add_row(r, ranges[r].begin, ranges[r].end);
     return;
   }
-  for (int r = 0; r < rows; ++r) add_row(r, ranges[r].begin, begin);
+  for (int r = 0; r < rows; ++r)
+    add_row(r, ranges[r].begin, begin);
   value_rows<Cache>(rows, weights, begin, end, groups, ahead, v_dim, out);
-  for (int r = 0; r < rows; ++r) add_row(r, end, ranges[r].end);
+  for (int r = 0; r < rows; ++r)
+    add_row(r, end, ranges[r].end);
 }
 
 template <class Cache>
@@ -251,7 +292,8 @@ void attention_with(const AttentionArgs& args) {
   for (int row = 0; row < rows; ++row) {
     const float* from = args.q + (row / args.num_heads) * args.q_stride + (row % args.num_heads) * layout.head_dim;
     copy_head(q + row * k_dim, from, layout.head_dim, k_dim);
-    for (int d = 0; d < v_dim; d += 16) vec_store(out + row * v_dim + d, vec_zero());
+    for (int d = 0; d < v_dim; d += 16)
+      vec_store(out + row * v_dim + d, vec_zero());
     maximum[row] = kMinusInfinity;
     sum[row] = 0;
   }
@@ -275,7 +317,8 @@ void attention_with(const AttentionArgs& args) {
         last = at_least(last, ranges[r].end);
       }
       if (first >= last) continue;
-      score_rows<Cache>(count, q + row * k_dim, k_dim, groups, ahead, first / kSlotGroup, (last + kSlotGroup - 1) / kSlotGroup, weights);
+      score_rows<Cache>(count, q + row * k_dim, k_dim, groups, ahead, first / kSlotGroup,
+                        (last + kSlotGroup - 1) / kSlotGroup, weights);
       softmax_rows(count, ranges, weights, maximum + row, sum + row, out + row * v_dim, v_dim);
       add_values<Cache>(count, ranges, weights, groups, ahead, v_dim, out + row * v_dim);
     }
@@ -283,16 +326,21 @@ void attention_with(const AttentionArgs& args) {
 
   for (int row = 0; row < rows; ++row) {
     float* to = args.q + (row / args.num_heads) * args.q_stride + (row % args.num_heads) * layout.head_dim;
-    for (int d = 0; d < layout.head_dim; ++d) to[d] = out[row * v_dim + d] / sum[row];
+    for (int d = 0; d < layout.head_dim; ++d)
+      to[d] = out[row * v_dim + d] / sum[row];
   }
 }
 
 void attention(const AttentionArgs& args) {
   switch (args.cache.layout.dtype) {
-    case DType::kF32: return attention_with<F32Cache>(args);
-    case DType::kF16: return attention_with<F16Cache>(args);
-    case DType::kBf16: return attention_with<Bf16Cache>(args);
-    case DType::kFp8E4m3: break;  // no cache of the CPU
+    case DType::kF32:
+      return attention_with<F32Cache>(args);
+    case DType::kF16:
+      return attention_with<F16Cache>(args);
+    case DType::kBf16:
+      return attention_with<Bf16Cache>(args);
+    case DType::kFp8E4m3:
+      break;  // no cache of the CPU
   }
 }
 

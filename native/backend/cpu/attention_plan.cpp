@@ -8,11 +8,14 @@ namespace capstan {
 
 namespace {
 
-int64_t visible_keys(int position, int window) { return window > 0 ? std::min(position + 1, window) : position + 1; }
+int64_t visible_keys(int position, int window) {
+  return window > 0 ? std::min(position + 1, window) : position + 1;
+}
 
 }  // namespace
 
-void plan_attention(const StepInput& step, int num_heads, int num_kv_heads, int window, int num_threads, std::vector<AttentionItem>& items) {
+void plan_attention(const StepInput& step, int num_heads, int num_kv_heads, int window, int num_threads,
+                    std::vector<AttentionItem>& items) {
   items.clear();
   const int heads_per_kv = num_heads / num_kv_heads;
   const int num_seqs = static_cast<int>(step.context_lens.size());
@@ -20,7 +23,8 @@ void plan_attention(const StepInput& step, int num_heads, int num_kv_heads, int 
   const int items_wanted = num_threads == 1 ? 1 : 4 * num_threads;
   // Positions per item: full tiles of rows, fewer when there would be too few items; then the heads are cut too.
   int most_positions = std::max(1, kAttentionRows / heads_per_kv);
-  while (most_positions > 1 && num_head_rows / (int64_t{most_positions} * heads_per_kv) < items_wanted) most_positions /= 2;
+  while (most_positions > 1 && num_head_rows / (int64_t{most_positions} * heads_per_kv) < items_wanted)
+    most_positions /= 2;
   const int64_t items_of_whole_heads = num_head_rows / (int64_t{most_positions} * heads_per_kv);
   const int head_cuts = items_of_whole_heads >= num_threads ? 1 : std::min(heads_per_kv, num_threads);
   for (int seq = 0; seq < num_seqs; ++seq) {
@@ -39,7 +43,9 @@ void plan_attention(const StepInput& step, int num_heads, int num_kv_heads, int 
     }
   }
   std::sort(items.begin(), items.end(), [](const AttentionItem& a, const AttentionItem& b) {
-    return a.cost != b.cost ? a.cost > b.cost : a.first_row != b.first_row ? a.first_row < b.first_row : a.kv_head < b.kv_head;
+    return a.cost != b.cost             ? a.cost > b.cost
+           : a.first_row != b.first_row ? a.first_row < b.first_row
+                                        : a.kv_head < b.kv_head;
   });
 }
 

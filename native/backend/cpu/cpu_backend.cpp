@@ -27,25 +27,36 @@ constexpr int64_t kGemmPanels = 6;
 // Attention that the caller does alone: multiply-adds of about two microseconds.
 constexpr int64_t kSerialAttention = 64 << 10;
 
-int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
 
 // Bytes of one block of one layer, K then V.
 int64_t k_block_bytes(const KvLayout& layout) {
-  return int64_t{layout.num_kv_heads} * layout.block_size * layout.k_dim * static_cast<int64_t>(dtype_size(layout.dtype));
+  return int64_t{layout.num_kv_heads} * layout.block_size * layout.k_dim *
+         static_cast<int64_t>(dtype_size(layout.dtype));
 }
 int64_t v_block_bytes(const KvLayout& layout) {
-  return int64_t{layout.num_kv_heads} * layout.block_size * layout.v_dim * static_cast<int64_t>(dtype_size(layout.dtype));
+  return int64_t{layout.num_kv_heads} * layout.block_size * layout.v_dim *
+         static_cast<int64_t>(dtype_size(layout.dtype));
 }
 
 KvLayout make_kv_layout(const DeviceModel& model, int block_size, DType dtype) {
-  return {dtype,          block_size, model.num_kv_heads, model.head_dim, static_cast<int>(round_up(model.head_dim, 2)),
+  return {dtype,
+          block_size,
+          model.num_kv_heads,
+          model.head_dim,
+          static_cast<int>(round_up(model.head_dim, 2)),
           static_cast<int>(round_up(model.head_dim, 16))};
 }
 
 class CpuBackend final : public Backend {
  public:
   CpuBackend(const CpuBackendOptions& options, std::unique_ptr<Comm> comm)
-      : weight_dtype_(options.weight_dtype), kernels_(cpu_kernels(options.isa)), comm_(std::move(comm)), team_(options.cpus, options.may_spin) {
+      : weight_dtype_(options.weight_dtype),
+        kernels_(cpu_kernels(options.isa)),
+        comm_(std::move(comm)),
+        team_(options.cpus, options.may_spin) {
     act_format_ = weight_dtype_ == DType::kBf16 && !options.compute_f32 ? kernels_.bf16_act_format : ActFormat::kF32;
     info_.name = "cpu";
     info_.isa = cpu_isa_name(options.isa);
@@ -60,7 +71,9 @@ class CpuBackend final : public Backend {
   std::unique_ptr<Matrix> load_matrix(const MatrixSource& source, const LoadProgress& progress) override {
     return pack_matrix(source, weight_dtype_, team_, progress);
   }
-  std::unique_ptr<Vector> load_vector(const TensorSlice& slice, const LoadProgress& progress) override { return read_vector(slice, progress); }
+  std::unique_ptr<Vector> load_vector(const TensorSlice& slice, const LoadProgress& progress) override {
+    return read_vector(slice, progress);
+  }
 
   int64_t kv_block_bytes(const DeviceModel& model, int block_size, DType kv_cache_dtype) const override {
     const KvLayout layout = make_kv_layout(model, block_size, kv_cache_dtype);
@@ -103,18 +116,18 @@ class CpuBackend final : public Backend {
   DeviceModel model_;
   DeviceLimits limits_;
   KvLayout kv_layout_;
-  std::vector<int32_t> windows_;        // distinct ones
-  std::vector<int> window_of_layer_;    // index into windows_
+  std::vector<int32_t> windows_;      // distinct ones
+  std::vector<int> window_of_layer_;  // index into windows_
   int64_t hidden_stride_ = 0, qkv_stride_ = 0;
 
-  HugeBuffer kv_;         // (num_layers) of K then V, layouts in kernels.h
-  HugeBuffer hidden_;     // (max_num_tokens, hidden_stride)
-  HugeBuffer partial_;    // the same, this rank's share of a sum; with several ranks only
-  HugeBuffer qkv_;        // (max_num_tokens, qkv_stride): q, k, v; then attention's output in q's place
-  HugeBuffer acts_;       // activations of norms and of the attention output
-  HugeBuffer mlp_acts_;   // activations of the down projection
-  HugeBuffer logits_;     // (max_num_seqs, vocab_size), filled on rank 0
-  HugeBuffer scratch_;    // per thread, of attention
+  HugeBuffer kv_;        // (num_layers) of K then V, layouts in kernels.h
+  HugeBuffer hidden_;    // (max_num_tokens, hidden_stride)
+  HugeBuffer partial_;   // the same, this rank's share of a sum; with several ranks only
+  HugeBuffer qkv_;       // (max_num_tokens, qkv_stride): q, k, v; then attention's output in q's place
+  HugeBuffer acts_;      // activations of norms and of the attention output
+  HugeBuffer mlp_acts_;  // activations of the down projection
+  HugeBuffer logits_;    // (max_num_seqs, vocab_size), filled on rank 0
+  HugeBuffer scratch_;   // per thread, of attention
   int64_t scratch_floats_ = 0;
 
   StepInput step_;
@@ -129,7 +142,8 @@ void CpuBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) {
   CAPSTAN_CHECK(model.rotary_dim % 2 == 0 && model.rotary_dim <= model.head_dim);
   CAPSTAN_CHECK(static_cast<int64_t>(model.rope_table.size()) >= int64_t{model.max_model_len} * model.rotary_dim);
   if (model.head_dim > kMaxHeadDim)
-    throw Error(ErrorCode::kUnsupportedModel, "head size: expected at most " + std::to_string(kMaxHeadDim) + ", got " + std::to_string(model.head_dim));
+    throw Error(ErrorCode::kUnsupportedModel, "head size: expected at most " + std::to_string(kMaxHeadDim) + ", got " +
+                                                  std::to_string(model.head_dim));
   model_ = model;
   limits_ = limits;
   kv_layout_ = make_kv_layout(model, limits.block_size, limits.kv_cache_dtype);
@@ -143,14 +157,17 @@ void CpuBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) {
     if (found == windows_.end()) windows_.push_back(window);
   }
   attention_items_.resize(windows_.size());
-  for (std::vector<AttentionItem>& items : attention_items_) items.reserve(static_cast<size_t>(limits.max_num_tokens) * model.num_kv_heads);
+  for (std::vector<AttentionItem>& items : attention_items_)
+    items.reserve(static_cast<size_t>(limits.max_num_tokens) * model.num_kv_heads);
 
   const int64_t rows = limits.max_num_tokens;
   const int64_t q_size = int64_t{model.num_heads} * model.head_dim;
   const int64_t kv_size = int64_t{model.num_kv_heads} * model.head_dim;
   hidden_stride_ = round_up(model.hidden_size, 16);
   qkv_stride_ = round_up(q_size + 2 * kv_size, 16);
-  const auto floats = [](int64_t count, const char* purpose) { return HugeBuffer(static_cast<size_t>(count) * sizeof(float), purpose); };
+  const auto floats = [](int64_t count, const char* purpose) {
+    return HugeBuffer(static_cast<size_t>(count) * sizeof(float), purpose);
+  };
   hidden_ = floats(rows * hidden_stride_, "the hidden states");
   if (world_size() > 1) partial_ = floats(rows * hidden_stride_, "the hidden states of a rank");
   qkv_ = floats(rows * qkv_stride_, "queries, keys and values");
@@ -174,7 +191,8 @@ KvCache CpuBackend::kv_cache(int layer) const {
 
 ActTiles CpuBackend::act_tiles(const HugeBuffer& buffer, int64_t rows, int64_t k) const {
   const int64_t padded = round_up(k, 2);
-  return {buffer.as<uint32_t>(), rows, act_format_ == ActFormat::kBf16Pairs ? padded / 2 : padded, kernels_.tile_rows, act_format_};
+  return {buffer.as<uint32_t>(), rows, act_format_ == ActFormat::kBf16Pairs ? padded / 2 : padded, kernels_.tile_rows,
+          act_format_};
 }
 
 void CpuBackend::begin_step(const StepInput& step) {
@@ -201,7 +219,8 @@ void CpuBackend::embed(const Matrix& table) {
         std::fill(to, to + hidden_stride_, 0.0f);
       // Zeros of other ranks turn -0 into +0: done with one rank too.
       if (!is_shared)
-        for (int64_t i = 0; i < matrix.cols; ++i) to[i] += 0.0f;
+        for (int64_t i = 0; i < matrix.cols; ++i)
+          to[i] += 0.0f;
     }
   });
   if (is_shared) add_all_partials(nullptr);
@@ -212,7 +231,8 @@ ActTiles CpuBackend::norm_rows(const Vector& norm, std::span<const int32_t> rows
   const float* weight = static_cast<const CpuVector&>(norm).values.data();
   team_.for_ranges(num_rows, kSerialRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row)
-      kernels_.rms_norm(hidden_row(rows.empty() ? row : rows[row]), weight, model_.hidden_size, model_.rms_norm_eps, acts, row);
+      kernels_.rms_norm(hidden_row(rows.empty() ? row : rows[row]), weight, model_.hidden_size, model_.rms_norm_eps,
+                        acts, row);
   });
   return acts;
 }
@@ -273,7 +293,8 @@ void CpuBackend::attention(int layer) {
     args.scratch = scratch_.as<float>() + thread * scratch_floats_;
     for (size_t i; (i = next_item.fetch_add(1, std::memory_order_relaxed)) < items.size();) {
       const AttentionItem& item = items[i];
-      args.q = qkv_.as<float>() + item.first_row * qkv_stride_ + (item.kv_head * heads_per_kv + item.first_head) * model_.head_dim;
+      args.q = qkv_.as<float>() + item.first_row * qkv_stride_ +
+               (item.kv_head * heads_per_kv + item.first_head) * model_.head_dim;
       args.num_rows = item.num_rows;
       args.num_heads = item.num_heads;
       args.first_position = item.first_position;
@@ -283,7 +304,8 @@ void CpuBackend::attention(int layer) {
     }
   };
   int64_t cost = 0;
-  for (const AttentionItem& item : items) cost += item.cost * model_.head_dim * 2;
+  for (const AttentionItem& item : items)
+    cost += item.cost * model_.head_dim * 2;
   if (cost <= kSerialAttention)
     team_.for_ranges(1, 1, [&](int64_t, int64_t) { work(0); });
   else
@@ -294,11 +316,13 @@ void CpuBackend::add_all_partials(const float* bias) {
   const float* partials[8];
   CAPSTAN_CHECK(world_size() <= 8);
   void* const* published = comm_->exchange(partial_.as<void>());
-  for (int rank = 0; rank < world_size(); ++rank) partials[rank] = static_cast<const float*>(published[rank]);
+  for (int rank = 0; rank < world_size(); ++rank)
+    partials[rank] = static_cast<const float*>(published[rank]);
   team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const float* row_partials[8];
-      for (int rank = 0; rank < world_size(); ++rank) row_partials[rank] = partials[rank] + row * hidden_stride_;
+      for (int rank = 0; rank < world_size(); ++rank)
+        row_partials[rank] = partials[rank] + row * hidden_stride_;
       kernels_.add_partials(hidden_row(row), row_partials, world_size(), bias, model_.hidden_size);
     }
   });
@@ -327,7 +351,8 @@ void CpuBackend::output_residual(const LayerWeights& weights) {
   const auto& matrix = static_cast<const CpuMatrix&>(*weights.o_proj);
   const ActTiles acts = act_tiles(acts_, num_tokens(), matrix.cols);
   team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) kernels_.pack_row(qkv_.as<float>() + row * qkv_stride_, matrix.cols, acts, row);
+    for (int64_t row = begin; row < end; ++row)
+      kernels_.pack_row(qkv_.as<float>() + row * qkv_stride_, matrix.cols, acts, row);
   });
   row_parallel_residual(acts, matrix);
 }
@@ -353,14 +378,16 @@ void CpuBackend::lm_head(const Vector& norm, const Matrix& head, std::span<const
   const auto& matrix = static_cast<const CpuMatrix&>(head);
   num_logit_rows_ = static_cast<int64_t>(rows.size());
   CAPSTAN_CHECK(num_logit_rows_ > 0 && num_logit_rows_ <= limits_.max_num_seqs);
-  for (const int32_t row : rows) CAPSTAN_CHECK(row >= 0 && row < num_tokens());
+  for (const int32_t row : rows)
+    CAPSTAN_CHECK(row >= 0 && row < num_tokens());
   GemmArgs gemm;
   gemm.acts = norm_rows(norm, rows, num_logit_rows_);
   gemm.num_features = matrix.rows;
   gemm.bias = matrix.bias.empty() ? nullptr : matrix.bias.data();
   gemm.out_stride = model_.vocab_size;
   float* logits = logits_.as<float>();
-  if (world_size() > 1) logits = static_cast<float*>(comm_->exchange(logits)[0]);  // every rank writes its columns of rank 0's array
+  if (world_size() > 1)
+    logits = static_cast<float*>(comm_->exchange(logits)[0]);  // every rank writes its columns of rank 0's array
   gemm.out = logits + model_.vocab_begin;
   run_gemm(gemm, matrix);
   if (world_size() > 1) comm_->barrier();

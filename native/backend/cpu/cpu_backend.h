@@ -18,8 +18,8 @@ struct CpuBackendOptions {
   CpuIsa isa = CpuIsa::kPortable;
   DType weight_dtype = DType::kBf16;  // of the packed matrices
   bool compute_f32 = false;           // keep activations of bf16 weights in f32
-  std::vector<int> cpus;              // one team thread per entry; the cpu to pin to, or -1 for unpinned. Thread 0 is the caller.
-  bool may_spin = true;               // false when there are more threads than cores
+  std::vector<int> cpus;  // one team thread per entry; the cpu to pin to, or -1 for unpinned. Thread 0 is the caller.
+  bool may_spin = true;   // false when there are more threads than cores
 };
 
 // `comm` null = one rank.

@@ -3,7 +3,8 @@ namespace {
 
 using namespace capstan;
 
-// ---- functions of one value ------------------------------------------------------------------------------------------------------------
+// ---- functions of one value
+// ------------------------------------------------------------------------------------------------------------
 
 // 2^x, relative error below 2e-7 for the rounded x; 0 below -126.5, correct up to 127. NaN stays.
 inline Vec vec_exp2(Vec x) {
@@ -23,11 +24,14 @@ inline Vec vec_exp2(Vec x) {
 
 inline Vec vec_sigmoid(Vec x) {
   // exp(-x) is held below 2^126, so that nothing overflows; sigmoid is below 1e-37 there.
-  const Vec e = vec_exp2(vec_max(vec_set(-126.0f), vec_sub(vec_zero(), vec_max(vec_set(-126.0f), vec_mul(x, vec_set(kLog2E))))));
+  const Vec e =
+      vec_exp2(vec_max(vec_set(-126.0f), vec_sub(vec_zero(), vec_max(vec_set(-126.0f), vec_mul(x, vec_set(kLog2E))))));
   return vec_div(vec_set(1.0f), vec_add(vec_set(1.0f), e));
 }
 
-inline Vec vec_silu(Vec x) { return vec_mul(x, vec_sigmoid(x)); }
+inline Vec vec_silu(Vec x) {
+  return vec_mul(x, vec_sigmoid(x));
+}
 
 // 0.5 x (1 + tanh(y)) = x · sigmoid(2 y), y = sqrt(2 / pi) (x + 0.044715 x³).
 inline Vec vec_gelu_tanh(Vec x) {
@@ -53,14 +57,18 @@ inline Vec vec_gelu(Vec x) {
 
 inline Vec vec_activation(Activation activation, Vec x) {
   switch (activation) {
-    case Activation::kSilu: return vec_silu(x);
-    case Activation::kGelu: return vec_gelu(x);
-    case Activation::kGeluTanh: return vec_gelu_tanh(x);
+    case Activation::kSilu:
+      return vec_silu(x);
+    case Activation::kGelu:
+      return vec_gelu(x);
+    case Activation::kGeluTanh:
+      return vec_gelu_tanh(x);
   }
   return x;
 }
 
-// ---- rows ------------------------------------------------------------------------------------------------------------------------------
+// ---- rows
+// ------------------------------------------------------------------------------------------------------------------------------
 
 // One row within its tile of activations: word i at data + i * stride.
 struct ActRow {
@@ -75,7 +83,8 @@ inline ActRow act_row(const ActTiles& acts, int64_t row) {
   return {acts.data + first * acts.words + (row - first), rows, acts.format};
 }
 
-// Elements [k, k + count) of a row; k even, count <= 16. An odd count writes a zero behind it, as lanes from `count` on are 0.
+// Elements [k, k + count) of a row; k even, count <= 16. An odd count writes a zero behind it, as lanes from `count` on
+// are 0.
 inline void store_act_words(const ActRow& row, int64_t k, Vec value, int count) {
   uint32_t word[16];
   int64_t index = k;
@@ -88,7 +97,8 @@ inline void store_act_words(const ActRow& row, int64_t k, Vec value, int count) 
     vec_store(reinterpret_cast<float*>(word), row.format == ActFormat::kBf16Rounded ? vec_round_bf16(value) : value);
   }
   uint32_t* to = row.data + index * row.stride;
-  for (int i = 0; i < n; ++i) to[i * row.stride] = word[i];
+  for (int i = 0; i < n; ++i)
+    to[i * row.stride] = word[i];
 }
 
 inline Vec load_part(const float* p, int64_t count) {
@@ -116,15 +126,18 @@ void rms_norm(const float* x, const float* w, int64_t k, float eps, const ActTil
 
 void pack_row(const float* x, int64_t k, const ActTiles& acts, int64_t row) {
   const ActRow to = act_row(acts, row);
-  for (int64_t i = 0; i < k; i += 16) store_act_words(to, i, load_part(x + i, k - i), k - i < 16 ? static_cast<int>(k - i) : 16);
+  for (int64_t i = 0; i < k; i += 16)
+    store_act_words(to, i, load_part(x + i, k - i), k - i < 16 ? static_cast<int>(k - i) : 16);
 }
 
 void add_partials(float* hidden, const float* const* partials, int num_partials, const float* bias, int64_t n) {
   for (int64_t i = 0; i < n; i += 16) {
     Vec part[8];
-    for (int p = 0; p < num_partials; ++p) part[p] = load_part(partials[p] + i, n - i);
+    for (int p = 0; p < num_partials; ++p)
+      part[p] = load_part(partials[p] + i, n - i);
     for (int width = num_partials; width > 1; width /= 2)
-      for (int p = 0; p < width / 2; ++p) part[p] = vec_add(part[2 * p], part[2 * p + 1]);
+      for (int p = 0; p < width / 2; ++p)
+        part[p] = vec_add(part[2 * p], part[2 * p + 1]);
     Vec sum = part[0];
     if (bias != nullptr) sum = vec_add(sum, load_part(bias + i, n - i));
     sum = vec_add(load_part(hidden + i, n - i), sum);
@@ -133,15 +146,17 @@ void add_partials(float* hidden, const float* const* partials, int num_partials,
     } else {
       float lane[16];
       vec_store(lane, sum);
-      for (int64_t j = 0; j < n - i; ++j) hidden[i + j] = lane[j];
+      for (int64_t j = 0; j < n - i; ++j)
+        hidden[i + j] = lane[j];
     }
   }
 }
 
-// ---- query, key, value -----------------------------------------------------------------------------------------------------------------
+// ---- query, key, value
+// -----------------------------------------------------------------------------------------------------------------
 
-// One head in place: norm, then rotation of its first rotary_dim elements in halves. x readable and writable up to a multiple of 16, zeros from
-// head_dim on.
+// One head in place: norm, then rotation of its first rotary_dim elements in halves. x readable and writable up to a
+// multiple of 16, zeros from head_dim on.
 inline void norm_and_rotate(float* x, int head_dim, const float* norm, float eps, const float* rope, int rotary_dim) {
   if (norm != nullptr) {
     const Vec scale = vec_set(inverse_rms(x, head_dim, eps));
@@ -165,8 +180,10 @@ inline void norm_and_rotate(float* x, int head_dim, const float* norm, float eps
 }
 
 inline void copy_head(float* to, const float* from, int head_dim, int padded) {
-  for (int i = 0; i < head_dim; ++i) to[i] = from[i];
-  for (int i = head_dim; i < padded; ++i) to[i] = 0;
+  for (int i = 0; i < head_dim; ++i)
+    to[i] = from[i];
+  for (int i = head_dim; i < padded; ++i)
+    to[i] = 0;
 }
 
 inline void to_half_type(DType dtype, uint16_t* to, const float* from, int padded) {
@@ -183,24 +200,29 @@ inline void store_kv(const KvCache& cache, int64_t slot, int kv_head, const floa
   const KvLayout& layout = cache.layout;
   const int64_t block = slot / layout.block_size;
   const int64_t offset = slot % layout.block_size;
-  const int64_t head_slot = (block * layout.num_kv_heads + kv_head) * layout.block_size;  // first slot of this block and head
+  const int64_t head_slot =
+      (block * layout.num_kv_heads + kv_head) * layout.block_size;  // first slot of this block and head
   const int64_t group = head_slot + offset - offset % kSlotGroup;
   const int64_t lane = offset % kSlotGroup;
   const int padded = (layout.head_dim + 15) & ~15;
   if (layout.dtype == DType::kF32) {
     float* k_to = static_cast<float*>(cache.k) + group * layout.k_dim + lane;
-    for (int d = 0; d < layout.k_dim; ++d) k_to[d * kSlotGroup] = k[d];
+    for (int d = 0; d < layout.k_dim; ++d)
+      k_to[d * kSlotGroup] = k[d];
     float* v_to = static_cast<float*>(cache.v) + (head_slot + offset) * layout.v_dim;
-    for (int d = 0; d < layout.v_dim; d += 16) vec_store(v_to + d, vec_load(v + d));
+    for (int d = 0; d < layout.v_dim; d += 16)
+      vec_store(v_to + d, vec_load(v + d));
     return;
   }
   uint16_t half[kMaxHeadDim];
   to_half_type(layout.dtype, half, k, padded);
   uint16_t* k_to = static_cast<uint16_t*>(cache.k) + group * layout.k_dim;
   if (layout.dtype == DType::kF16) {
-    for (int d = 0; d < layout.k_dim; ++d) k_to[d * kSlotGroup + lane] = half[d];
+    for (int d = 0; d < layout.k_dim; ++d)
+      k_to[d * kSlotGroup + lane] = half[d];
   } else {
-    for (int d = 0; d < layout.k_dim; d += 2) __builtin_memcpy(k_to + d * kSlotGroup + lane * 2, half + d, 4);
+    for (int d = 0; d < layout.k_dim; d += 2)
+      __builtin_memcpy(k_to + d * kSlotGroup + lane * 2, half + d, 4);
   }
   to_half_type(layout.dtype, static_cast<uint16_t*>(cache.v) + (head_slot + offset) * layout.v_dim, v, padded);
 }
@@ -214,7 +236,8 @@ void qkv_row(const QkvRowArgs& args) {
     float* q = args.qkv + h * head_dim;
     copy_head(head, q, head_dim, padded);
     norm_and_rotate(head, head_dim, args.q_norm, args.eps, args.rope, args.rotary_dim);
-    for (int i = 0; i < head_dim; ++i) q[i] = head[i] * args.q_scale;
+    for (int i = 0; i < head_dim; ++i)
+      q[i] = head[i] * args.q_scale;
   }
   const float* k = args.qkv + args.num_heads * head_dim;
   const float* v = k + num_kv_heads * head_dim;
@@ -226,7 +249,8 @@ void qkv_row(const QkvRowArgs& args) {
   }
 }
 
-// ---- sampling noise --------------------------------------------------------------------------------------------------------------------
+// ---- sampling noise
+// --------------------------------------------------------------------------------------------------------------------
 
 // native/base/random.h has the generator for one counter; here a lane is a counter.
 void noise_words(uint64_t seed, uint32_t position, uint32_t choice, uint32_t first_id, uint32_t* words) {
@@ -252,7 +276,8 @@ void noise_words(uint64_t seed, uint32_t position, uint32_t choice, uint32_t fir
       key0 += 0x9E3779B9;
       key1 += 0xBB67AE85;
     }
-    for (int i = 0; i < kLanes; ++i) words[begin + i] = c0[i];
+    for (int i = 0; i < kLanes; ++i)
+      words[begin + i] = c0[i];
   }
 }
 

@@ -3,8 +3,9 @@ namespace {
 
 using namespace capstan;
 
-constexpr int64_t kPrefetchWords = 512;              // 2 KB ahead of each panel's stream
-constexpr int64_t kNextPanelsBytes = int64_t{640} << 10;  // the panels at work and the next ones stay in a second-level cache up to this
+constexpr int64_t kPrefetchWords = 512;  // 2 KB ahead of each panel's stream
+constexpr int64_t kNextPanelsBytes =
+    int64_t{640} << 10;  // the panels at work and the next ones stay in a second-level cache up to this
 
 // How one step of a chain reads weights: kStepWords 4-byte words of each panel, kActWords words of each row.
 struct F32Weights {
@@ -13,12 +14,14 @@ struct F32Weights {
   [[gnu::always_inline]] static void step(const uint32_t* a, const uint32_t* w, int64_t panel_words, Vec (&acc)[P][R]) {
     Vec weight[P];
 #pragma GCC unroll 4
-    for (int p = 0; p < P; ++p) weight[p] = vec_load(reinterpret_cast<const float*>(w + p * panel_words));
+    for (int p = 0; p < P; ++p)
+      weight[p] = vec_load(reinterpret_cast<const float*>(w + p * panel_words));
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const Vec x = vec_set(bits_float(a[r]));
 #pragma GCC unroll 4
-      for (int p = 0; p < P; ++p) acc[p][r] = vec_fma(x, weight[p], acc[p][r]);
+      for (int p = 0; p < P; ++p)
+        acc[p][r] = vec_fma(x, weight[p], acc[p][r]);
     }
   }
 };
@@ -29,12 +32,14 @@ struct F16Weights {
   [[gnu::always_inline]] static void step(const uint32_t* a, const uint32_t* w, int64_t panel_words, Vec (&acc)[P][R]) {
     Vec weight[P];
 #pragma GCC unroll 4
-    for (int p = 0; p < P; ++p) weight[p] = vec_load_f16(reinterpret_cast<const uint16_t*>(w + p * panel_words));
+    for (int p = 0; p < P; ++p)
+      weight[p] = vec_load_f16(reinterpret_cast<const uint16_t*>(w + p * panel_words));
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const Vec x = vec_set(bits_float(a[r]));
 #pragma GCC unroll 4
-      for (int p = 0; p < P; ++p) acc[p][r] = vec_fma(x, weight[p], acc[p][r]);
+      for (int p = 0; p < P; ++p)
+        acc[p][r] = vec_fma(x, weight[p], acc[p][r]);
     }
   }
 };
@@ -47,18 +52,21 @@ struct Bf16Weights {
   [[gnu::always_inline]] static void step(const uint32_t* a, const uint32_t* w, int64_t panel_words, Vec (&acc)[P][R]) {
     Vec even[P], odd[P];
 #pragma GCC unroll 4
-    for (int p = 0; p < P; ++p) vec_load_bf16_pairs(w + p * panel_words, even[p], odd[p]);
+    for (int p = 0; p < P; ++p)
+      vec_load_bf16_pairs(w + p * panel_words, even[p], odd[p]);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const Vec x = vec_set(bits_float(a[r + (kOddFirst ? R : 0)]));
 #pragma GCC unroll 4
-      for (int p = 0; p < P; ++p) acc[p][r] = vec_fma(x, kOddFirst ? odd[p] : even[p], acc[p][r]);
+      for (int p = 0; p < P; ++p)
+        acc[p][r] = vec_fma(x, kOddFirst ? odd[p] : even[p], acc[p][r]);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const Vec x = vec_set(bits_float(a[r + (kOddFirst ? 0 : R)]));
 #pragma GCC unroll 4
-      for (int p = 0; p < P; ++p) acc[p][r] = vec_fma(x, kOddFirst ? even[p] : odd[p], acc[p][r]);
+      for (int p = 0; p < P; ++p)
+        acc[p][r] = vec_fma(x, kOddFirst ? even[p] : odd[p], acc[p][r]);
     }
   }
 };
@@ -70,19 +78,21 @@ struct Bf16DotWeights {
   [[gnu::always_inline]] static void step(const uint32_t* a, const uint32_t* w, int64_t panel_words, Vec (&acc)[P][R]) {
     __m512i weight[P];
 #pragma GCC unroll 4
-    for (int p = 0; p < P; ++p) weight[p] = _mm512_loadu_si512(w + p * panel_words);
+    for (int p = 0; p < P; ++p)
+      weight[p] = _mm512_loadu_si512(w + p * panel_words);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const __m512i x = _mm512_set1_epi32(static_cast<int>(a[r]));
 #pragma GCC unroll 4
-      for (int p = 0; p < P; ++p) acc[p][r] = vec_dot_bf16(acc[p][r], x, weight[p]);
+      for (int p = 0; p < P; ++p)
+        acc[p][r] = vec_dot_bf16(acc[p][r], x, weight[p]);
     }
   }
 };
 #endif
 
-// Shape of one call: `steps` per part, weights of P panels from `w`. Each step fetches the lines at `ahead` words from the weights of the step, in the
-// last tail_steps of the last part at `tail_jump` more.
+// Shape of one call: `steps` per part, weights of P panels from `w`. Each step fetches the lines at `ahead` words from
+// the weights of the step, in the last tail_steps of the last part at `tail_jump` more.
 struct TileArgs {
   const uint32_t* a;
   const uint32_t* w;
@@ -105,22 +115,26 @@ template <class W, int R, int P>
 #pragma GCC unroll 4
     for (int p = 0; p < P; ++p)
 #pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) acc[p][r] = vec_zero();
+      for (int r = 0; r < R; ++r)
+        acc[p][r] = vec_zero();
     const bool is_last = part + 1 == args.num_parts;
     int64_t ahead[P];
 #pragma GCC unroll 4
-    for (int p = 0; p < P; ++p) ahead[p] = args.ahead[p];
+    for (int p = 0; p < P; ++p)
+      ahead[p] = args.ahead[p];
     int64_t step = 0, end = is_last ? args.steps - args.tail_steps : args.steps;
     for (int segment = 0; segment < 2; ++segment) {
       for (; step < end; ++step) {
 #pragma GCC unroll 4
-        for (int p = 0; p < P; ++p) prefetch(w + ahead[p]);
+        for (int p = 0; p < P; ++p)
+          prefetch(w + ahead[p]);
         W::template step<R, P>(a, w, args.panel_words, acc);
         a += W::kActWords * R;
         w += W::kStepWords;
       }
 #pragma GCC unroll 4
-      for (int p = 0; p < P; ++p) ahead[p] += args.tail_jump;
+      for (int p = 0; p < P; ++p)
+        ahead[p] += args.tail_jump;
       end = args.steps;
     }
     // Binary counter: part 1 meets part 0, part 3 meets part 2 and the two meet 0 + 1, ….
@@ -129,13 +143,15 @@ template <class W, int R, int P>
 #pragma GCC unroll 4
       for (int p = 0; p < P; ++p)
 #pragma GCC unroll 8
-        for (int r = 0; r < R; ++r) acc[p][r] = vec_add(vec_load(pending[level] + (p * R + r) * 16), acc[p][r]);
+        for (int r = 0; r < R; ++r)
+          acc[p][r] = vec_add(vec_load(pending[level] + (p * R + r) * 16), acc[p][r]);
     }
     float* to = is_last ? sums : pending[level];
 #pragma GCC unroll 4
     for (int p = 0; p < P; ++p)
 #pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) vec_store(to + (p * R + r) * 16, acc[p][r]);
+      for (int r = 0; r < R; ++r)
+        vec_store(to + (p * R + r) * 16, acc[p][r]);
     if (is_last) return;
   }
 }
@@ -143,21 +159,29 @@ template <class W, int R, int P>
 template <class W, int P>
 void compute_tile_rows(int rows, const TileArgs& args, float* sums) {
   switch (rows) {
-    case 1: return compute_tile<W, 1, P>(args, sums);
-    case 2: return compute_tile<W, 2, P>(args, sums);
-    case 3: return compute_tile<W, 3, P>(args, sums);
-    case 4: return compute_tile<W, 4, P>(args, sums);
+    case 1:
+      return compute_tile<W, 1, P>(args, sums);
+    case 2:
+      return compute_tile<W, 2, P>(args, sums);
+    case 3:
+      return compute_tile<W, 3, P>(args, sums);
+    case 4:
+      return compute_tile<W, 4, P>(args, sums);
   }
   if constexpr (kTileRows > 4) {
     switch (rows) {
-      case 5: return compute_tile<W, 5, P>(args, sums);
-      case 6: return compute_tile<W, 6, P>(args, sums);
+      case 5:
+        return compute_tile<W, 5, P>(args, sums);
+      case 6:
+        return compute_tile<W, 6, P>(args, sums);
     }
   }
   if constexpr (kTileRows > 6) {
     switch (rows) {
-      case 7: return compute_tile<W, 7, P>(args, sums);
-      case 8: return compute_tile<W, 8, P>(args, sums);
+      case 7:
+        return compute_tile<W, 7, P>(args, sums);
+      case 8:
+        return compute_tile<W, 8, P>(args, sums);
     }
   }
 }
@@ -185,7 +209,8 @@ void store_tile(const GemmArgs& args, int64_t row, int rows, int64_t panel, int 
       } else {
         float lane[16];
         vec_store(lane, sum);
-        for (int i = 0; i < left; ++i) out[i] = args.output == GemmOutput::kResidual ? out[i] + lane[i] : lane[i];
+        for (int i = 0; i < left; ++i)
+          out[i] = args.output == GemmOutput::kResidual ? out[i] + lane[i] : lane[i];
       }
     }
   }
@@ -198,7 +223,8 @@ void store_gated_tile(const GemmArgs& args, int64_t row, int rows, int64_t panel
     return args.bias == nullptr ? sum : vec_add(sum, vec_load(args.bias + (panel + p) * 16));
   };
   ActRow to[kTileRows];
-  for (int r = 0; r < rows; ++r) to[r] = act_row(args.gated, row + r);
+  for (int r = 0; r < rows; ++r)
+    to[r] = act_row(args.gated, row + r);
   for (int p = 0; p < panels; p += 2) {
     const int64_t k = (panel + p) * (kPanelFeatures / 2);
     const int64_t left = args.num_features - k;
@@ -206,26 +232,29 @@ void store_gated_tile(const GemmArgs& args, int64_t row, int rows, int64_t panel
     const int count = left < valid ? static_cast<int>(left) : valid;
     for (int r = 0; r < rows; ++r) {
       const Vec first = sum_of(p, r), second = p + 1 < panels ? sum_of(p + 1, r) : first;
-      const Vec value = vec_mul(vec_activation(args.activation, vec_low_halves(first, second)), vec_high_halves(first, second));
+      const Vec value =
+          vec_mul(vec_activation(args.activation, vec_low_halves(first, second)), vec_high_halves(first, second));
       store_act_words(to[r], k, vec_select_range(value, 0, count, vec_zero()), count);
     }
   }
 }
 
-// Panels of one tile. Few rows wait for memory, and memory likes few streams: one row alone reads 29.5 GB/s from one panel at a time and 26.4 from
-// three (one thread, Zen 4). Many rows want all accumulators. No rest of one panel.
+// Panels of one tile. Few rows wait for memory, and memory likes few streams: one row alone reads 29.5 GB/s from one
+// panel at a time and 26.4 from three (one thread, Zen 4). Many rows want all accumulators. No rest of one panel.
 inline int panels_at_once(int64_t rows, int64_t left) {
   const int wanted = rows <= 2 ? 1 : rows <= kTileRows && kTilePanels > 2 ? 2 : kTilePanels;
   if (left <= wanted) return static_cast<int>(left);
   return wanted == 3 && left == 4 ? 2 : wanted;
 }
 
-// What a tile fetches ahead. One tile of rows: 2 KB ahead in each of its panels, and beyond their end in the next ones. Several: each fetches a part of
-// the next panels, so that memory works evenly while all tiles compute; the first ones one panel each.
+// What a tile fetches ahead. One tile of rows: 2 KB ahead in each of its panels, and beyond their end in the next ones.
+// Several: each fetches a part of the next panels, so that memory works evenly while all tiles compute; the first ones
+// one panel each.
 inline void plan_ahead(TileArgs& tile, int panels, int64_t tile_idx, int64_t num_tiles, int64_t step_words) {
   const int64_t panel_bytes = tile.panel_words * 4;
   if (num_tiles == 1 || 2 * panels * panel_bytes > kNextPanelsBytes) {
-    for (int p = 0; p < panels; ++p) tile.ahead[p] = p * tile.panel_words + kPrefetchWords;
+    for (int p = 0; p < panels; ++p)
+      tile.ahead[p] = p * tile.panel_words + kPrefetchWords;
     tile.tail_steps = kPrefetchWords / step_words < tile.steps ? kPrefetchWords / step_words : tile.steps;
     tile.tail_jump = (panels - 1) * tile.panel_words;
     return;
@@ -249,7 +278,14 @@ void gemm_with(const GemmArgs& args) {
     panels = panels_at_once(args.acts.rows, args.panel_end - panel);
     for (int64_t row = 0; row < args.acts.rows; row += kTileRows) {
       const int rows = args.acts.rows - row < kTileRows ? static_cast<int>(args.acts.rows - row) : kTileRows;
-      TileArgs tile{args.acts.data + row * args.acts.words, weights + panel * panel_words, panel_words, steps / args.num_parts, args.num_parts, {}, 0, 0};
+      TileArgs tile{args.acts.data + row * args.acts.words,
+                    weights + panel * panel_words,
+                    panel_words,
+                    steps / args.num_parts,
+                    args.num_parts,
+                    {},
+                    0,
+                    0};
       plan_ahead(tile, panels, row / kTileRows, num_tiles, W::kStepWords);
       compute_tile_any<W>(rows, panels, tile, sums);
       if (args.output == GemmOutput::kGated)

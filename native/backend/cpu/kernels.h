@@ -1,12 +1,15 @@
 #pragma once
-// The inner loops, once per instruction set: a table of functions that each work on one thread. Layouts are shared by all sets.
+// The inner loops, once per instruction set: a table of functions that each work on one thread. Layouts are shared by
+// all sets.
 //
-// Order of sums (architecture, contract 3): every output element is one chain of fused multiply-adds over K (per part of K for row-parallel
-// matrices, parts added by a fixed tree), whatever the rows, threads or tile. All sets give the same bits: float sums are FMAs in K order; products of
-// bf16 with bf16 go pair by pair, the odd element of a pair before the even one, denormals flushed, because that is what `vdpbf16ps` does.
+// Order of sums (architecture, contract 3): every output element is one chain of fused multiply-adds over K (per part
+// of K for row-parallel matrices, parts added by a fixed tree), whatever the rows, threads or tile. All sets give the
+// same bits: float sums are FMAs in K order; products of bf16 with bf16 go pair by pair, the odd element of a pair
+// before the even one, denormals flushed, because that is what `vdpbf16ps` does.
 //
-// NOTE: the files that implement this are built with flags of their instruction set. They hold everything in an anonymous namespace and instantiate
-// no template of the library, or the linker could give another file their code (`make -C test/native odr` checks it).
+// NOTE: the files that implement this are built with flags of their instruction set. They hold everything in an
+// anonymous namespace and instantiate no template of the library, or the linker could give another file their code
+// (`make -C test/native odr` checks it).
 #include <cstdint>
 
 #include "native/backend/backend.h"
@@ -14,15 +17,16 @@
 
 namespace capstan {
 
-constexpr int kMaxTileRows = 8;         // over all instruction sets
-constexpr int kKvTile = 64;             // keys of one softmax update; tiles begin at absolute multiples
-constexpr int kSlotGroup = 16;          // slots of the KV cache that lie together
+constexpr int kMaxTileRows = 8;  // over all instruction sets
+constexpr int kKvTile = 64;      // keys of one softmax update; tiles begin at absolute multiples
+constexpr int kSlotGroup = 16;   // slots of the KV cache that lie together
 constexpr int kMaxHeadDim = 512;
-constexpr int kAttentionRows = 64;      // (position, head) rows of one attention item, unless one position has more heads
-constexpr int kNoiseBlock = 64;         // ids whose sampling noise is made together
+constexpr int kAttentionRows = 64;  // (position, head) rows of one attention item, unless one position has more heads
+constexpr int kNoiseBlock = 64;     // ids whose sampling noise is made together
 constexpr float kLog2E = 1.44269504088896340736f;
 
-// Activations as the matrix kernels read them: tiles of `tile_rows` rows, each tile (words, rows of the tile) so that one step of K lies together.
+// Activations as the matrix kernels read them: tiles of `tile_rows` rows, each tile (words, rows of the tile) so that
+// one step of K lies together.
 enum class ActFormat : uint8_t {
   kF32,          // a word is one float
   kBf16Rounded,  // a word is one float that was rounded to bf16
@@ -61,8 +65,8 @@ struct GemmArgs {
   Activation activation = Activation::kSilu;
 };
 
-// The KV cache of one layer. K: (num_blocks, kv_heads, block_size / 16, k_dim, 16 slots) of f32 or f16, (…, k_dim / 2, 16 slots, 2) of bf16;
-// V: (num_blocks, kv_heads, block_size, v_dim).
+// The KV cache of one layer. K: (num_blocks, kv_heads, block_size / 16, k_dim, 16 slots) of f32 or f16, (…, k_dim / 2,
+// 16 slots, 2) of bf16; V: (num_blocks, kv_heads, block_size, v_dim).
 struct KvLayout {
   DType dtype = DType::kF32;
   int block_size = 0;
@@ -92,8 +96,8 @@ struct QkvRowArgs {
   int64_t slot = 0;
 };
 
-// Attention of some positions and some query heads of one KV head of one sequence. q is scaled by attention_scale · log2(e); the result goes in its
-// place.
+// Attention of some positions and some query heads of one KV head of one sequence. q is scaled by attention_scale ·
+// log2(e); the result goes in its place.
 struct AttentionArgs {
   float* q = nullptr;  // row i, head h at q + i * q_stride + h * head_dim
   int64_t q_stride = 0;

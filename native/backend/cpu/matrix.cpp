@@ -34,7 +34,8 @@ void pack_panel(const char* rows, CpuMatrix& matrix, int64_t panel) {
 
 }  // namespace
 
-std::unique_ptr<CpuMatrix> pack_matrix(const MatrixSource& source, DType dtype, Team& team, const LoadProgress& progress) {
+std::unique_ptr<CpuMatrix> pack_matrix(const MatrixSource& source, DType dtype, Team& team,
+                                       const LoadProgress& progress) {
   check_source(source);
   auto matrix = std::make_unique<CpuMatrix>();
   matrix->cols = source.slices[0].num_cols;
@@ -83,9 +84,11 @@ std::unique_ptr<CpuVector> read_vector(const TensorSlice& slice, const LoadProgr
 void gather_row(const CpuMatrix& matrix, int64_t row, float* out) {
   CAPSTAN_CHECK(!matrix.is_gated && row >= 0 && row < matrix.rows);
   const int64_t panel = row / kPanelFeatures, lane = row % kPanelFeatures;
-  const char* data = matrix.data.as<char>() + panel * kPanelFeatures * matrix.padded_k * static_cast<int64_t>(dtype_size(matrix.dtype));
+  const char* data = matrix.data.as<char>() +
+                     panel * kPanelFeatures * matrix.padded_k * static_cast<int64_t>(dtype_size(matrix.dtype));
   for (int64_t k = 0; k < matrix.cols; ++k) {
-    const int64_t i = matrix.dtype == DType::kBf16 ? (k / 2 * kPanelFeatures + lane) * 2 + k % 2 : k * kPanelFeatures + lane;
+    const int64_t i =
+        matrix.dtype == DType::kBf16 ? (k / 2 * kPanelFeatures + lane) * 2 + k % 2 : k * kPanelFeatures + lane;
     out[k] = element_at(matrix.dtype, data, i);
   }
 }

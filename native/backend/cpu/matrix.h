@@ -14,18 +14,19 @@ struct CpuMatrix final : Matrix {
   HugeBuffer data;
   int64_t padded_k = 0;  // cols rounded up to even
   int64_t num_panels = 0;
-  int num_parts = 1;         // chains over K on this rank
-  bool is_gated = false;     // panels of 8 gates and their 8 ups
-  std::vector<float> bias;   // (num_panels * 16), in panel order; empty: none
+  int num_parts = 1;        // chains over K on this rank
+  bool is_gated = false;    // panels of 8 gates and their 8 ups
+  std::vector<float> bias;  // (num_panels * 16), in panel order; empty: none
 };
 
 struct CpuVector final : Vector {
   std::vector<float> values;  // (size), readable up to a multiple of 16
 };
 
-// Reads with pread, packs in panels over the team, converts to `dtype` and refuses NaN and Inf. `progress` is called on the caller's thread with the
-// bytes of this call so far.
-std::unique_ptr<CpuMatrix> pack_matrix(const MatrixSource& source, DType dtype, Team& team, const LoadProgress& progress);
+// Reads with pread, packs in panels over the team, converts to `dtype` and refuses NaN and Inf. `progress` is called on
+// the caller's thread with the bytes of this call so far.
+std::unique_ptr<CpuMatrix> pack_matrix(const MatrixSource& source, DType dtype, Team& team,
+                                       const LoadProgress& progress);
 std::unique_ptr<CpuVector> read_vector(const TensorSlice& slice, const LoadProgress& progress);
 
 // out (cols) = row `row` of a packed matrix that is not gated.

@@ -26,11 +26,14 @@ HugeBuffer::HugeBuffer(size_t bytes, const std::string& purpose) : bytes_(bytes)
   const uintptr_t address = reinterpret_cast<uintptr_t>(mapping_);
   data_ = reinterpret_cast<void*>((address + alignment - 1) & ~(alignment - 1));
 #ifdef MADV_HUGEPAGE
-  if (bytes >= kHugePageBytes) madvise(data_, bytes, MADV_HUGEPAGE);  // advice: where it is not taken, only speed suffers
+  if (bytes >= kHugePageBytes)
+    madvise(data_, bytes, MADV_HUGEPAGE);  // advice: where it is not taken, only speed suffers
 #endif
 }
 
-HugeBuffer::HugeBuffer(HugeBuffer&& other) noexcept { *this = std::move(other); }
+HugeBuffer::HugeBuffer(HugeBuffer&& other) noexcept {
+  *this = std::move(other);
+}
 
 HugeBuffer& HugeBuffer::operator=(HugeBuffer&& other) noexcept {
   std::swap(mapping_, other.mapping_);

@@ -12,7 +12,8 @@ namespace capstan {
 namespace {
 
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
-// Gumbel noise of a 32-bit uniform is at most -log(-log(1 - 2^-33)) = 22.88: a score this far below the best cannot win.
+// Gumbel noise of a 32-bit uniform is at most -log(-log(1 - 2^-33)) = 22.88: a score this far below the best cannot
+// win.
 constexpr double kMaxGumbel = 22.9;
 constexpr size_t kBlock = kNoiseBlock;
 // exp(-50) summed over any vocabulary vanishes beside the largest term (1) in double precision.
@@ -24,11 +25,14 @@ struct Candidate {
 };
 
 // Most likely first; ties to the lowest id.
-bool ranks_before(const Candidate& a, const Candidate& b) { return a.score > b.score || (a.score == b.score && a.id < b.id); }
+bool ranks_before(const Candidate& a, const Candidate& b) {
+  return a.score > b.score || (a.score == b.score && a.id < b.id);
+}
 
 bool is_all_finite(std::span<const float> values) {
   uint32_t is_bad = 0;
-  for (const float value : values) is_bad |= static_cast<uint32_t>((std::bit_cast<uint32_t>(value) & 0x7f800000u) == 0x7f800000u);
+  for (const float value : values)
+    is_bad |= static_cast<uint32_t>((std::bit_cast<uint32_t>(value) & 0x7f800000u) == 0x7f800000u);
   return is_bad == 0;
 }
 
@@ -37,9 +41,11 @@ float max_of(std::span<const float> values) {
   std::fill(std::begin(lanes), std::end(lanes), kMasked);
   size_t i = 0;
   for (; i + 16 <= values.size(); i += 16)
-    for (size_t lane = 0; lane < 16; ++lane) lanes[lane] = lanes[lane] > values[i + lane] ? lanes[lane] : values[i + lane];
+    for (size_t lane = 0; lane < 16; ++lane)
+      lanes[lane] = lanes[lane] > values[i + lane] ? lanes[lane] : values[i + lane];
   float best = *std::max_element(std::begin(lanes), std::end(lanes));
-  for (; i < values.size(); ++i) best = std::max(best, values[i]);
+  for (; i < values.size(); ++i)
+    best = std::max(best, values[i]);
   return best;
 }
 
@@ -70,7 +76,8 @@ void top_candidates(std::span<const float> scores, size_t count, std::vector<Can
 
 double log_sum_exp(std::span<const float> logits, float max_logit) {
   double sum = 0;
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - max_logit);
+  for (const float logit : logits)
+    sum += std::exp(static_cast<double>(logit) - max_logit);
   return max_logit + std::log(sum);
 }
 
@@ -81,16 +88,18 @@ void fill_logprobs(std::span<const float> logits, const SampleRow& row, int32_t 
   const Candidate drawn{logits[static_cast<size_t>(id)], id};
   result.logprob = static_cast<float>(drawn.score - normalizer);
   int32_t rank = 1;
-  for (size_t other = 0; other < logits.size(); ++other) rank += ranks_before({logits[other], static_cast<int32_t>(other)}, drawn);
+  for (size_t other = 0; other < logits.size(); ++other)
+    rank += ranks_before({logits[other], static_cast<int32_t>(other)}, drawn);
   result.rank = rank;
   result.top.clear();
   top_candidates(logits, std::min(static_cast<size_t>(row.num_logprobs), logits.size()), best);
-  for (const Candidate& candidate : best) result.top.push_back({candidate.id, static_cast<float>(candidate.score - normalizer)});
+  for (const Candidate& candidate : best)
+    result.top.push_back({candidate.id, static_cast<float>(candidate.score - normalizer)});
 }
 
 bool changes_logits(const SampleRow& row) {
-  return !row.allowed_mask.empty() || !row.banned_ids.empty() || !row.logit_bias.empty() || row.repetition_penalty != 1.0f ||
-         row.presence_penalty != 0.0f || row.frequency_penalty != 0.0f;
+  return !row.allowed_mask.empty() || !row.banned_ids.empty() || !row.logit_bias.empty() ||
+         row.repetition_penalty != 1.0f || row.presence_penalty != 0.0f || row.frequency_penalty != 0.0f;
 }
 
 void apply_mask(const SampleRow& row, std::span<float> scores) {
@@ -101,7 +110,9 @@ void apply_mask(const SampleRow& row, std::span<float> scores) {
     if (static_cast<size_t>(id) < scores.size()) scores[static_cast<size_t>(id)] = kMasked;
 }
 
-void apply_repetition_penalty(float penalty, float& score) { score = score > 0 ? score / penalty : score * penalty; }
+void apply_repetition_penalty(float penalty, float& score) {
+  score = score > 0 ? score / penalty : score * penalty;
+}
 
 void apply_bias_and_penalties(const SampleRow& row, std::span<float> scores) {
   for (const auto& [id, bias] : row.logit_bias)
@@ -110,9 +121,11 @@ void apply_bias_and_penalties(const SampleRow& row, std::span<float> scores) {
     size_t next_prompt = 0;
     const auto& prompt_ids = row.counts.prompt_ids;
     for (const int32_t id : prompt_ids)
-      if (static_cast<size_t>(id) < scores.size()) apply_repetition_penalty(row.repetition_penalty, scores[static_cast<size_t>(id)]);
+      if (static_cast<size_t>(id) < scores.size())
+        apply_repetition_penalty(row.repetition_penalty, scores[static_cast<size_t>(id)]);
     for (const auto& [id, times] : row.counts.completion_counts) {
-      while (next_prompt < prompt_ids.size() && prompt_ids[next_prompt] < id) ++next_prompt;
+      while (next_prompt < prompt_ids.size() && prompt_ids[next_prompt] < id)
+        ++next_prompt;
       const bool is_in_prompt = next_prompt < prompt_ids.size() && prompt_ids[next_prompt] == id;
       if (!is_in_prompt) apply_repetition_penalty(row.repetition_penalty, scores[static_cast<size_t>(id)]);
     }
@@ -129,7 +142,8 @@ double sum_exp(std::span<const float> scores, float best) {
   return sum;
 }
 
-// The smallest ranked set whose probability reaches top_p, at least one. `total` is the sum of exp over all that compete.
+// The smallest ranked set whose probability reaches top_p, at least one. `total` is the sum of exp over all that
+// compete.
 void cut_top_p(std::vector<Candidate>& ranked, double total, float top_p) {
   double reached = 0;
   for (size_t i = 0; i < ranked.size(); ++i) {
@@ -141,20 +155,24 @@ void cut_top_p(std::vector<Candidate>& ranked, double total, float top_p) {
   }
 }
 
-// Ranked ids whose probabilities reach top_p, without ranking the whole vocabulary: doubles the number looked at until they do.
+// Ranked ids whose probabilities reach top_p, without ranking the whole vocabulary: doubles the number looked at until
+// they do.
 void rank_top_p(std::span<const float> scores, float top_p, std::vector<Candidate>& ranked) {
   const float best = max_of(scores);
   const double total = sum_exp(scores, best);
   for (size_t count = 64;; count *= 8) {
     top_candidates(scores, std::min(count, scores.size()), ranked);
     double reached = 0;
-    for (const Candidate& candidate : ranked) reached += std::exp(static_cast<double>(candidate.score) - best) / total;
+    for (const Candidate& candidate : ranked)
+      reached += std::exp(static_cast<double>(candidate.score) - best) / total;
     if (reached >= top_p || ranked.size() < count) break;
   }
   cut_top_p(ranked, total, top_p);
 }
 
-uint32_t noise_word(const SampleRow& row, int32_t id) { return philox4x32({row.position, row.choice_idx, static_cast<uint32_t>(id), 0}, row.seed)[0]; }
+uint32_t noise_word(const SampleRow& row, int32_t id) {
+  return philox4x32({row.position, row.choice_idx, static_cast<uint32_t>(id), 0}, row.seed)[0];
+}
 
 double gumbel_noise(uint32_t word) {
   const double uniform = (static_cast<double>(word) + 0.5) * 0x1p-32;
@@ -171,7 +189,8 @@ class GumbelMax {
     }
   }
   bool is_hopeless(float score) const { return score + kMaxGumbel < best_; }
-  // No smaller word lifts `score` to the best so far: noise(word) >= best - score solved for the word, rounded down and one more.
+  // No smaller word lifts `score` to the best so far: noise(word) >= best - score solved for the word, rounded down and
+  // one more.
   uint32_t least_word(float score) const {
     const double word = std::exp(-std::exp(score - best_)) * 0x1p32 - 0.5;
     return word <= 2 ? 0 : static_cast<uint32_t>(word) - 2;
@@ -183,8 +202,10 @@ class GumbelMax {
   int32_t id_ = -1;
 };
 
-// Of all ids whose score is at least `floor`. The noise of an id costs two logarithms: whole blocks, then words, that cannot win are passed over first.
-int32_t draw_from_all(const CpuKernels& kernels, const SampleRow& row, std::span<const float> scores, int32_t likeliest, float floor) {
+// Of all ids whose score is at least `floor`. The noise of an id costs two logarithms: whole blocks, then words, that
+// cannot win are passed over first.
+int32_t draw_from_all(const CpuKernels& kernels, const SampleRow& row, std::span<const float> scores, int32_t likeliest,
+                      float floor) {
   GumbelMax best;
   best.offer(scores[static_cast<size_t>(likeliest)], likeliest, noise_word(row, likeliest));
   uint32_t words[kBlock];
@@ -195,22 +216,26 @@ int32_t draw_from_all(const CpuKernels& kernels, const SampleRow& row, std::span
     kernels.noise_words(row.seed, row.position, row.choice_idx, static_cast<uint32_t>(begin), words);
     const uint32_t least = best.least_word(highest);
     for (size_t i = 0; i < block.size(); ++i)
-      if (words[i] >= least && block[i] >= floor && block[i] != kMasked) best.offer(block[i], static_cast<int32_t>(begin + i), words[i]);
+      if (words[i] >= least && block[i] >= floor && block[i] != kMasked)
+        best.offer(block[i], static_cast<int32_t>(begin + i), words[i]);
   }
   return best.id();
 }
 
 int32_t draw(const CpuKernels& kernels, const SampleRow& row, std::span<float> scores, int32_t likeliest) {
   thread_local std::vector<Candidate> ranked;
-  for (float& score : scores) score /= row.temperature;
+  for (float& score : scores)
+    score /= row.temperature;
   const bool has_top_k = row.top_k > 0 && static_cast<size_t>(row.top_k) < scores.size();
   if (!has_top_k && row.top_p >= 1.0f)
-    return draw_from_all(kernels, row, scores, likeliest, row.min_p > 0 ? scores[static_cast<size_t>(likeliest)] + std::log(row.min_p) : kMasked);
+    return draw_from_all(kernels, row, scores, likeliest,
+                         row.min_p > 0 ? scores[static_cast<size_t>(likeliest)] + std::log(row.min_p) : kMasked);
   if (has_top_k) {
     top_candidates(scores, static_cast<size_t>(row.top_k), ranked);
     if (row.top_p < 1.0f) {
       double total = 0;
-      for (const Candidate& candidate : ranked) total += std::exp(static_cast<double>(candidate.score) - ranked[0].score);
+      for (const Candidate& candidate : ranked)
+        total += std::exp(static_cast<double>(candidate.score) - ranked[0].score);
       cut_top_p(ranked, total, row.top_p);
     }
   } else {
@@ -219,13 +244,15 @@ int32_t draw(const CpuKernels& kernels, const SampleRow& row, std::span<float> s
   const float floor = row.min_p > 0 ? ranked[0].score + std::log(row.min_p) : kMasked;
   GumbelMax best;
   for (const Candidate& candidate : ranked)
-    if (candidate.score >= floor && !best.is_hopeless(candidate.score)) best.offer(candidate.score, candidate.id, noise_word(row, candidate.id));
+    if (candidate.score >= floor && !best.is_hopeless(candidate.score))
+      best.offer(candidate.score, candidate.id, noise_word(row, candidate.id));
   return best.id();
 }
 
 }  // namespace
 
-void sample_row(const CpuKernels& kernels, std::span<const float> logits, int64_t num_token_ids, const SampleRow& row, SampleResult& result) {
+void sample_row(const CpuKernels& kernels, std::span<const float> logits, int64_t num_token_ids, const SampleRow& row,
+                SampleResult& result) {
   result.has_numeric_error = !is_all_finite(logits);
   if (result.has_numeric_error) return;
   const auto drawable = logits.first(static_cast<size_t>(num_token_ids));
@@ -239,7 +266,8 @@ void sample_row(const CpuKernels& kernels, std::span<const float> logits, int64_
     apply_mask(row, scores);
     apply_bias_and_penalties(row, scores);
     const int32_t likeliest = argmax(scores);
-    // Everything masked: nothing may be drawn. The engine sees to it that this cannot be asked for; be safe all the same.
+    // Everything masked: nothing may be drawn. The engine sees to it that this cannot be asked for; be safe all the
+    // same.
     const bool is_nothing_left = scores[static_cast<size_t>(likeliest)] == kMasked;
     if (is_nothing_left) {
       result.has_numeric_error = true;

@@ -74,20 +74,24 @@ Team::Team(const std::vector<int>& cpus, bool may_spin) : cpus_(cpus), may_spin_
   ranges_ = std::vector<Range>(cpus_.size());
   claims_ = std::vector<Claim>(cpus_.size());
   try {
-    for (int thread = 1; thread < size(); ++thread) threads_.emplace_back([this, thread] { work(thread); });
+    for (int thread = 1; thread < size(); ++thread)
+      threads_.emplace_back([this, thread] { work(thread); });
   } catch (...) {
     stop();
     throw;
   }
 }
 
-Team::~Team() { stop(); }
+Team::~Team() {
+  stop();
+}
 
 void Team::stop() noexcept {
   is_stopping_.store(true, std::memory_order_release);
   generation_.fetch_add(1, std::memory_order_seq_cst);
   wake(generation_);
-  for (std::thread& thread : threads_) thread.join();
+  for (std::thread& thread : threads_)
+    thread.join();
 }
 
 // Returns once word != value: spins for a while where that is allowed, then sleeps.
@@ -101,10 +105,11 @@ void Team::wait_while(std::atomic<uint32_t>& word, uint32_t value) {
       }
     } while (std::chrono::steady_clock::now() < end);
   }
-  // NOTE: the increment comes before the look at the word, and `wake` looks after the word has changed; both in one total order, so that either
-  // the change is seen here or the sleeper is seen there.
+  // NOTE: the increment comes before the look at the word, and `wake` looks after the word has changed; both in one
+  // total order, so that either the change is seen here or the sleeper is seen there.
   num_sleeping_.fetch_add(1, std::memory_order_seq_cst);
-  while (word.load(std::memory_order_seq_cst) == value) futex_wait(word, value);
+  while (word.load(std::memory_order_seq_cst) == value)
+    futex_wait(word, value);
   num_sleeping_.fetch_sub(1, std::memory_order_relaxed);
 }
 
@@ -132,7 +137,8 @@ void Team::invoke(Call call, int thread) noexcept {
 bool Team::claim(int thread, uint32_t generation) {
   std::atomic<uint32_t>& claimed = claims_[thread].generation;
   uint32_t last = claimed.load(std::memory_order_relaxed);
-  return static_cast<int32_t>(generation - last) > 0 && claimed.compare_exchange_strong(last, generation, std::memory_order_acq_rel);
+  return static_cast<int32_t>(generation - last) > 0 &&
+         claimed.compare_exchange_strong(last, generation, std::memory_order_acq_rel);
 }
 
 void Team::work(int thread) {
@@ -165,12 +171,14 @@ void Team::run_call(Call call, int threads) {
       invoke(call, thread);
       num_running_.fetch_sub(1, std::memory_order_relaxed);
     }
-    for (uint32_t left; (left = num_running_.load(std::memory_order_acquire)) != 0;) wait_while(num_running_, left);
+    for (uint32_t left; (left = num_running_.load(std::memory_order_acquire)) != 0;)
+      wait_while(num_running_, left);
   }
   for (std::exception_ptr& error : errors_) {
     if (error == nullptr) continue;
     const std::exception_ptr first = std::exchange(error, nullptr);
-    for (std::exception_ptr& other : errors_) other = nullptr;
+    for (std::exception_ptr& other : errors_)
+      other = nullptr;
     std::rethrow_exception(first);
   }
 }

@@ -1,6 +1,7 @@
 #pragma once
-// A fixed team of threads that runs one function at a time, fork and join. Thread 0 is the caller. Each thread's part is claimed once: what a thread
-// has not begun when the caller is done, the caller does in its place, so that a thread whose core is wanted elsewhere holds up nobody.
+// A fixed team of threads that runs one function at a time, fork and join. Thread 0 is the caller. Each thread's part
+// is claimed once: what a thread has not begun when the caller is done, the caller does in its place, so that a thread
+// whose core is wanted elsewhere holds up nobody.
 #include <atomic>
 #include <cstdint>
 #include <exception>
@@ -20,18 +21,20 @@ class Team {
 
   int size() const { return static_cast<int>(cpus_.size()); }
 
-  // Pins the calling thread as thread 0, where that is wanted. Once per thread that steps; loading may come from another one.
+  // Pins the calling thread as thread 0, where that is wanted. Once per thread that steps; loading may come from
+  // another one.
   void pin_caller();
 
-  // function(thread) once for every thread, on that thread or, when it is late, on the caller; returns when all are done. Rethrows the exception of the
-  // lowest thread that threw.
-  // Denormals are flushed to zero on all threads while it runs, as `vdpbf16ps` does in any case: so all instruction sets agree.
+  // function(thread) once for every thread, on that thread or, when it is late, on the caller; returns when all are
+  // done. Rethrows the exception of the lowest thread that threw. Denormals are flushed to zero on all threads while it
+  // runs, as `vdpbf16ps` does in any case: so all instruction sets agree.
   template <class F>
   void run(F&& function) {
     run_call(Call::of(function), size());
   }
 
-  // function(begin, end) over [0, count) in equal ranges, one per thread; on the caller alone when count <= `serial_up_to`.
+  // function(begin, end) over [0, count) in equal ranges, one per thread; on the caller alone when count <=
+  // `serial_up_to`.
   template <class F>
   void for_ranges(int64_t count, int64_t serial_up_to, F&& function) {
     const int threads = count <= serial_up_to ? 1 : size();
@@ -42,16 +45,20 @@ class Team {
     run_call(Call::of(part), threads);
   }
 
-  // function(begin, end) over [0, count) in pieces of about `grain`. Each thread walks its own equal range from the front; one that is done takes
-  // from the back of another's, so that a thread whose core is wanted elsewhere does not hold up the rest.
+  // function(begin, end) over [0, count) in pieces of about `grain`. Each thread walks its own equal range from the
+  // front; one that is done takes from the back of another's, so that a thread whose core is wanted elsewhere does not
+  // hold up the rest.
   template <class F>
   void for_pieces(int64_t count, int64_t grain, F&& function) {
-    for (int thread = 0; thread < size(); ++thread) ranges_[thread].set(count * thread / size(), count * (thread + 1) / size());
+    for (int thread = 0; thread < size(); ++thread)
+      ranges_[thread].set(count * thread / size(), count * (thread + 1) / size());
     run([&](int thread) {
-      for (int64_t begin, end; ranges_[thread].take_front(grain, begin, end);) function(begin, end);
+      for (int64_t begin, end; ranges_[thread].take_front(grain, begin, end);)
+        function(begin, end);
       for (int other = 1; other < size(); ++other) {
         Range& range = ranges_[(thread + other) % size()];
-        for (int64_t begin, end; range.take_back(grain, begin, end);) function(begin, end);
+        for (int64_t begin, end; range.take_back(grain, begin, end);)
+          function(begin, end);
       }
     });
   }
@@ -88,7 +95,9 @@ class Team {
       } while (!word.compare_exchange_weak(seen, pack(first, begin), std::memory_order_relaxed));
       return true;
     }
-    static uint64_t pack(int64_t begin, int64_t end) { return static_cast<uint64_t>(begin) << 32 | static_cast<uint64_t>(end); }
+    static uint64_t pack(int64_t begin, int64_t end) {
+      return static_cast<uint64_t>(begin) << 32 | static_cast<uint64_t>(end);
+    }
   };
 
   // A borrowed callable: no allocation.
@@ -115,9 +124,10 @@ class Team {
   std::thread::id pinned_caller_;
   std::atomic<bool> is_stopping_{false};
   Call call_{};
-  alignas(64) std::atomic<uint32_t> generation_{0};  // goes up by one per call
+  alignas(64) std::atomic<uint32_t> generation_{0};   // goes up by one per call
   alignas(64) std::atomic<uint32_t> num_running_{0};  // parts of other threads that are not done
-  alignas(64) std::atomic<uint32_t> num_sleeping_{0};  // threads that may be in futex_wait; spares the call when all spin
+  alignas(64) std::atomic<uint32_t> num_sleeping_{
+      0};                                   // threads that may be in futex_wait; spares the call when all spin
   std::vector<Claim> claims_;               // by thread
   std::vector<Range> ranges_;               // by thread
   std::vector<std::exception_ptr> errors_;  // by thread

@@ -13,22 +13,42 @@ struct Vec {
 constexpr int kTileRows = 6;
 constexpr int kTilePanels = 1;
 
-inline Vec vec_zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
-inline Vec vec_set(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
-inline Vec vec_load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+inline Vec vec_zero() {
+  return {_mm256_setzero_ps(), _mm256_setzero_ps()};
+}
+inline Vec vec_set(float x) {
+  return {_mm256_set1_ps(x), _mm256_set1_ps(x)};
+}
+inline Vec vec_load(const float* p) {
+  return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
 inline void vec_store(float* p, Vec a) {
   _mm256_storeu_ps(p, a.lo);
   _mm256_storeu_ps(p + 8, a.hi);
 }
-inline Vec vec_add(Vec a, Vec b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
-inline Vec vec_sub(Vec a, Vec b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
-inline Vec vec_mul(Vec a, Vec b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
-inline Vec vec_div(Vec a, Vec b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
-inline Vec vec_fma(Vec a, Vec b, Vec c) { return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)}; }
+inline Vec vec_add(Vec a, Vec b) {
+  return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
+}
+inline Vec vec_sub(Vec a, Vec b) {
+  return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)};
+}
+inline Vec vec_mul(Vec a, Vec b) {
+  return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
+}
+inline Vec vec_div(Vec a, Vec b) {
+  return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
+}
+inline Vec vec_fma(Vec a, Vec b, Vec c) {
+  return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+}
 // a > b ? a : b, so b where either is NaN.
-inline Vec vec_max(Vec a, Vec b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
+inline Vec vec_max(Vec a, Vec b) {
+  return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
+}
 
-inline __m256 bf16_half(__m128i h) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16)); }
+inline __m256 bf16_half(__m128i h) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+}
 inline Vec vec_load_bf16(const uint16_t* p) {
   return {bf16_half(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
           bf16_half(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
@@ -50,7 +70,8 @@ inline void vec_load_bf16_pairs(const uint32_t* p, Vec& even, Vec& odd) {
 inline __m256i bf16_bits(__m256 a) {
   const __m256i bits = _mm256_castps_si256(a);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-  const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, odd), _mm256_set1_epi32(0x7fff)), 16);
+  const __m256i rounded =
+      _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, odd), _mm256_set1_epi32(0x7fff)), 16);
   const __m256i quiet = _mm256_or_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(0x40));
   return _mm256_blendv_epi8(rounded, quiet, _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q)));
 }
@@ -59,7 +80,8 @@ inline void vec_store_bf16(uint16_t* p, Vec a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), packed);
 }
 inline Vec vec_round_bf16(Vec a) {
-  return {_mm256_castsi256_ps(_mm256_slli_epi32(bf16_bits(a.lo), 16)), _mm256_castsi256_ps(_mm256_slli_epi32(bf16_bits(a.hi), 16))};
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(bf16_bits(a.lo), 16)),
+          _mm256_castsi256_ps(_mm256_slli_epi32(bf16_bits(a.hi), 16))};
 }
 inline void vec_store_f16(uint16_t* p, Vec a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(a.lo, _MM_FROUND_TO_NEAREST_INT));
@@ -78,13 +100,20 @@ inline Vec vec_select_range(Vec a, int begin, int end, Vec other) {
 }
 // 2^n for the integer that sits in the low mantissa bits of t = n + 1.5 · 2^23; n in [-127, 127], where -127 gives 0.
 inline __m256 pow2_half(__m256 t) {
-  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_slli_epi32(_mm256_castps_si256(t), 23), _mm256_set1_epi32(0x3f800000)));
+  return _mm256_castsi256_ps(
+      _mm256_add_epi32(_mm256_slli_epi32(_mm256_castps_si256(t), 23), _mm256_set1_epi32(0x3f800000)));
 }
-inline Vec vec_pow2_of_magic(Vec t) { return {pow2_half(t.lo), pow2_half(t.hi)}; }
+inline Vec vec_pow2_of_magic(Vec t) {
+  return {pow2_half(t.lo), pow2_half(t.hi)};
+}
 
 // The low (high) halves of both, a's first.
-inline Vec vec_low_halves(Vec a, Vec b) { return {a.lo, b.lo}; }
-inline Vec vec_high_halves(Vec a, Vec b) { return {a.hi, b.hi}; }
+inline Vec vec_low_halves(Vec a, Vec b) {
+  return {a.lo, b.lo};
+}
+inline Vec vec_high_halves(Vec a, Vec b) {
+  return {a.hi, b.hi};
+}
 
 inline float vec_reduce_add(Vec a) {
   const __m256 s8 = _mm256_add_ps(a.lo, a.hi);
@@ -98,6 +127,8 @@ inline float vec_reduce_max(Vec a) {
   const __m128 s2 = _mm_max_ps(s4, _mm_movehl_ps(s4, s4));
   return _mm_cvtss_f32(_mm_max_ss(s2, _mm_shuffle_ps(s2, s2, 1)));
 }
-inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+inline void prefetch(const void* p) {
+  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
+}
 
 }  // namespace

@@ -13,17 +13,37 @@ struct Vec {
 constexpr int kTileRows = 8;
 constexpr int kTilePanels = 3;
 
-inline Vec vec_zero() { return {_mm512_setzero_ps()}; }
-inline Vec vec_set(float x) { return {_mm512_set1_ps(x)}; }
-inline Vec vec_load(const float* p) { return {_mm512_loadu_ps(p)}; }
-inline void vec_store(float* p, Vec a) { _mm512_storeu_ps(p, a.v); }
-inline Vec vec_add(Vec a, Vec b) { return {_mm512_add_ps(a.v, b.v)}; }
-inline Vec vec_sub(Vec a, Vec b) { return {_mm512_sub_ps(a.v, b.v)}; }
-inline Vec vec_mul(Vec a, Vec b) { return {_mm512_mul_ps(a.v, b.v)}; }
-inline Vec vec_div(Vec a, Vec b) { return {_mm512_div_ps(a.v, b.v)}; }
-inline Vec vec_fma(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+inline Vec vec_zero() {
+  return {_mm512_setzero_ps()};
+}
+inline Vec vec_set(float x) {
+  return {_mm512_set1_ps(x)};
+}
+inline Vec vec_load(const float* p) {
+  return {_mm512_loadu_ps(p)};
+}
+inline void vec_store(float* p, Vec a) {
+  _mm512_storeu_ps(p, a.v);
+}
+inline Vec vec_add(Vec a, Vec b) {
+  return {_mm512_add_ps(a.v, b.v)};
+}
+inline Vec vec_sub(Vec a, Vec b) {
+  return {_mm512_sub_ps(a.v, b.v)};
+}
+inline Vec vec_mul(Vec a, Vec b) {
+  return {_mm512_mul_ps(a.v, b.v)};
+}
+inline Vec vec_div(Vec a, Vec b) {
+  return {_mm512_div_ps(a.v, b.v)};
+}
+inline Vec vec_fma(Vec a, Vec b, Vec c) {
+  return {_mm512_fmadd_ps(a.v, b.v, c.v)};
+}
 // a > b ? a : b, so b where either is NaN.
-inline Vec vec_max(Vec a, Vec b) { return {_mm512_max_ps(a.v, b.v)}; }
+inline Vec vec_max(Vec a, Vec b) {
+  return {_mm512_max_ps(a.v, b.v)};
+}
 
 inline Vec vec_load_bf16(const uint16_t* p) {
   const __m256i h = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -45,13 +65,16 @@ inline __m256i bf16_bits(Vec a) {
 #else
   const __m512i bits = _mm512_castps_si512(a.v);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-  const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, odd), _mm512_set1_epi32(0x7fff)), 16);
+  const __m512i rounded =
+      _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, odd), _mm512_set1_epi32(0x7fff)), 16);
   const __m512i quiet = _mm512_or_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(0x40));
   const __mmask16 is_nan = _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q);
   return _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(is_nan, rounded, quiet));
 #endif
 }
-inline void vec_store_bf16(uint16_t* p, Vec a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), bf16_bits(a)); }
+inline void vec_store_bf16(uint16_t* p, Vec a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), bf16_bits(a));
+}
 inline Vec vec_round_bf16(Vec a) {
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bf16_bits(a)), 16))};
 }
@@ -71,8 +94,12 @@ inline Vec vec_pow2_of_magic(Vec t) {
 }
 
 // The low (high) halves of both, a's first.
-inline Vec vec_low_halves(Vec a, Vec b) { return {_mm512_shuffle_f32x4(a.v, b.v, 0x44)}; }
-inline Vec vec_high_halves(Vec a, Vec b) { return {_mm512_shuffle_f32x4(a.v, b.v, 0xee)}; }
+inline Vec vec_low_halves(Vec a, Vec b) {
+  return {_mm512_shuffle_f32x4(a.v, b.v, 0x44)};
+}
+inline Vec vec_high_halves(Vec a, Vec b) {
+  return {_mm512_shuffle_f32x4(a.v, b.v, 0xee)};
+}
 
 inline float vec_reduce_add(Vec a) {
   const __m256 lo = _mm512_castps512_ps256(a.v);
@@ -90,12 +117,17 @@ inline float vec_reduce_max(Vec a) {
   const __m128 s2 = _mm_max_ps(s4, _mm_movehl_ps(s4, s4));
   return _mm_cvtss_f32(_mm_max_ss(s2, _mm_shuffle_ps(s2, s2, 1)));
 }
-inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+inline void prefetch(const void* p) {
+  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
+}
 
 #ifdef __AVX512BF16__
-// acc + pairs · pairs as `vdpbf16ps` does it: an FMA with the second of each pair, then one with the first, denormals flushed.
+// acc + pairs · pairs as `vdpbf16ps` does it: an FMA with the second of each pair, then one with the first, denormals
+// flushed.
 #define CAPSTAN_BF16_DOT 1
-inline Vec vec_dot_bf16(Vec acc, __m512i a, __m512i b) { return {_mm512_dpbf16_ps(acc.v, (__m512bh)a, (__m512bh)b)}; }
+inline Vec vec_dot_bf16(Vec acc, __m512i a, __m512i b) {
+  return {_mm512_dpbf16_ps(acc.v, (__m512bh)a, (__m512bh)b)};
+}
 #endif
 
 }  // namespace

@@ -1,4 +1,5 @@
-// 16 lanes in an array, for any processor. Slow where the fused multiply-add is a library call; the bits are those of the other Vecs.
+// 16 lanes in an array, for any processor. Slow where the fused multiply-add is a library call; the bits are those of
+// the other Vecs.
 #include <cmath>
 #include <cstdint>
 
@@ -20,14 +21,18 @@ inline Vec vec_set(float x) {
   CAPSTAN_LANES r.lane[i] = x;
   return r;
 }
-inline Vec vec_zero() { return vec_set(0); }
+inline Vec vec_zero() {
+  return vec_set(0);
+}
 // Memory is read and written by memcpy: the same bytes are floats here and words there.
 inline Vec vec_load(const float* p) {
   Vec r;
   __builtin_memcpy(r.lane, p, sizeof r.lane);
   return r;
 }
-inline void vec_store(float* p, Vec a) { __builtin_memcpy(p, a.lane, sizeof a.lane); }
+inline void vec_store(float* p, Vec a) {
+  __builtin_memcpy(p, a.lane, sizeof a.lane);
+}
 inline Vec vec_add(Vec a, Vec b) {
   CAPSTAN_LANES a.lane[i] += b.lane[i];
   return a;
@@ -103,25 +108,31 @@ inline Vec vec_pow2_of_magic(Vec t) {
 
 // The low (high) halves of both, a's first.
 inline Vec vec_low_halves(Vec a, Vec b) {
-  for (int i = 0; i < 8; ++i) a.lane[8 + i] = b.lane[i];
+  for (int i = 0; i < 8; ++i)
+    a.lane[8 + i] = b.lane[i];
   return a;
 }
 inline Vec vec_high_halves(Vec a, Vec b) {
-  for (int i = 0; i < 8; ++i) b.lane[i] = a.lane[8 + i];
+  for (int i = 0; i < 8; ++i)
+    b.lane[i] = a.lane[8 + i];
   return b;
 }
 
 // Halves added until one lane is left: the order of the SIMD versions.
 inline float vec_reduce_add(Vec a) {
   for (int half = 8; half > 0; half /= 2)
-    for (int i = 0; i < half; ++i) a.lane[i] += a.lane[i + half];
+    for (int i = 0; i < half; ++i)
+      a.lane[i] += a.lane[i + half];
   return a.lane[0];
 }
 inline float vec_reduce_max(Vec a) {
   for (int half = 8; half > 0; half /= 2)
-    for (int i = 0; i < half; ++i) a.lane[i] = a.lane[i] > a.lane[i + half] ? a.lane[i] : a.lane[i + half];
+    for (int i = 0; i < half; ++i)
+      a.lane[i] = a.lane[i] > a.lane[i + half] ? a.lane[i] : a.lane[i + half];
   return a.lane[0];
 }
-inline void prefetch(const void* p) { __builtin_prefetch(p); }
+inline void prefetch(const void* p) {
+  __builtin_prefetch(p);
+}
 
 }  // namespace

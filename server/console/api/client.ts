@@ -29,13 +29,24 @@ export async function call<T>(method: Method, path: string, options: CallOptions
 }
 
 /** An answer that is read as it comes. @throws ApiProblem */
-export async function openStream(method: Method, path: string, options: CallOptions = {}): Promise<ReadableStream<Uint8Array>> {
-  const response = await send(method, path, { ...options, headers: { Accept: 'text/event-stream', ...options.headers } });
+export async function openStream(
+  method: Method,
+  path: string,
+  options: CallOptions = {},
+): Promise<ReadableStream<Uint8Array>> {
+  const response = await send(method, path, {
+    ...options,
+    headers: { Accept: 'text/event-stream', ...options.headers },
+  });
   if (response.body === null) throw new ApiProblem({ status: 0, code: 'unreachable', detail: '' });
   return response.body;
 }
 
-async function send(method: Method, path: string, { body, ifMatch, signal, headers, isSigningIn = false }: CallOptions): Promise<Response> {
+async function send(
+  method: Method,
+  path: string,
+  { body, ifMatch, signal, headers, isSigningIn = false }: CallOptions,
+): Promise<Response> {
   const response = await fetch(BASE + path, {
     method,
     signal,
@@ -54,7 +65,11 @@ async function send(method: Method, path: string, { body, ifMatch, signal, heade
     throw signal?.aborted === true ? error : toProblem(error);
   });
   if (response.ok) return response;
-  const problem = problemOf(response.status, await response.text().catch(() => ''), response.headers.get('Retry-After'));
+  const problem = problemOf(
+    response.status,
+    await response.text().catch(() => ''),
+    response.headers.get('Retry-After'),
+  );
   if (response.status === 401 && !isSigningIn) tellSessionEnd();
   throw problem;
 }

@@ -20,7 +20,13 @@ const HIDDEN_MS = 20_000;
  * Follows a stream of events until the signal: comes back after a break with the id of the last event, so that none is missed. Ends by itself
  * where the interface refuses for good. Rests while the page is hidden: browsers open only a few connections to one place for all their pages.
  */
-export async function follow(path: string, onEvent: (event: SseEvent) => void, onState: (state: LiveState) => void, signal: AbortSignal, lastId = ''): Promise<void> {
+export async function follow(
+  path: string,
+  onEvent: (event: SseEvent) => void,
+  onState: (state: LiveState) => void,
+  signal: AbortSignal,
+  lastId = '',
+): Promise<void> {
   let id = lastId;
   for (let attempt = 0; !signal.aborted; attempt++) {
     const { rest, stop } = restWhileHidden(signal);
@@ -37,7 +43,14 @@ export async function follow(path: string, onEvent: (event: SseEvent) => void, o
       if (signal.aborted) return;
       // Positions that have expired are begun anew; what is forbidden stays so.
       if (error instanceof ApiProblem && error.status === 416) id = '';
-      else if (error instanceof ApiProblem && error.status >= 400 && error.status < 500 && error.status !== 429 && error.status !== 408) return onState('lost');
+      else if (
+        error instanceof ApiProblem &&
+        error.status >= 400 &&
+        error.status < 500 &&
+        error.status !== 429 &&
+        error.status !== 408
+      )
+        return onState('lost');
     } finally {
       stop();
     }

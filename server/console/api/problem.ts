@@ -11,7 +11,16 @@ export class ApiProblem extends Error {
   /** From `Retry-After`. */
   readonly retryAfterS: number | null;
 
-  constructor({ status, code, detail, errors, request_id: requestId }: Pick<Problem, 'status' | 'code' | 'detail'> & Partial<Problem>, retryAfterS: number | null = null) {
+  constructor(
+    {
+      status,
+      code,
+      detail,
+      errors,
+      request_id: requestId,
+    }: Pick<Problem, 'status' | 'code' | 'detail'> & Partial<Problem>,
+    retryAfterS: number | null = null,
+  ) {
     super(detail);
     this.status = status;
     this.code = code;
@@ -25,10 +34,20 @@ export class ApiProblem extends Error {
 export function problemOf(status: number, body: string, retryAfter: string | null = null): ApiProblem {
   const seconds = retryAfter !== null && /^\d+$/.test(retryAfter) ? Number(retryAfter) : null;
   const parsed = parseObject(body);
-  if (parsed === undefined || typeof parsed.code !== 'string') return new ApiProblem({ status, code: codeOf(status), detail: '' }, seconds);
+  if (parsed === undefined || typeof parsed.code !== 'string')
+    return new ApiProblem({ status, code: codeOf(status), detail: '' }, seconds);
   const errors = Array.isArray(parsed.errors) ? parsed.errors.filter(isFieldError) : [];
   const text = (value: unknown) => (typeof value === 'string' ? value : undefined);
-  return new ApiProblem({ status, code: parsed.code, detail: text(parsed.detail) ?? text(parsed.title) ?? '', errors, request_id: text(parsed.request_id) }, seconds);
+  return new ApiProblem(
+    {
+      status,
+      code: parsed.code,
+      detail: text(parsed.detail) ?? text(parsed.title) ?? '',
+      errors,
+      request_id: text(parsed.request_id),
+    },
+    seconds,
+  );
 }
 
 export function toProblem(error: unknown): ApiProblem {
@@ -56,12 +75,19 @@ function codeOf(status: number): string {
 function parseObject(text: string): Record<string, unknown> | undefined {
   try {
     const value = JSON.parse(text) as unknown;
-    return typeof value === 'object' && value !== null && !Array.isArray(value) ? value as Record<string, unknown> : undefined;
+    return typeof value === 'object' && value !== null && !Array.isArray(value)
+      ? (value as Record<string, unknown>)
+      : undefined;
   } catch {
     return undefined;
   }
 }
 
 function isFieldError(value: unknown): value is { pointer: string; message: string } {
-  return typeof value === 'object' && value !== null && typeof (value as { pointer?: unknown }).pointer === 'string' && typeof (value as { message?: unknown }).message === 'string';
+  return (
+    typeof value === 'object' &&
+    value !== null &&
+    typeof (value as { pointer?: unknown }).pointer === 'string' &&
+    typeof (value as { message?: unknown }).message === 'string'
+  );
 }

@@ -29,30 +29,49 @@ function remember(path: string, data: unknown): void {
 
 /** What is at a path of the interface; null is nothing yet. */
 export function useResource<T>(path: string | null): Resource<T> {
-  const [state, setState] = useState<{ path: string | null; data?: T; problem: ApiProblem | null; isLoading: boolean }>({ path: null, problem: null, isLoading: true });
+  const [state, setState] = useState<{ path: string | null; data?: T; problem: ApiProblem | null; isLoading: boolean }>(
+    { path: null, problem: null, isLoading: true },
+  );
   const [round, setRound] = useState(0);
   useEffect(() => {
     if (path === null) return undefined;
     const controller = new AbortController();
     const before = known.get(path) as T | undefined;
-    setState((old) => ({ path, data: old.path === path ? old.data ?? before : before, problem: null, isLoading: true }));
-    call<T>('GET', path, { signal: controller.signal }).then((data) => {
-      remember(path, data);
-      setState({ path, data, problem: null, isLoading: false });
-    }, (error: unknown) => {
-      if (controller.signal.aborted) return;
-      setState((old) => ({ ...old, problem: toProblem(error), isLoading: false }));
-    });
+    setState((old) => ({
+      path,
+      data: old.path === path ? (old.data ?? before) : before,
+      problem: null,
+      isLoading: true,
+    }));
+    call<T>('GET', path, { signal: controller.signal }).then(
+      (data) => {
+        remember(path, data);
+        setState({ path, data, problem: null, isLoading: false });
+      },
+      (error: unknown) => {
+        if (controller.signal.aborted) return;
+        setState((old) => ({ ...old, problem: toProblem(error), isLoading: false }));
+      },
+    );
     return () => controller.abort();
   }, [path, round]);
   const reload = useCallback(() => setRound((value) => value + 1), []);
-  const set = useCallback((data: T) => {
-    if (path !== null) remember(path, data);
-    setState({ path, data, problem: null, isLoading: false });
-  }, [path]);
+  const set = useCallback(
+    (data: T) => {
+      if (path !== null) remember(path, data);
+      setState({ path, data, problem: null, isLoading: false });
+    },
+    [path],
+  );
   // The first render after the path has changed still has the state of the path before.
   const isCurrent = state.path === path;
-  return { data: isCurrent ? state.data : path === null ? undefined : known.get(path) as T | undefined, problem: isCurrent ? state.problem : null, isLoading: !isCurrent || state.isLoading, reload, set };
+  return {
+    data: isCurrent ? state.data : path === null ? undefined : (known.get(path) as T | undefined),
+    problem: isCurrent ? state.problem : null,
+    isLoading: !isCurrent || state.isLoading,
+    reload,
+    set,
+  };
 }
 
 export interface PageList<T> {
@@ -68,20 +87,29 @@ export interface PageList<T> {
 export function usePages<T>(path: string | null): PageList<T> {
   const first = useResource<{ data: T[]; next: string | null }>(path);
   const [more, setMore] = useState<{ from: string | null; data: T[]; next: string | null } | null>(null);
-  const [state, setState] = useState<{ isLoading: boolean; problem: ApiProblem | null }>({ isLoading: false, problem: null });
+  const [state, setState] = useState<{ isLoading: boolean; problem: ApiProblem | null }>({
+    isLoading: false,
+    problem: null,
+  });
   // What was loaded beyond the first page stays while the first page ends where it did.
   const own = more !== null && first.data !== undefined && more.from === first.data.next ? more : null;
-  const next = own === null ? first.data?.next ?? null : own.next;
+  const next = own === null ? (first.data?.next ?? null) : own.next;
   const loadMore = () => {
     if (path === null || next === null || state.isLoading) return;
     setState({ isLoading: true, problem: null });
-    call<{ data: T[]; next: string | null }>('GET', `${path}${path.includes('?') ? '&' : '?'}after=${encodeURIComponent(next)}`).then((page) => {
-      setMore({ from: first.data?.next ?? null, data: [...own?.data ?? [], ...page.data], next: page.next });
-      setState({ isLoading: false, problem: null });
-    }, (error: unknown) => setState({ isLoading: false, problem: toProblem(error) }));
+    call<{ data: T[]; next: string | null }>(
+      'GET',
+      `${path}${path.includes('?') ? '&' : '?'}after=${encodeURIComponent(next)}`,
+    ).then(
+      (page) => {
+        setMore({ from: first.data?.next ?? null, data: [...(own?.data ?? []), ...page.data], next: page.next });
+        setState({ isLoading: false, problem: null });
+      },
+      (error: unknown) => setState({ isLoading: false, problem: toProblem(error) }),
+    );
   };
   return {
-    data: first.data === undefined ? undefined : [...first.data.data, ...own?.data ?? []],
+    data: first.data === undefined ? undefined : [...first.data.data, ...(own?.data ?? [])],
     problem: first.problem ?? state.problem,
     isLoading: first.isLoading || state.isLoading,
     hasMore: next !== null,

@@ -15,7 +15,12 @@ import { NotFound, Unreachable } from './dead-ends';
 export function App() {
   const [, setRound] = useState(0);
   useEffect(() => onLocale(() => setRound((value) => value + 1)), []);
-  return <><Content /><Toasts /></>;
+  return (
+    <>
+      <Content />
+      <Toasts />
+    </>
+  );
 }
 
 function Content() {
@@ -28,12 +33,25 @@ function Content() {
   const open = findRoute(OPEN_ROUTES, path);
   if (open !== undefined && isKnown) return <open.route.page key={path} {...open.params} />;
   if (problem !== null) return <Unreachable problem={problem} onRetry={() => void loadSession()} />;
-  if (!isKnown || (me !== null && start)) return <div class="gate"><div class="gate-box"><Skeleton /></div></div>;
+  if (!isKnown || (me !== null && start))
+    return (
+      <div class="gate">
+        <div class="gate-box">
+          <Skeleton />
+        </div>
+      </div>
+    );
   if (me === null) return <SignInPage />;
   const found = findRoute(ROUTES, path);
   return (
     <>
-      <Shell>{found === undefined ? <NotFound /> : <found.route.page key={found.route.key?.(found.params) ?? found.route.path} {...found.params} />}</Shell>
+      <Shell>
+        {found === undefined ? (
+          <NotFound />
+        ) : (
+          <found.route.page key={found.route.key?.(found.params) ?? found.route.path} {...found.params} />
+        )}
+      </Shell>
       {hasEnded && <ReturnDialog />}
     </>
   );

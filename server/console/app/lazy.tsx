@@ -13,14 +13,27 @@ export function lazy<P extends object>(load: () => Promise<ComponentType<P>>): C
     const [problem, setProblem] = useState<ApiProblem | null>(null);
     const come = () => {
       setProblem(null);
-      load().then((component) => {
-        Loaded = component;
-        setRound((round) => round + 1);
-      }, (error: unknown) => setProblem(toProblem(error)));
+      load().then(
+        (component) => {
+          Loaded = component;
+          setRound((round) => round + 1);
+        },
+        (error: unknown) => setProblem(toProblem(error)),
+      );
     };
-    useEffect(() => { if (Loaded === undefined) come(); }, []);
+    useEffect(() => {
+      if (Loaded === undefined) come();
+    }, []);
     if (Loaded !== undefined) return <Loaded {...props} />;
     if (problem === null) return <Skeleton />;
-    return <ProblemBanner problem={problem}><div class="row"><Button isSmall icon="restart" onClick={come}>{t('action.retry')}</Button></div></ProblemBanner>;
+    return (
+      <ProblemBanner problem={problem}>
+        <div class="row">
+          <Button isSmall icon="restart" onClick={come}>
+            {t('action.retry')}
+          </Button>
+        </div>
+      </ProblemBanner>
+    );
   };
 }

@@ -15,8 +15,12 @@ export function Preferences() {
   };
   return (
     <div class="gate-foot">
-      <Button look="quiet" isSmall icon="language" onClick={() => void setLocale(other.locale)}><span lang={other.locale}>{other.name}</span></Button>
-      <Button look="quiet" isSmall icon="theme" onClick={turn}>{t(isDark ? 'theme.toLight' : 'theme.toDark')}</Button>
+      <Button look="quiet" isSmall icon="language" onClick={() => void setLocale(other.locale)}>
+        <span lang={other.locale}>{other.name}</span>
+      </Button>
+      <Button look="quiet" isSmall icon="theme" onClick={turn}>
+        {t(isDark ? 'theme.toLight' : 'theme.toDark')}
+      </Button>
     </div>
   );
 }

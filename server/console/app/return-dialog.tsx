@@ -10,7 +10,11 @@ export function ReturnDialog() {
     <Dialog title={t('ended.title')} onClose={forget} isKept>
       <p class="soft">{t('ended.text')}</p>
       <SignInForm email={me().email} />
-      <div><Button look="quiet" isSmall onClick={forget}>{t('ended.leave')}</Button></div>
+      <div>
+        <Button look="quiet" isSmall onClick={forget}>
+          {t('ended.leave')}
+        </Button>
+      </div>
     </Dialog>
   );
 }

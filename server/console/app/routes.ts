@@ -40,8 +40,16 @@ export const ROUTES: readonly PageRoute[] = [
   { path: '/deployments/new', page: page(DeploymentNewPage) },
   { path: '/deployments/:id', page: page(DeploymentPage), key: deployment },
   { path: '/deployments/:id/versions/new', page: page(VersionNewPage) },
-  { path: '/deployments/:id/versions/:number', page: page(VersionPage), key: ({ id, number }) => `version ${id} ${number}` },
-  { path: '/deployments/:id/versions/:number/logs', page: page(VersionLogsPage), key: ({ id, number }) => `logs ${id} ${number}` },
+  {
+    path: '/deployments/:id/versions/:number',
+    page: page(VersionPage),
+    key: ({ id, number }) => `version ${id} ${number}`,
+  },
+  {
+    path: '/deployments/:id/versions/:number/logs',
+    page: page(VersionLogsPage),
+    key: ({ id, number }) => `logs ${id} ${number}`,
+  },
   { path: '/deployments/:id/:tab', page: page(DeploymentPage), key: deployment },
   { path: '/containers', page: rare('ContainerListPage') },
   { path: '/containers/new', page: rare('ContainerNewPage') },

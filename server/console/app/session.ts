@@ -29,7 +29,9 @@ export function useSession(): SessionState {
     const update = () => setShown(state);
     listeners.add(update);
     update();
-    return () => { listeners.delete(update); };
+    return () => {
+      listeners.delete(update);
+    };
   }, []);
   return shown;
 }

@@ -35,21 +35,45 @@ export function Shell({ children }: { children: ComponentChildren }) {
   };
   return (
     <div class="shell">
-      <a class="skip" href="#main" onClick={skip}>{t('nav.skip')}</a>
+      <a class="skip" href="#main" onClick={skip}>
+        {t('nav.skip')}
+      </a>
       <div class="topbar">
-        <a class="brand" href="/deployments"><Mark size={26} />Capstan</a>
-        <Button look="quiet" icon={isOpen ? 'close' : 'menu'} label={t(isOpen ? 'nav.closeMenu' : 'nav.openMenu')} onClick={() => setOpen(!isOpen)} />
+        <a class="brand" href="/deployments">
+          <Mark size={26} />
+          Capstan
+        </a>
+        <Button
+          look="quiet"
+          icon={isOpen ? 'close' : 'menu'}
+          label={t(isOpen ? 'nav.closeMenu' : 'nav.openMenu')}
+          onClick={() => setOpen(!isOpen)}
+        />
       </div>
       <aside class="side" data-open={isOpen || undefined} aria-label={t('nav.sidebar')}>
-        <a class="brand" href="/deployments"><Mark />Capstan</a>
+        <a class="brand" href="/deployments">
+          <Mark />
+          Capstan
+        </a>
         <nav class="nav" aria-label={t('nav.main')}>
           {PLACES.filter(({ isForAdmins = false }) => !isForAdmins || me().is_admin).map(({ href, label, icon }) => (
-            <a key={href} href={href} aria-current={path === href ? 'page' : path.startsWith(`${href}/`) ? 'true' : undefined}><Icon name={icon} />{t(label)}</a>
+            <a
+              key={href}
+              href={href}
+              aria-current={path === href ? 'page' : path.startsWith(`${href}/`) ? 'true' : undefined}
+            >
+              <Icon name={icon} />
+              {t(label)}
+            </a>
           ))}
         </nav>
-        <div class="side-foot"><AccountMenu /></div>
+        <div class="side-foot">
+          <AccountMenu />
+        </div>
       </aside>
-      <main class="main" id="main" tabIndex={-1}>{children}</main>
+      <main class="main" id="main" tabIndex={-1}>
+        {children}
+      </main>
     </div>
   );
 }
@@ -62,8 +86,18 @@ function AccountMenu() {
   const leave = () => void signOut().catch(() => toast(t('signOut.failed'), { isBad: true }));
   return (
     <Menu
-      isUp label={t('nav.account')} title={neutralise(email)}
-      button={() => <><span class="avatar" aria-hidden="true">{[...neutralise(name)][0] ?? '?'}</span><span class="grow isolate">{neutralise(name)}</span><Icon name="more" /></>}
+      isUp
+      label={t('nav.account')}
+      title={neutralise(email)}
+      button={() => (
+        <>
+          <span class="avatar" aria-hidden="true">
+            {[...neutralise(name)][0] ?? '?'}
+          </span>
+          <span class="grow isolate">{neutralise(name)}</span>
+          <Icon name="more" />
+        </>
+      )}
       items={[
         { label: t('nav.settings'), icon: 'account', href: '/account' },
         { label: t('nav.keys'), icon: 'key', href: '/account/keys' },

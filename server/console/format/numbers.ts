@@ -19,7 +19,10 @@ export function formatNumber(value: number, locale: string, maxDigits = 2): stri
 
 /** 12,345 as 12.3K, for axes. */
 export function formatCompact(value: number, locale: string): string {
-  return new Intl.NumberFormat(locale === 'zh-CN' ? 'zh-CN' : 'en', { notation: Math.abs(value) >= 10_000 ? 'compact' : 'standard', maximumFractionDigits: Math.abs(value) >= 10_000 ? 1 : Math.abs(value) >= 100 ? 0 : 2 }).format(value);
+  return new Intl.NumberFormat(locale === 'zh-CN' ? 'zh-CN' : 'en', {
+    notation: Math.abs(value) >= 10_000 ? 'compact' : 'standard',
+    maximumFractionDigits: Math.abs(value) >= 10_000 ? 1 : Math.abs(value) >= 100 ? 0 : 2,
+  }).format(value);
 }
 
 /** Cores of a processor: 1500 thousandths are 1.5. */

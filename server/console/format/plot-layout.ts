@@ -34,11 +34,32 @@ export function plotLayout(series: readonly PlotSeries[], max: number) {
     return found;
   };
   return {
-    width: WIDTH, height: HEIGHT, left: LEFT, right: RIGHT, top: TOP, times, barWidth, xOf, yOf,
+    width: WIDTH,
+    height: HEIGHT,
+    left: LEFT,
+    right: RIGHT,
+    top: TOP,
+    times,
+    barWidth,
+    xOf,
+    yOf,
     barX: (i: number) => LEFT + slot * i + (slot - barWidth) / 2,
     // A lone value is a short line: it would be nothing otherwise.
-    line: (points: readonly PlotPoint[]) => runs(points).map((run) => (run.length === 1 ? `M${run[0][0] - 2} ${run[0][1]}H${run[0][0] + 2}` : `M${run.map(([x, y]) => `${x} ${y}`).join('L')}`)).join(''),
-    area: (points: readonly PlotPoint[]) => runs(points).map((run) => `M${run[0][0]} ${BOTTOM}L${run.map(([x, y]) => `${x} ${y}`).join('L')}L${run[run.length - 1][0]} ${BOTTOM}Z`).join(''),
+    line: (points: readonly PlotPoint[]) =>
+      runs(points)
+        .map((run) =>
+          run.length === 1
+            ? `M${run[0][0] - 2} ${run[0][1]}H${run[0][0] + 2}`
+            : `M${run.map(([x, y]) => `${x} ${y}`).join('L')}`,
+        )
+        .join(''),
+    area: (points: readonly PlotPoint[]) =>
+      runs(points)
+        .map(
+          (run) =>
+            `M${run[0][0]} ${BOTTOM}L${run.map(([x, y]) => `${x} ${y}`).join('L')}L${run[run.length - 1][0]} ${BOTTOM}Z`,
+        )
+        .join(''),
   };
 }
 

@@ -2,7 +2,15 @@
 
 /** Per version: codewords of data in all, codewords of error correction per block, blocks. */
 const VERSIONS: readonly (readonly [data: number, correction: number, blocks: number])[] = [
-  [19, 7, 1], [34, 10, 1], [55, 15, 1], [80, 20, 1], [108, 26, 1], [136, 18, 2], [156, 20, 2], [194, 24, 2], [232, 30, 2],
+  [19, 7, 1],
+  [34, 10, 1],
+  [55, 15, 1],
+  [80, 20, 1],
+  [108, 26, 1],
+  [136, 18, 2],
+  [156, 20, 2],
+  [194, 24, 2],
+  [232, 30, 2],
 ];
 
 /** Rows of modules, true is dark; undefined when the text is too long. */
@@ -29,7 +37,7 @@ function dataCodewords(bytes: readonly number[], capacity: number): number[] {
   // Mode 4 (bytes), an eight-bit length, the bytes, and zeros up to a whole one; then the two pads in turn.
   const nibbles = [4, bytes.length >> 4, bytes.length & 15, ...bytes.flatMap((byte) => [byte >> 4, byte & 15]), 0];
   const words: number[] = [];
-  for (let i = 0; i + 1 < nibbles.length; i += 2) words.push(nibbles[i] << 4 | nibbles[i + 1]);
+  for (let i = 0; i + 1 < nibbles.length; i += 2) words.push((nibbles[i] << 4) | nibbles[i + 1]);
   for (let pad = 0xec; words.length < capacity; pad ^= 0xec ^ 0x11) words.push(pad);
   return words;
 }
@@ -39,15 +47,16 @@ function withCorrection(data: readonly number[], [, correction, numBlocks]: (typ
   const blocks = Array.from({ length: numBlocks }, (_, i) => data.slice(i * size, (i + 1) * size));
   const divisor = generator(correction);
   const checks = blocks.map((block) => remainder(block, divisor));
-  const interleave = (parts: readonly (readonly number[])[]) => parts[0].flatMap((_, i) => parts.map((part) => part[i]));
+  const interleave = (parts: readonly (readonly number[])[]) =>
+    parts[0].flatMap((_, i) => parts.map((part) => part[i]));
   return [...interleave(blocks), ...interleave(checks)];
 }
 
 function multiply(a: number, b: number): number {
   let product = 0;
   for (let i = 7; i >= 0; i--) {
-    product = product << 1 ^ (product >> 7) * 0x11d;
-    product ^= (b >> i & 1) * a;
+    product = (product << 1) ^ ((product >> 7) * 0x11d);
+    product ^= ((b >> i) & 1) * a;
   }
   return product;
 }
@@ -86,7 +95,11 @@ function frame(version: number): { modules: boolean[][]; isFixed: boolean[][] } 
     set(6, i, i % 2 === 0);
     set(i, 6, i % 2 === 0);
   }
-  for (const [cx, cy] of [[3, 3], [size - 4, 3], [3, size - 4]]) {
+  for (const [cx, cy] of [
+    [3, 3],
+    [size - 4, 3],
+    [3, size - 4],
+  ]) {
     for (let dy = -4; dy <= 4; dy++) {
       for (let dx = -4; dx <= 4; dx++) {
         const distance = Math.max(Math.abs(dx), Math.abs(dy));
@@ -98,21 +111,30 @@ function frame(version: number): { modules: boolean[][]; isFixed: boolean[][] } 
   for (const cy of centres) {
     for (const cx of centres) {
       if ((cx === 6 && cy === 6) || (cx === 6 && cy === size - 7) || (cx === size - 7 && cy === 6)) continue;
-      for (let dy = -2; dy <= 2; dy++) for (let dx = -2; dx <= 2; dx++) set(cx + dx, cy + dy, Math.max(Math.abs(dx), Math.abs(dy)) !== 1);
+      for (let dy = -2; dy <= 2; dy++)
+        for (let dx = -2; dx <= 2; dx++) set(cx + dx, cy + dy, Math.max(Math.abs(dx), Math.abs(dy)) !== 1);
     }
   }
   for (let i = 0; i < 9; i++) {
-    if (i !== 6) [[8, i], [i, 8]].forEach(([x, y]) => set(x, y, false));
-    if (i < 8) [[size - 1 - i, 8], [8, size - 1 - i]].forEach(([x, y]) => set(x, y, false));
+    if (i !== 6)
+      [
+        [8, i],
+        [i, 8],
+      ].forEach(([x, y]) => set(x, y, false));
+    if (i < 8)
+      [
+        [size - 1 - i, 8],
+        [8, size - 1 - i],
+      ].forEach(([x, y]) => set(x, y, false));
   }
   if (version >= 7) {
     let rest = version;
-    for (let i = 0; i < 12; i++) rest = rest << 1 ^ (rest >> 11) * 0x1f25;
-    const bits = version << 12 | rest;
+    for (let i = 0; i < 12; i++) rest = (rest << 1) ^ ((rest >> 11) * 0x1f25);
+    const bits = (version << 12) | rest;
     for (let i = 0; i < 18; i++) {
-      const [a, b] = [size - 11 + i % 3, Math.floor(i / 3)];
-      set(a, b, (bits >> i & 1) === 1);
-      set(b, a, (bits >> i & 1) === 1);
+      const [a, b] = [size - 11 + (i % 3), Math.floor(i / 3)];
+      set(a, b, ((bits >> i) & 1) === 1);
+      set(b, a, ((bits >> i) & 1) === 1);
     }
   }
   return { modules, isFixed };
@@ -129,7 +151,7 @@ function place(modules: boolean[][], isFixed: readonly (readonly boolean[])[], c
       const y = isUp ? size - 1 - i : i;
       for (const x of [right, right - 1]) {
         if (isFixed[y][x] || bit >= codewords.length * 8) continue;
-        modules[y][x] = (codewords[bit >> 3] >> 7 - (bit & 7) & 1) === 1;
+        modules[y][x] = ((codewords[bit >> 3] >> (7 - (bit & 7))) & 1) === 1;
         bit++;
       }
     }
@@ -137,18 +159,24 @@ function place(modules: boolean[][], isFixed: readonly (readonly boolean[])[], c
 }
 
 const MASKS: readonly ((x: number, y: number) => boolean)[] = [
-  (x, y) => (x + y) % 2 === 0, (_, y) => y % 2 === 0, (x) => x % 3 === 0, (x, y) => (x + y) % 3 === 0,
-  (x, y) => (Math.floor(x / 3) + Math.floor(y / 2)) % 2 === 0, (x, y) => x * y % 2 + x * y % 3 === 0, (x, y) => (x * y % 2 + x * y % 3) % 2 === 0, (x, y) => ((x + y) % 2 + x * y % 3) % 2 === 0,
+  (x, y) => (x + y) % 2 === 0,
+  (_, y) => y % 2 === 0,
+  (x) => x % 3 === 0,
+  (x, y) => (x + y) % 3 === 0,
+  (x, y) => (Math.floor(x / 3) + Math.floor(y / 2)) % 2 === 0,
+  (x, y) => ((x * y) % 2) + ((x * y) % 3) === 0,
+  (x, y) => (((x * y) % 2) + ((x * y) % 3)) % 2 === 0,
+  (x, y) => (((x + y) % 2) + ((x * y) % 3)) % 2 === 0,
 ];
 
 /** Level L is 01. */
 function drawFormat(modules: boolean[][], mask: number): void {
   const size = modules.length;
-  const data = 1 << 3 | mask;
+  const data = (1 << 3) | mask;
   let rest = data;
-  for (let i = 0; i < 10; i++) rest = rest << 1 ^ (rest >> 9) * 0x537;
-  const bits = (data << 10 | rest) ^ 0x5412;
-  const bit = (i: number) => (bits >> i & 1) === 1;
+  for (let i = 0; i < 10; i++) rest = (rest << 1) ^ ((rest >> 9) * 0x537);
+  const bits = ((data << 10) | rest) ^ 0x5412;
+  const bit = (i: number) => ((bits >> i) & 1) === 1;
   for (let i = 0; i <= 5; i++) modules[i][8] = bit(i);
   modules[7][8] = bit(6);
   modules[8][8] = bit(7);
@@ -177,7 +205,14 @@ function penaltyOf(modules: readonly (readonly boolean[])[]): number {
     }
     for (let b = 0; b < size; b++) {
       numDark += Number(modules[a][b]);
-      if (a + 1 < size && b + 1 < size && modules[a][b] === modules[a][b + 1] && modules[a][b] === modules[a + 1][b] && modules[a][b] === modules[a + 1][b + 1]) penalty += 3;
+      if (
+        a + 1 < size &&
+        b + 1 < size &&
+        modules[a][b] === modules[a][b + 1] &&
+        modules[a][b] === modules[a + 1][b] &&
+        modules[a][b] === modules[a + 1][b + 1]
+      )
+        penalty += 3;
     }
   }
   return penalty + Math.floor(Math.abs(numDark * 20 - size * size * 10) / (size * size)) * 10;

@@ -44,7 +44,13 @@ export function isMoving(state: AnyState): boolean {
 }
 
 /** What may be done to a deployment in a state. */
-export function commandsOf(state: Deployment['state']): { start: boolean; stop: boolean; restart: boolean; scaleToZero: boolean; wake: boolean } {
+export function commandsOf(state: Deployment['state']): {
+  start: boolean;
+  stop: boolean;
+  restart: boolean;
+  scaleToZero: boolean;
+  wake: boolean;
+} {
   return {
     start: state === 'paused' || state === 'failed',
     stop: state !== 'paused' && state !== 'stopping' && state !== 'deleting',

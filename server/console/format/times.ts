@@ -1,7 +1,9 @@
 /** 21 Nov 2026, 16:04:05. */
 export function formatTime(time: string | null, locale: string): string {
   const date = parse(time);
-  return date === undefined ? '–' : new Intl.DateTimeFormat(locale, { dateStyle: 'medium', timeStyle: 'medium', hour12: false }).format(date);
+  return date === undefined
+    ? '–'
+    : new Intl.DateTimeFormat(locale, { dateStyle: 'medium', timeStyle: 'medium', hour12: false }).format(date);
 }
 
 /** 16:04:05.123, for lines of a log. */
@@ -17,7 +19,14 @@ export function formatDate(time: string | null, locale: string): string {
   return date === undefined ? '–' : new Intl.DateTimeFormat(locale, { dateStyle: 'medium' }).format(date);
 }
 
-const UNITS = [['year', 31_536_000], ['month', 2_592_000], ['day', 86_400], ['hour', 3_600], ['minute', 60], ['second', 1]] as const;
+const UNITS = [
+  ['year', 31_536_000],
+  ['month', 2_592_000],
+  ['day', 86_400],
+  ['hour', 3_600],
+  ['minute', 60],
+  ['second', 1],
+] as const;
 
 /** 3 minutes ago, in 2 days. */
 export function formatRelative(time: string | null, locale: string, nowMs: number): string {
@@ -35,7 +44,12 @@ export function formatRelative(time: string | null, locale: string, nowMs: numbe
 export function formatSeconds(seconds: number): string {
   let rest = Math.max(0, Math.round(seconds));
   const parts: string[] = [];
-  for (const [unit, size] of [['d', 86_400], ['h', 3_600], ['m', 60], ['s', 1]] as const) {
+  for (const [unit, size] of [
+    ['d', 86_400],
+    ['h', 3_600],
+    ['m', 60],
+    ['s', 1],
+  ] as const) {
     const count = Math.floor(rest / size);
     rest -= count * size;
     if (count > 0) parts.push(`${count}${unit}`);

@@ -67,27 +67,35 @@ const en = {
 
   // reasons
   'reason.image_missing': 'The image is missing',
-  'reason.image_missing.help': 'Choose another image in a new version, or ask an administrator to register this one again.',
+  'reason.image_missing.help':
+    'Choose another image in a new version, or ask an administrator to register this one again.',
   'reason.data_binding_missing': 'Bound data is missing',
-  'reason.data_binding_missing.help': 'A data source that this version binds cannot be read. Check that it is still there, then start again or bind another.',
+  'reason.data_binding_missing.help':
+    'A data source that this version binds cannot be read. Check that it is still there, then start again or bind another.',
   'reason.not_isolated': 'Not isolated on this machine',
-  'reason.not_isolated.help': 'A start script of one’s own runs in namespaces, which the machine does not allow any more, or with --allow-unisolated. Ask whoever runs the service.',
+  'reason.not_isolated.help':
+    'A start script of one’s own runs in namespaces, which the machine does not allow any more, or with --allow-unisolated. Ask whoever runs the service.',
   'reason.insufficient_gpu': 'Not enough free GPUs',
   'reason.insufficient_gpu.help': 'Stop something that holds GPUs, ask for fewer, or start again later.',
   'reason.insufficient_memory': 'Not enough free memory',
   'reason.insufficient_memory.help': 'Stop something that holds memory, ask for less, or start again later.',
   'reason.quota_exceeded': 'A quota is used up',
-  'reason.quota_exceeded.help': 'Stop or delete another deployment of the same owner, or ask an admin to raise the quota.',
+  'reason.quota_exceeded.help':
+    'Stop or delete another deployment of the same owner, or ask an admin to raise the quota.',
   'reason.port_80_not_bound': 'Nothing listens on port 80',
-  'reason.port_80_not_bound.help': 'The process runs but serves nothing. A deployment must listen on 0.0.0.0:80; PLATFORM_SERVING_PRODUCTION is set there, so that a script can tell.',
+  'reason.port_80_not_bound.help':
+    'The process runs but serves nothing. A deployment must listen on 0.0.0.0:80; PLATFORM_SERVING_PRODUCTION is set there, so that a script can tell.',
   'reason.wrong_port': 'It listens on another port than 80',
-  'reason.wrong_port.help': 'A deployment must serve on port 80; 8080 is for training containers. Let the start script use port 80 when PLATFORM_SERVING_PRODUCTION is set.',
+  'reason.wrong_port.help':
+    'A deployment must serve on port 80; 8080 is for training containers. Let the start script use port 80 when PLATFORM_SERVING_PRODUCTION is set.',
   'reason.bound_to_loopback': 'It listens on 127.0.0.1 only',
   'reason.bound_to_loopback.help': 'Nobody outside the process can reach it there. Let the server listen on 0.0.0.0.',
   'reason.health_check_failed': 'It does not answer its health path',
-  'reason.health_check_failed.help': 'The server runs and is reached, but answers this path with an error. Choose a path in a new version that it answers with 200; for a server of your own it is often /health or /.',
+  'reason.health_check_failed.help':
+    'The server runs and is reached, but answers this path with an error. Choose a path in a new version that it answers with 200; for a server of your own it is often /health or /.',
   'reason.start_timeout': 'It did not become ready in time',
-  'reason.start_timeout.help': 'Look at the log for what it waits for. Large models may need a longer start deadline, which a new version can have.',
+  'reason.start_timeout.help':
+    'Look at the log for what it waits for. Large models may need a longer start deadline, which a new version can have.',
   'reason.crash_loop': 'It ends again and again',
   'reason.crash_loop.help': 'The process ended by itself several times. The last lines of the log usually say why.',
   'reason.out_of_memory': 'Out of memory',
@@ -95,11 +103,14 @@ const en = {
   'reason.gpu_out_of_memory': 'Out of GPU memory',
   'reason.gpu_out_of_memory.help': 'Use a smaller context length or memory share, a smaller model, or more GPUs.',
   'reason.disk_full': 'The disk is full',
-  'reason.disk_full.help': 'The service’s data directory, or the home folder of the replica, has no more room. Make room on the disk; then start it again.',
+  'reason.disk_full.help':
+    'The service’s data directory, or the home folder of the replica, has no more room. Make room on the disk; then start it again.',
   'reason.readiness_lost': 'It stopped answering',
-  'reason.readiness_lost.help': 'It was ready, and its health check has failed since. The log says what it did meanwhile.',
+  'reason.readiness_lost.help':
+    'It was ready, and its health check has failed since. The log says what it did meanwhile.',
   'reason.driver_lost': 'The replica is gone',
-  'reason.driver_lost.help': 'The machine or the service was restarted, and the process was not there any more. Start it again.',
+  'reason.driver_lost.help':
+    'The machine or the service was restarted, and the process was not there any more. Start it again.',
   'reason.cancelled': 'Cancelled',
   'reason.cancelled.help': 'Somebody stopped it before it ran.',
   'reason.exitCode': 'exit code {code}',
@@ -110,7 +121,8 @@ const en = {
   'problem.unreachable': 'The service does not answer',
   'problem.unreachableHint': 'Check that it runs and that the network is there, then try again.',
   'problem.changed': 'Somebody else changed this first',
-  'problem.changedHint': 'Nothing was saved. Load the current state, look at what is different, and make your change again.',
+  'problem.changedHint':
+    'Nothing was saved. Load the current state, look at what is different, and make your change again.',
   'problem.tooMany': 'Too many attempts',
   'problem.retryAfter': 'Try again in {n} second.|Try again in {n} seconds.',
   'problem.server': 'The service failed',
@@ -169,7 +181,7 @@ const en = {
   'live.live': 'Live',
   'live.connecting': 'Connecting',
   'live.lost': 'Reconnecting',
-  'signOut': 'Sign out',
+  signOut: 'Sign out',
   'signOut.failed': 'Signing out failed: the service does not answer',
   'ended.title': 'Your session has ended',
   'ended.text': 'Sign in again to go on. What you have typed on this page is still here.',
@@ -218,8 +230,10 @@ const en = {
   'email.change': 'Change address',
   'email.changed': 'The address is changed',
   'accountEnd.title': 'Delete account',
-  'accountEnd.note': 'Possible once you have no deployments and no containers, and every organization of yours has another owner.',
-  'accountEnd.text': 'Your keys and management tokens stop working, and you are signed out everywhere. This cannot be undone.',
+  'accountEnd.note':
+    'Possible once you have no deployments and no containers, and every organization of yours has another owner.',
+  'accountEnd.text':
+    'Your keys and management tokens stop working, and you are signed out everywhere. This cannot be undone.',
   'account.title': 'Account settings',
   'account.profile': 'Profile',
   'account.security': 'Security',
@@ -257,7 +271,8 @@ const en = {
   'sessions.end': 'End',
   'sessions.ended': 'The session has ended',
   'tokens.title': 'Management tokens',
-  'tokens.note': 'For programs and the command line. A token does what you may do in this console; it cannot call deployments.',
+  'tokens.note':
+    'For programs and the command line. A token does what you may do in this console; it cannot call deployments.',
   'tokens.create': 'Create token',
   'tokens.empty': 'No tokens yet',
   'tokens.emptyHint': 'Make one to drive the service by its API or by the capstan command.',
@@ -314,7 +329,8 @@ const en = {
   'keys.error.past': 'Expected a time to come',
   'keys.empty': 'No keys yet',
   'keys.emptyHint': 'A key opens deployments that have access control on.',
-  'keys.userNote': 'Your personal keys. A user-level key opens all your deployments, a deployment-level key those it is bound to.',
+  'keys.userNote':
+    'Your personal keys. A user-level key opens all your deployments, a deployment-level key those it is bound to.',
   'keys.orgNote': 'Keys of the organization. They open its deployments, never its members’ personal ones.',
   'keys.deploymentNote': 'Keys that open this deployment. They belong to its owner.',
   'keys.usage': 'Usage',
@@ -350,7 +366,8 @@ const en = {
   'access.public': 'Public',
   'access.restricted': 'Key required',
   'access.publicHint': 'Everybody who knows the URL can call this deployment.',
-  'access.restrictedHint': 'Every request needs a valid API key: without one the answer is 401, with one of no right to this deployment 403.',
+  'access.restrictedHint':
+    'Every request needs a valid API key: without one the answer is 401, with one of no right to this deployment 403.',
   'access.noKey': 'No key opens this deployment yet',
   'access.noKeyHint': 'Until there is one, every request is refused.',
   'access.keysLater': 'Keys of this deployment can be made once access control is on.',
@@ -362,7 +379,8 @@ const en = {
   'deployments.subtitle': 'Models that run and answer at a URL of their own.',
   'deployments.create': 'New deployment',
   'deployments.empty': 'No deployments yet',
-  'deployments.emptyHint': 'A name is enough to begin: the embedded model runs on any machine. Or deploy what a training container holds.',
+  'deployments.emptyHint':
+    'A name is enough to begin: the embedded model runs on any machine. Or deploy what a training container holds.',
   'deployments.fromContainer': 'From a container',
   'deployments.noMatch': 'No deployment matches',
   'deployments.search': 'Search by name',
@@ -375,7 +393,8 @@ const en = {
   'deployments.deleting': '{name} is being deleted',
   'deployments.deleteTitle': 'Delete deployment',
   'deployments.deleteConfirm': 'Delete deployment',
-  'deployments.deleteText': 'Its URL stops answering for good, its versions and logs go with it. Keys that were bound to it alone stay, bound to nothing.',
+  'deployments.deleteText':
+    'Its URL stops answering for good, its versions and logs go with it. Keys that were bound to it alone stay, bound to nothing.',
   'deployment.one': 'Deployment',
   'deployment.overview': 'Overview',
   'deployment.versions': 'Versions',
@@ -504,14 +523,16 @@ const en = {
   'metrics.noKey': 'Without a key',
   'metrics.none': 'No data in this time',
   'metrics.notCounted': 'Tokens are not counted',
-  'metrics.notCountedHint': 'This deployment does not say how many tokens its answers used; requests are counted all the same.',
+  'metrics.notCountedHint':
+    'This deployment does not say how many tokens its answers used; requests are counted all the same.',
   'plot.keys': 'Arrow keys read single values.',
 
   // settings of a deployment
   'settings.general': 'General',
   'settings.updates': 'Updates',
   'settings.cache': 'Prefix cache',
-  'settings.cacheNote': 'Repeated beginnings of prompts are computed once. Callers who share the cache can find out by timing whether a beginning was used before.',
+  'settings.cacheNote':
+    'Repeated beginnings of prompts are computed once. Callers who share the cache can find out by timing whether a beginning was used before.',
   'settings.cacheScope': 'Shared by',
   'settings.cache.key': 'Each owner of keys alone',
   'settings.cache.key.hint': 'Callers of different owners learn nothing of each other.',
@@ -535,9 +556,11 @@ const en = {
   'deploy.manualText': 'A name is enough. Everything else has a default that runs the embedded model.',
   'deploy.inherited': 'Compute, image, workspace and data come from the container. Change what you like, then confirm.',
   'deploy.warnings': 'Good to know',
-  'deploy.warning.home_copied': 'The workspace is copied when the version is created; what changes in the container afterwards stays there.',
+  'deploy.warning.home_copied':
+    'The workspace is copied when the version is created; what changes in the container afterwards stays there.',
   'deploy.warning.not_isolated': 'Replicas are not fully isolated on this machine.',
-  'deploy.warning.container_holds_gpus': 'The container holds GPUs while it runs: stop it where the machine has no others.',
+  'deploy.warning.container_holds_gpus':
+    'The container holds GPUs while it runs: stop it where the machine has no others.',
   'deploy.submit': 'Deploy',
   'deploy.fixFirst': 'Some fields need a look first',
   'spec.compute': 'Compute',
@@ -620,7 +643,8 @@ const en = {
   'containers.emptyHint': 'A container holds compute, an image, a workspace and data. Deploy it as it is in one step.',
   'containers.about': 'About',
   'containers.url': 'Serves at',
-  'containers.urlHint': 'Leads to its port 8080, for user-level keys of its owner alone: send one as “Authorization: Bearer sk-…”.',
+  'containers.urlHint':
+    'Leads to its port 8080, for user-level keys of its owner alone: send one as “Authorization: Bearer sk-…”.',
   'containers.failed': 'It ended with a fault',
   'containers.start': 'Start',
   'containers.stop': 'Stop',
@@ -640,7 +664,8 @@ const en = {
   'data.sources': 'Data sources',
   'data.sourcesNote': 'Bound to containers and deployments as inputs or as home.',
   'data.noSources': 'No data sources',
-  'data.noSourcesHint': 'An administrator registers folders below the data root; deployments on the embedded model need none.',
+  'data.noSourcesHint':
+    'An administrator registers folders below the data root; deployments on the embedded model need none.',
   'data.type': 'Type',
   'data.type.dataset': 'Dataset',
   'data.type.model': 'Model',
@@ -751,7 +776,8 @@ const en = {
   'policy.typesError': 'Allow at least one type',
 
   // audit
-  'quotas.subtitle': 'Everybody who has an account here, every organization, and how much of the machine each may have.',
+  'quotas.subtitle':
+    'Everybody who has an account here, every organization, and how much of the machine each may have.',
   'quotas.search': 'Part of an address or a short name',
   'quotas.noMatch': 'Nobody matches',
   'quotas.type': 'Type',
@@ -763,12 +789,14 @@ const en = {
   'quotas.admin': 'Administrator',
   'quotas.promote': 'Make administrator',
   'quotas.promoteName': 'Make administrator: {name}',
-  'quotas.promoteText': 'Administrators offer images and data of this machine, say how much everybody may have, delete accounts, name other administrators and read the whole audit. The account signs in anew.',
+  'quotas.promoteText':
+    'Administrators offer images and data of this machine, say how much everybody may have, delete accounts, name other administrators and read the whole audit. The account signs in anew.',
   'quotas.demote': 'Take role away',
   'quotas.demoteName': 'Take role away: {name}',
   'quotas.demoteText': 'The account keeps all that it has, and signs in anew.',
   'quotas.deleteAccount': 'Delete the account {name}',
-  'quotas.deleteText': 'Its keys and management tokens stop working, and it is signed out everywhere. This cannot be undone. It is possible once it has no deployments and no containers, and is the only owner of no organization.',
+  'quotas.deleteText':
+    'Its keys and management tokens stop working, and it is signed out everywhere. This cannot be undone. It is possible once it has no deployments and no containers, and is the only owner of no organization.',
   'quotas.deleted': 'The account is deleted',
 
   'audit.subtitle': 'Who changed what, and from where. Nothing here can be changed.',

@@ -2,7 +2,10 @@ import en, { type MessageKey } from './en';
 import { fill, type Values } from './fill';
 
 export type Locale = 'en' | 'zh-CN';
-export const LOCALES: readonly { locale: Locale; name: string }[] = [{ locale: 'en', name: 'English' }, { locale: 'zh-CN', name: '简体中文' }];
+export const LOCALES: readonly { locale: Locale; name: string }[] = [
+  { locale: 'en', name: 'English' },
+  { locale: 'zh-CN', name: '简体中文' },
+];
 
 let current: Locale = 'en';
 let messages: Readonly<Record<MessageKey, string>> = en;
@@ -40,7 +43,12 @@ export async function setLocale(next: Locale): Promise<void> {
 export function preferredLocale(): Locale {
   const kept = read('capstan.locale');
   if (kept === 'en' || kept === 'zh-CN') return kept;
-  return navigator.languages.find((language) => /^(en|zh)\b/i.test(language))?.toLowerCase().startsWith('zh') === true ? 'zh-CN' : 'en';
+  return navigator.languages
+    .find((language) => /^(en|zh)\b/i.test(language))
+    ?.toLowerCase()
+    .startsWith('zh') === true
+    ? 'zh-CN'
+    : 'en';
 }
 
 export function keep(name: string, value: string): void {

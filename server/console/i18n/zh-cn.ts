@@ -72,7 +72,8 @@ const zhCn: Readonly<Record<MessageKey, string>> = {
   'reason.data_binding_missing': '绑定的数据不存在',
   'reason.data_binding_missing.help': '该版本绑定的数据源无法读取。请确认其仍然存在，然后重新启动或改绑其他数据。',
   'reason.not_isolated': '此机器无法隔离',
-  'reason.not_isolated.help': '自定义启动脚本需要命名空间隔离（此机器已不允许），或服务以 --allow-unisolated 启动。请联系服务的管理者。',
+  'reason.not_isolated.help':
+    '自定义启动脚本需要命名空间隔离（此机器已不允许），或服务以 --allow-unisolated 启动。请联系服务的管理者。',
   'reason.insufficient_gpu': '空闲 GPU 不足',
   'reason.insufficient_gpu.help': '请停止占用 GPU 的任务、减少申请数量，或稍后再启动。',
   'reason.insufficient_memory': '空闲内存不足',
@@ -80,13 +81,16 @@ const zhCn: Readonly<Record<MessageKey, string>> = {
   'reason.quota_exceeded': '配额已用尽',
   'reason.quota_exceeded.help': '请停止或删除同一所有者的其他部署，或请管理员提高配额。',
   'reason.port_80_not_bound': '没有进程监听 80 端口',
-  'reason.port_80_not_bound.help': '进程在运行但没有提供服务。部署必须监听 0.0.0.0:80；部署中会设置 PLATFORM_SERVING_PRODUCTION，启动脚本可据此判断。',
+  'reason.port_80_not_bound.help':
+    '进程在运行但没有提供服务。部署必须监听 0.0.0.0:80；部署中会设置 PLATFORM_SERVING_PRODUCTION，启动脚本可据此判断。',
   'reason.wrong_port': '监听的端口不是 80',
-  'reason.wrong_port.help': '部署必须使用 80 端口，8080 是训练容器的端口。请让启动脚本在 PLATFORM_SERVING_PRODUCTION 不为空时使用 80 端口。',
+  'reason.wrong_port.help':
+    '部署必须使用 80 端口，8080 是训练容器的端口。请让启动脚本在 PLATFORM_SERVING_PRODUCTION 不为空时使用 80 端口。',
   'reason.bound_to_loopback': '仅监听 127.0.0.1',
   'reason.bound_to_loopback.help': '外部无法访问该地址。请让服务监听 0.0.0.0。',
   'reason.health_check_failed': '健康检查路径未通过',
-  'reason.health_check_failed.help': '服务已运行且可访问，但对该路径返回了错误。请在新版本中选择一个返回 200 的路径；自有服务通常是 /health 或 /。',
+  'reason.health_check_failed.help':
+    '服务已运行且可访问，但对该路径返回了错误。请在新版本中选择一个返回 200 的路径；自有服务通常是 /health 或 /。',
   'reason.start_timeout': '未能在期限内就绪',
   'reason.start_timeout.help': '请查看日志了解其在等待什么。大模型可能需要更长的启动期限，可在新版本中设置。',
   'reason.crash_loop': '反复退出',
@@ -170,7 +174,7 @@ const zhCn: Readonly<Record<MessageKey, string>> = {
   'live.live': '实时',
   'live.connecting': '连接中',
   'live.lost': '正在重连',
-  'signOut': '退出登录',
+  signOut: '退出登录',
   'signOut.failed': '退出失败：服务没有响应',
   'ended.title': '会话已结束',
   'ended.text': '请重新登录以继续。此页面上已输入的内容仍会保留。',
@@ -621,7 +625,8 @@ const zhCn: Readonly<Record<MessageKey, string>> = {
   'containers.emptyHint': '容器包含计算资源、镜像、工作空间和数据，可一键部署。',
   'containers.about': '基本信息',
   'containers.url': '服务地址',
-  'containers.urlHint': '通往容器的 8080 端口，仅限容器所有者的用户级密钥访问：请求头带上 “Authorization: Bearer sk-…”。',
+  'containers.urlHint':
+    '通往容器的 8080 端口，仅限容器所有者的用户级密钥访问：请求头带上 “Authorization: Bearer sk-…”。',
   'containers.failed': '运行出错',
   'containers.start': '启动',
   'containers.stop': '停止',
@@ -764,12 +769,14 @@ const zhCn: Readonly<Record<MessageKey, string>> = {
   'quotas.admin': '管理员',
   'quotas.promote': '设为管理员',
   'quotas.promoteName': '设为管理员：{name}',
-  'quotas.promoteText': '管理员可以提供本机的镜像和数据、设定各账户的配额、删除账户、任命其他管理员，并查看全部审计记录。该账户需要重新登录。',
+  'quotas.promoteText':
+    '管理员可以提供本机的镜像和数据、设定各账户的配额、删除账户、任命其他管理员，并查看全部审计记录。该账户需要重新登录。',
   'quotas.demote': '取消管理员',
   'quotas.demoteName': '取消管理员：{name}',
   'quotas.demoteText': '该账户保留其所有内容，需要重新登录。',
   'quotas.deleteAccount': '删除账户 {name}',
-  'quotas.deleteText': '其密钥和管理令牌将失效，所有会话将退出。此操作无法撤销。仅当其没有部署和容器，且不是任何组织的唯一所有者时才能删除。',
+  'quotas.deleteText':
+    '其密钥和管理令牌将失效，所有会话将退出。此操作无法撤销。仅当其没有部署和容器，且不是任何组织的唯一所有者时才能删除。',
   'quotas.deleted': '账户已删除',
 
   'audit.subtitle': '谁在何处修改了什么。记录不可更改。',

@@ -17,14 +17,32 @@ export interface KeyDraft {
   budgetPeriod: 'day' | 'week' | 'month' | 'total';
 }
 
-export const EMPTY_KEY: KeyDraft = { name: '', type: 'user-level', deployments: [], expires: '', rpm: '', tpm: '', parallel: '', cidrs: '', budgetTokens: '', budgetPeriod: 'month' };
+export const EMPTY_KEY: KeyDraft = {
+  name: '',
+  type: 'user-level',
+  deployments: [],
+  expires: '',
+  rpm: '',
+  tpm: '',
+  parallel: '',
+  cidrs: '',
+  budgetTokens: '',
+  budgetPeriod: 'month',
+};
 
 export function draftOfKey(key: Key): KeyDraft {
   const text = (value: number | null) => (value === null ? '' : String(value));
   return {
-    name: key.name, type: key.type, deployments: key.deployments.map(({ id }) => id), expires: toLocalInput(key.expires_at),
-    rpm: text(key.limits.rpm), tpm: text(key.limits.tpm), parallel: text(key.limits.parallel), cidrs: (key.allowed_cidrs ?? []).join('\n'),
-    budgetTokens: text(key.budget?.tokens ?? null), budgetPeriod: key.budget?.period ?? 'month',
+    name: key.name,
+    type: key.type,
+    deployments: key.deployments.map(({ id }) => id),
+    expires: toLocalInput(key.expires_at),
+    rpm: text(key.limits.rpm),
+    tpm: text(key.limits.tpm),
+    parallel: text(key.limits.parallel),
+    cidrs: (key.allowed_cidrs ?? []).join('\n'),
+    budgetTokens: text(key.budget?.tokens ?? null),
+    budgetPeriod: key.budget?.period ?? 'month',
   };
 }
 
@@ -47,15 +65,21 @@ export function toKeyRequest(draft: KeyDraft): NewKey {
   const number = (value: string) => (value === '' ? null : Number(value));
   const cidrs = draft.cidrs.split(/[\s,]+/).filter((part) => part !== '');
   return {
-    name: draft.name.trim(), type: draft.type, deployments: draft.type === 'deployment-level' ? draft.deployments : [], expires_at: fromLocalInput(draft.expires),
-    limits: { rpm: number(draft.rpm), tpm: number(draft.tpm), parallel: number(draft.parallel) }, allowed_cidrs: cidrs.length === 0 ? null : cidrs,
+    name: draft.name.trim(),
+    type: draft.type,
+    deployments: draft.type === 'deployment-level' ? draft.deployments : [],
+    expires_at: fromLocalInput(draft.expires),
+    limits: { rpm: number(draft.rpm), tpm: number(draft.tpm), parallel: number(draft.parallel) },
+    allowed_cidrs: cidrs.length === 0 ? null : cidrs,
     budget: draft.budgetTokens === '' ? null : { tokens: Number(draft.budgetTokens), period: draft.budgetPeriod },
   };
 }
 
 export function toKeyEdit(draft: KeyDraft, from: KeyDraft): KeyEdit {
   const before = toKeyRequest(from);
-  const changed = Object.entries(toKeyRequest(draft)).filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(before[name as keyof NewKey]));
+  const changed = Object.entries(toKeyRequest(draft)).filter(
+    ([name, value]) => JSON.stringify(value) !== JSON.stringify(before[name as keyof NewKey]),
+  );
   const edit: { -readonly [K in keyof KeyEdit]: KeyEdit[K] } = Object.fromEntries(changed);
   // A change to deployment-level needs its bindings in the same request; the other way round they go by themselves.
   if (edit.type === 'deployment-level') edit.deployments = draft.deployments;

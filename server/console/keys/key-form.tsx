@@ -13,17 +13,36 @@ import { draftOfKey, EMPTY_KEY, type KeyDraft, keyProblems, toKeyEdit, toKeyRequ
 import { keysPath, type KeyScope, ownerOf } from './scope';
 
 /** Makes a key, or changes one. */
-export function KeyDialog({ scope, edited, onDone, onClose }: { scope: KeyScope; edited?: Key; onDone: (key: MadeKey) => void; onClose: () => void }) {
-  const [start] = useState<KeyDraft>(() => (edited !== undefined ? draftOfKey(edited) : scope.type === 'deployment' ? { ...EMPTY_KEY, type: 'deployment-level', deployments: [scope.deploymentId] } : EMPTY_KEY));
+export function KeyDialog({
+  scope,
+  edited,
+  onDone,
+  onClose,
+}: {
+  scope: KeyScope;
+  edited?: Key;
+  onDone: (key: MadeKey) => void;
+  onClose: () => void;
+}) {
+  const [start] = useState<KeyDraft>(() =>
+    edited !== undefined
+      ? draftOfKey(edited)
+      : scope.type === 'deployment'
+        ? { ...EMPTY_KEY, type: 'deployment-level', deployments: [scope.deploymentId] }
+        : EMPTY_KEY,
+  );
   const [draft, setDraft] = useState(start);
   const [isTried, setTried] = useState(false);
   const set = (part: Partial<KeyDraft>) => setDraft({ ...draft, ...part });
   const problems = keyProblems(draft, Date.now());
-  const errorOf = (field: keyof KeyDraft) => (isTried && problems[field] !== undefined ? t(problems[field]) : undefined);
+  const errorOf = (field: keyof KeyDraft) =>
+    isTried && problems[field] !== undefined ? t(problems[field]) : undefined;
   const action = useAction(async () => {
-    onDone(edited === undefined
-      ? await call<MadeKey>('POST', keysPath(scope), { body: { ...toKeyRequest(draft), owner: ownerOf(scope) } })
-      : await call<MadeKey>('PATCH', `/keys/${edited.id}`, { body: toKeyEdit(draft, start), ifMatch: edited.rev }));
+    onDone(
+      edited === undefined
+        ? await call<MadeKey>('POST', keysPath(scope), { body: { ...toKeyRequest(draft), owner: ownerOf(scope) } })
+        : await call<MadeKey>('PATCH', `/keys/${edited.id}`, { body: toKeyEdit(draft, start), ifMatch: edited.rev }),
+    );
   });
   const submit = () => {
     setTried(true);
@@ -31,55 +50,171 @@ export function KeyDialog({ scope, edited, onDone, onClose }: { scope: KeyScope;
   };
   return (
     <Dialog
-      title={edited === undefined ? t('keys.create') : t('keys.edit')} onClose={onClose} onSubmit={submit} isWide
-      foot={<><Button onClick={onClose}>{t('action.cancel')}</Button><Button type="submit" look="primary" isBusy={action.isBusy}>{edited === undefined ? t('keys.create') : t('action.save')}</Button></>}
+      title={edited === undefined ? t('keys.create') : t('keys.edit')}
+      onClose={onClose}
+      onSubmit={submit}
+      isWide
+      foot={
+        <>
+          <Button onClick={onClose}>{t('action.cancel')}</Button>
+          <Button type="submit" look="primary" isBusy={action.isBusy}>
+            {edited === undefined ? t('keys.create') : t('action.save')}
+          </Button>
+        </>
+      }
     >
       <ProblemBanner problem={action.problem} />
-      <TextField label={t('keys.name')} hint={t('keys.nameHint')} maxLength={100} autoFocus value={draft.name} onInput={(name) => set({ name })} error={errorOf('name')} />
+      <TextField
+        label={t('keys.name')}
+        hint={t('keys.nameHint')}
+        maxLength={100}
+        autoFocus
+        value={draft.name}
+        onInput={(name) => set({ name })}
+        error={errorOf('name')}
+      />
       <Choices
-        legend={t('keys.type')} value={draft.type} onChange={(type) => set({ type })}
+        legend={t('keys.type')}
+        value={draft.type}
+        onChange={(type) => set({ type })}
         options={[
-          { value: 'user-level', label: t('keys.type.user-level'), hint: t(ownerOf(scope).type === 'org' ? 'keys.type.orgHint' : 'keys.type.userHint') },
+          {
+            value: 'user-level',
+            label: t('keys.type.user-level'),
+            hint: t(ownerOf(scope).type === 'org' ? 'keys.type.orgHint' : 'keys.type.userHint'),
+          },
           { value: 'deployment-level', label: t('keys.type.deployment-level'), hint: t('keys.type.deploymentHint') },
         ]}
       />
-      {draft.type === 'deployment-level' && <Bindings scope={scope} value={draft.deployments} onChange={(deployments) => set({ deployments })} error={errorOf('deployments')} />}
-      <TextField label={t('keys.expires')} hint={t('keys.expiresHint')} isOptional type="datetime-local" value={draft.expires} onInput={(expires) => set({ expires })} error={errorOf('expires')} />
-      <details class="disclosure" open={draft.rpm + draft.tpm + draft.parallel + draft.cidrs + draft.budgetTokens !== ''}>
+      {draft.type === 'deployment-level' && (
+        <Bindings
+          scope={scope}
+          value={draft.deployments}
+          onChange={(deployments) => set({ deployments })}
+          error={errorOf('deployments')}
+        />
+      )}
+      <TextField
+        label={t('keys.expires')}
+        hint={t('keys.expiresHint')}
+        isOptional
+        type="datetime-local"
+        value={draft.expires}
+        onInput={(expires) => set({ expires })}
+        error={errorOf('expires')}
+      />
+      <details
+        class="disclosure"
+        open={draft.rpm + draft.tpm + draft.parallel + draft.cidrs + draft.budgetTokens !== ''}
+      >
         <summary>{t('keys.limits')}</summary>
         <div class="stack">
           <div class="columns">
-            <TextField label={t('keys.rpm')} inputMode="numeric" isOptional value={draft.rpm} onInput={(rpm) => set({ rpm })} error={errorOf('rpm')} />
-            <TextField label={t('keys.tpm')} inputMode="numeric" isOptional value={draft.tpm} onInput={(tpm) => set({ tpm })} error={errorOf('tpm')} />
-            <TextField label={t('keys.parallel')} inputMode="numeric" isOptional value={draft.parallel} onInput={(parallel) => set({ parallel })} error={errorOf('parallel')} />
+            <TextField
+              label={t('keys.rpm')}
+              inputMode="numeric"
+              isOptional
+              value={draft.rpm}
+              onInput={(rpm) => set({ rpm })}
+              error={errorOf('rpm')}
+            />
+            <TextField
+              label={t('keys.tpm')}
+              inputMode="numeric"
+              isOptional
+              value={draft.tpm}
+              onInput={(tpm) => set({ tpm })}
+              error={errorOf('tpm')}
+            />
+            <TextField
+              label={t('keys.parallel')}
+              inputMode="numeric"
+              isOptional
+              value={draft.parallel}
+              onInput={(parallel) => set({ parallel })}
+              error={errorOf('parallel')}
+            />
           </div>
           <div class="columns">
-            <TextField label={t('keys.budget')} inputMode="numeric" isOptional value={draft.budgetTokens} onInput={(budgetTokens) => set({ budgetTokens })} error={errorOf('budgetTokens')} />
+            <TextField
+              label={t('keys.budget')}
+              inputMode="numeric"
+              isOptional
+              value={draft.budgetTokens}
+              onInput={(budgetTokens) => set({ budgetTokens })}
+              error={errorOf('budgetTokens')}
+            />
             <Field label={t('keys.budgetPeriod')}>
-              {(wiring) => <Select wiring={wiring} value={draft.budgetPeriod} onChange={(value) => set({ budgetPeriod: value as KeyDraft['budgetPeriod'] })} options={(['day', 'week', 'month', 'total'] as const).map((period) => ({ value: period, label: t(`keys.period.${period}`) }))} />}
+              {(wiring) => (
+                <Select
+                  wiring={wiring}
+                  value={draft.budgetPeriod}
+                  onChange={(value) => set({ budgetPeriod: value as KeyDraft['budgetPeriod'] })}
+                  options={(['day', 'week', 'month', 'total'] as const).map((period) => ({
+                    value: period,
+                    label: t(`keys.period.${period}`),
+                  }))}
+                />
+              )}
             </Field>
           </div>
-          <TextArea label={t('keys.cidrs')} hint={t('keys.cidrsHint')} isOptional isMono rows={2} value={draft.cidrs} onInput={(cidrs) => set({ cidrs })} />
+          <TextArea
+            label={t('keys.cidrs')}
+            hint={t('keys.cidrsHint')}
+            isOptional
+            isMono
+            rows={2}
+            value={draft.cidrs}
+            onInput={(cidrs) => set({ cidrs })}
+          />
         </div>
       </details>
     </Dialog>
   );
 }
 
-function Bindings({ scope, value, onChange, error }: { scope: KeyScope; value: string[]; onChange: (value: string[]) => void; error?: string }) {
+function Bindings({
+  scope,
+  value,
+  onChange,
+  error,
+}: {
+  scope: KeyScope;
+  value: string[];
+  onChange: (value: string[]) => void;
+  error?: string;
+}) {
   const { id, type } = ownerOf(scope);
   const deployments = usePages<Deployment>(withQuery('/deployments', { owner: `${type}:${id}`, limit: 100 }));
-  const toggle = (deploymentId: string, isBound: boolean) => onChange(isBound ? [...value, deploymentId] : value.filter((other) => other !== deploymentId));
+  const toggle = (deploymentId: string, isBound: boolean) =>
+    onChange(isBound ? [...value, deploymentId] : value.filter((other) => other !== deploymentId));
   return (
     <fieldset class="stack-small">
       <legend class="label">{t('keys.bound')}</legend>
       <Loaded of={deployments} lines={2}>
-        {(data) => (data.length === 0 ? <p class="hint">{t('keys.noDeployments')}</p> : (
-          <div class="stack-small">
-            {data.map((deployment) => <Checkbox key={deployment.id} label={<span class="isolate">{neutralise(deployment.name)}</span>} isChecked={value.includes(deployment.id)} onChange={(isBound) => toggle(deployment.id, isBound)} />)}
-            {deployments.hasMore && <div><Button isSmall isBusy={deployments.isLoading} onClick={deployments.loadMore}>{t('action.more')}</Button></div>}
-          </div>
-        ))}
+        {(data) =>
+          data.length === 0 ? (
+            <p class="hint">{t('keys.noDeployments')}</p>
+          ) : (
+            <div class="stack-small">
+              {data.map((deployment) => (
+                <Checkbox
+                  key={deployment.id}
+                  label={<span class="isolate">{neutralise(deployment.name)}</span>}
+                  isChecked={value.includes(deployment.id)}
+                  onChange={(isBound) => toggle(deployment.id, isBound)}
+                />
+              ))}
+              {deployments.hasMore && (
+                <div>
+                  <Button isSmall isBusy={deployments.isLoading} onClick={deployments.loadMore}>
+                    {t('action.more')}
+                  </Button>
+                </div>
+              )}
+            </div>
+          )
+        }
       </Loaded>
       {error !== undefined && <div class="field-error">{error}</div>}
     </fieldset>

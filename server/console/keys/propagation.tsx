@@ -16,7 +16,14 @@ export function PropagationNote({ propagation }: { propagation: Propagation }) {
     let isOver = false;
     const timer = setTimeout(() => {
       // The next attempt asks again: a note is not worth an error.
-      call<Propagation>('GET', `/propagation/${shown.rev}`).then((next) => { if (!isOver) setShown(next); }, () => { if (!isOver) setShown({ ...shown }); });
+      call<Propagation>('GET', `/propagation/${shown.rev}`).then(
+        (next) => {
+          if (!isOver) setShown(next);
+        },
+        () => {
+          if (!isOver) setShown({ ...shown });
+        },
+      );
     }, POLL_MS);
     return () => {
       isOver = true;
@@ -25,7 +32,11 @@ export function PropagationNote({ propagation }: { propagation: Propagation }) {
   }, [shown, isDone]);
   const { applied, total, ceiling_s: ceilingS } = shown;
   return (
-    <span class={`badge badge-${isDone ? 'ok' : 'info'}`} role="status" title={t('propagation.hint', { minutes: Math.round(ceilingS / 60) })}>
+    <span
+      class={`badge badge-${isDone ? 'ok' : 'info'}`}
+      role="status"
+      title={t('propagation.hint', { minutes: Math.round(ceilingS / 60) })}
+    >
       {isDone ? <Icon name="check" size={13} /> : <span class="dot dot-moving" />}
       {t(isDone ? 'propagation.applied' : 'propagation.applying', { applied, total })}
     </span>

@@ -14,14 +14,29 @@ export function UsageDialog({ of, onClose }: { of: Key; onClose: () => void }) {
     <Dialog title={t('keys.usageTitle', { name: neutralise(of.name) })} onClose={onClose} isWide>
       <Loaded of={usage}>
         {({ data }) => {
-          const sum = (part: 'requests' | 'tokens') => formatNumber(data.reduce((total, day) => total + day[part], 0), locale());
+          const sum = (part: 'requests' | 'tokens') =>
+            formatNumber(
+              data.reduce((total, day) => total + day[part], 0),
+              locale(),
+            );
           return (
             <div class="stack">
               <dl class="columns">
-                <div><dt class="faint">{t('metrics.requests')}</dt><dd class="numeric">{sum('requests')}</dd></div>
-                <div><dt class="faint">{t('metrics.tokens')}</dt><dd class="numeric">{sum('tokens')}</dd></div>
+                <div>
+                  <dt class="faint">{t('metrics.requests')}</dt>
+                  <dd class="numeric">{sum('requests')}</dd>
+                </div>
+                <div>
+                  <dt class="faint">{t('metrics.tokens')}</dt>
+                  <dd class="numeric">{sum('tokens')}</dd>
+                </div>
               </dl>
-              <Plot label={t('metrics.requests')} unit="" isBars series={[{ name: t('metrics.requests'), points: data.map(({ day, requests }) => [day, requests]) }]} />
+              <Plot
+                label={t('metrics.requests')}
+                unit=""
+                isBars
+                series={[{ name: t('metrics.requests'), points: data.map(({ day, requests }) => [day, requests]) }]}
+              />
             </div>
           );
         }}

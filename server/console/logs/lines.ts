@@ -4,12 +4,18 @@ import type { LogLine } from '../../api/objects';
 export const MAX_LINES = 5_000;
 
 /** Adds what came, in order and each once; the oldest go where there are too many. */
-export function addLines(lines: readonly LogLine[], added: readonly LogLine[], keep: 'newest' | 'oldest' = 'newest'): LogLine[] {
+export function addLines(
+  lines: readonly LogLine[],
+  added: readonly LogLine[],
+  keep: 'newest' | 'oldest' = 'newest',
+): LogLine[] {
   if (added.length === 0) return [...lines];
   const last = lines.at(-1)?.seq ?? -Infinity;
   // Most lines simply follow.
   const isNext = added[0].seq > last && added.every((line, i) => i === 0 || line.seq > added[i - 1].seq);
-  const all = isNext ? [...lines, ...added] : [...new Map([...lines, ...added].map((line) => [line.seq, line])).values()].sort((a, b) => a.seq - b.seq);
+  const all = isNext
+    ? [...lines, ...added]
+    : [...new Map([...lines, ...added].map((line) => [line.seq, line])).values()].sort((a, b) => a.seq - b.seq);
   return keep === 'newest' ? all.slice(-MAX_LINES) : all.slice(0, MAX_LINES);
 }
 

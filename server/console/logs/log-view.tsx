@@ -36,9 +36,33 @@ export function LogView({ path }: { path: string }) {
   return (
     <div class="stack-small">
       <div class="filters" role="search">
-        <input class="input" type="search" aria-label={t('logs.search')} placeholder={t('logs.search')} maxLength={200} value={text} onInput={(event) => setText(event.currentTarget.value)} />
-        <Select label={t('logs.stream')} value={filter.stream} onChange={(stream) => setFilter({ ...filter, stream })} options={[{ value: '', label: t('logs.allStreams') }, ...['stdout', 'stderr', 'system'].map((value) => ({ value, label: value }))]} />
-        <Select label={t('logs.level')} value={filter.level} onChange={(level) => setFilter({ ...filter, level })} options={[{ value: '', label: t('logs.allLevels') }, ...LEVELS.map((value) => ({ value, label: t(`logs.level.${value}`) }))]} />
+        <input
+          class="input"
+          type="search"
+          aria-label={t('logs.search')}
+          placeholder={t('logs.search')}
+          maxLength={200}
+          value={text}
+          onInput={(event) => setText(event.currentTarget.value)}
+        />
+        <Select
+          label={t('logs.stream')}
+          value={filter.stream}
+          onChange={(stream) => setFilter({ ...filter, stream })}
+          options={[
+            { value: '', label: t('logs.allStreams') },
+            ...['stdout', 'stderr', 'system'].map((value) => ({ value, label: value })),
+          ]}
+        />
+        <Select
+          label={t('logs.level')}
+          value={filter.level}
+          onChange={(level) => setFilter({ ...filter, level })}
+          options={[
+            { value: '', label: t('logs.allLevels') },
+            ...LEVELS.map((value) => ({ value, label: t(`logs.level.${value}`) })),
+          ]}
+        />
       </div>
       <Lines key={`${path} ${filter.q} ${filter.stream} ${filter.level}`} path={path} filter={filter} />
     </div>
@@ -62,21 +86,46 @@ function Lines({ path, filter }: { path: string; filter: Filter }) {
     const before = box.current?.scrollHeight ?? 0;
     await log.loadOlder();
     // What was on view stays on view.
-    requestAnimationFrame(() => { if (box.current !== null) box.current.scrollTop += box.current.scrollHeight - before; });
+    requestAnimationFrame(() => {
+      if (box.current !== null) box.current.scrollTop += box.current.scrollHeight - before;
+    });
   };
   const isSearching = filter.q !== '' || filter.stream !== '' || filter.level !== '';
   return (
     <>
-      <ProblemBanner problem={log.problem}><div class="row"><Button isSmall icon="restart" onClick={log.retry}>{t('action.retry')}</Button></div></ProblemBanner>
+      <ProblemBanner problem={log.problem}>
+        <div class="row">
+          <Button isSmall icon="restart" onClick={log.retry}>
+            {t('action.retry')}
+          </Button>
+        </div>
+      </ProblemBanner>
       <div class="log">
         <div class="log-lines" ref={box} tabIndex={0} role="region" aria-label={t('logs.title')} onScroll={onScroll}>
-          {log.older !== null && <div class="log-note"><Button isSmall look="quiet" isBusy={log.isLoading} onClick={() => void older()}>{t('logs.older')}</Button></div>}
-          {lines.length === 0 && !log.isLoading && <div class="log-note">{t(isSearching ? 'logs.noMatch' : 'logs.empty')}</div>}
-          {lines.map((line) => <Line key={line.seq} of={line} search={filter.q} />)}
+          {log.older !== null && (
+            <div class="log-note">
+              <Button isSmall look="quiet" isBusy={log.isLoading} onClick={() => void older()}>
+                {t('logs.older')}
+              </Button>
+            </div>
+          )}
+          {lines.length === 0 && !log.isLoading && (
+            <div class="log-note">{t(isSearching ? 'logs.noMatch' : 'logs.empty')}</div>
+          )}
+          {lines.map((line) => (
+            <Line key={line.seq} of={line} search={filter.q} />
+          ))}
         </div>
         <div class="log-foot">
-          <span class="row-tight" role="status"><LiveMark state={log.live} /> {t('logs.count', { n: lines.length })}{log.lastSeq !== null && ` · #${log.lastSeq}`}</span>
-          {!isFollowing && <Button isSmall onClick={() => setFollowing(true)}>{t('logs.toEnd')}</Button>}
+          <span class="row-tight" role="status">
+            <LiveMark state={log.live} /> {t('logs.count', { n: lines.length })}
+            {log.lastSeq !== null && ` · #${log.lastSeq}`}
+          </span>
+          {!isFollowing && (
+            <Button isSmall onClick={() => setFollowing(true)}>
+              {t('logs.toEnd')}
+            </Button>
+          )}
         </div>
       </div>
     </>
@@ -84,15 +133,24 @@ function Lines({ path, filter }: { path: string; filter: Filter }) {
 }
 
 function LiveMark({ state }: { state: LiveState }) {
-  return <span class={`badge badge-${state === 'live' ? 'ok' : state === 'lost' ? 'warn' : 'info'}`}><span class={state === 'live' ? 'dot' : 'dot dot-moving'} />{t(`live.${state}`)}</span>;
+  return (
+    <span class={`badge badge-${state === 'live' ? 'ok' : state === 'lost' ? 'warn' : 'info'}`}>
+      <span class={state === 'live' ? 'dot' : 'dot dot-moving'} />
+      {t(`live.${state}`)}
+    </span>
+  );
 }
 
 function Line({ of: { at, stream, level, replica, text }, search }: { of: LogLine; search: string }) {
   const parts = markMatches(neutralise(text.replaceAll('\u2028', '\n')), search);
   return (
     <div class="log-line" data-stream={stream} data-level={level}>
-      <time dateTime={at} title={formatTime(at, locale())}>{formatClock(at)}</time>
-      <span class="from" title={stream}>{stream === 'system' ? 'sys' : `r${replica}`}</span>
+      <time dateTime={at} title={formatTime(at, locale())}>
+        {formatClock(at)}
+      </time>
+      <span class="from" title={stream}>
+        {stream === 'system' ? 'sys' : `r${replica}`}
+      </span>
       <span class="text">{parts.map((part, i) => (i % 2 === 1 ? <mark key={i}>{part}</mark> : part))}</span>
     </div>
   );
@@ -109,11 +167,18 @@ interface LogState {
 
 /** The end of the log first, then what follows it; both by number, so that nothing is shown twice or missed. */
 function useLog(path: string, { q, stream, level }: Filter) {
-  const [state, setState] = useState<LogState>({ lines: [], older: null, lastSeq: null, isLoading: true, problem: null });
+  const [state, setState] = useState<LogState>({
+    lines: [],
+    older: null,
+    lastSeq: null,
+    isLoading: true,
+    problem: null,
+  });
   const [live, setLive] = useState<LiveState>('connecting');
   const [round, setRound] = useState(0);
   const query = { q: q === '' ? null : q, stream: stream === '' ? null : stream, level: level === '' ? null : level };
-  const fits = (line: LogLine) => (stream === '' || line.stream === stream) && (q === '' || line.text.toLowerCase().includes(q.toLowerCase()));
+  const fits = (line: LogLine) =>
+    (stream === '' || line.stream === stream) && (q === '' || line.text.toLowerCase().includes(q.toLowerCase()));
   useEffect(() => {
     const controller = new AbortController();
     const { signal } = controller;
@@ -124,15 +189,31 @@ function useLog(path: string, { q, stream, level }: Filter) {
       frame = undefined;
       const added = waiting;
       waiting = [];
-      setState((old) => ({ ...old, lines: addLines(old.lines, added.filter(fits)), lastSeq: added.at(-1)?.seq ?? old.lastSeq }));
+      setState((old) => ({
+        ...old,
+        lines: addLines(old.lines, added.filter(fits)),
+        lastSeq: added.at(-1)?.seq ?? old.lastSeq,
+      }));
     };
     const start = async () => {
       const page = await call<LogPage>('GET', withQuery(path, { ...query, limit: PAGE }), { signal });
-      setState({ lines: addLines([], page.data), older: page.next, lastSeq: page.last_seq, isLoading: false, problem: null });
-      await follow(withQuery(`${path}/follow`, query), ({ data }) => {
-        waiting.push(...parseLines(data));
-        frame ??= setTimeout(flush, 60);
-      }, setLive, signal, String(page.last_seq ?? 0));
+      setState({
+        lines: addLines([], page.data),
+        older: page.next,
+        lastSeq: page.last_seq,
+        isLoading: false,
+        problem: null,
+      });
+      await follow(
+        withQuery(`${path}/follow`, query),
+        ({ data }) => {
+          waiting.push(...parseLines(data));
+          frame ??= setTimeout(flush, 60);
+        },
+        setLive,
+        signal,
+        String(page.last_seq ?? 0),
+      );
     };
     start().catch((error: unknown) => {
       if (!signal.aborted) setState((old) => ({ ...old, isLoading: false, problem: toProblem(error) }));
@@ -147,7 +228,13 @@ function useLog(path: string, { q, stream, level }: Filter) {
     setState((old) => ({ ...old, isLoading: true }));
     try {
       const page = await call<LogPage>('GET', withQuery(path, { ...query, before: state.older, limit: PAGE }));
-      setState((old) => ({ ...old, lines: addLines(old.lines, page.data, 'oldest'), older: page.next, isLoading: false, problem: null }));
+      setState((old) => ({
+        ...old,
+        lines: addLines(old.lines, page.data, 'oldest'),
+        older: page.next,
+        isLoading: false,
+        problem: null,
+      }));
     } catch (error) {
       setState((old) => ({ ...old, isLoading: false, problem: toProblem(error) }));
     }

@@ -22,11 +22,36 @@ export function ImageDialog({ onClose, onDone }: DialogProps) {
   const [start, setStart] = useState('');
   const [needsGpu, setNeedsGpu] = useState(false);
   const action = useAction(async () => {
-    await call('POST', '/images', { body: { name: name.trim(), version: version.trim(), type: 'host-env', gpu_required: needsGpu, default_start: start.trim() === '' ? null : start } });
+    await call('POST', '/images', {
+      body: {
+        name: name.trim(),
+        version: version.trim(),
+        type: 'host-env',
+        gpu_required: needsGpu,
+        default_start: start.trim() === '' ? null : start,
+      },
+    });
     onDone();
   });
   return (
-    <Dialog title={t('data.addImage')} onClose={onClose} onSubmit={() => void action.run()} foot={<><Button onClick={onClose}>{t('action.cancel')}</Button><Button type="submit" look="primary" isBusy={action.isBusy} isDisabled={name.trim() === '' || version.trim() === ''}>{t('data.addImage')}</Button></>}>
+    <Dialog
+      title={t('data.addImage')}
+      onClose={onClose}
+      onSubmit={() => void action.run()}
+      foot={
+        <>
+          <Button onClick={onClose}>{t('action.cancel')}</Button>
+          <Button
+            type="submit"
+            look="primary"
+            isBusy={action.isBusy}
+            isDisabled={name.trim() === '' || version.trim() === ''}
+          >
+            {t('data.addImage')}
+          </Button>
+        </>
+      }
+    >
       <p class="soft">{t('data.addImageText')}</p>
       <ProblemBanner problem={action.problem} />
       <div class="columns">
@@ -39,7 +64,12 @@ export function ImageDialog({ onClose, onDone }: DialogProps) {
   );
 }
 
-export function RemoveDialog({ of, path, onClose, onDone }: DialogProps & { of: DataSource | Image; path: '/data-sources' | '/images' }) {
+export function RemoveDialog({
+  of,
+  path,
+  onClose,
+  onDone,
+}: DialogProps & { of: DataSource | Image; path: '/data-sources' | '/images' }) {
   const name = 'version' in of ? `${of.name} ${of.version}` : of.name;
   const action = useAction(async () => {
     await call('DELETE', `${path}/${of.id}`);
@@ -47,8 +77,18 @@ export function RemoveDialog({ of, path, onClose, onDone }: DialogProps & { of: 
     onDone();
   });
   return (
-    <ConfirmDialog title={t('data.removeTitle')} confirm={t('action.delete')} isBusy={action.isBusy} problem={action.problem} onClose={onClose} onConfirm={() => void action.run()}>
-      <p>{t(path === '/images' ? 'data.removeImageText' : 'data.removeText')} <strong class="isolate">{neutralise(name)}</strong></p>
+    <ConfirmDialog
+      title={t('data.removeTitle')}
+      confirm={t('action.delete')}
+      isBusy={action.isBusy}
+      problem={action.problem}
+      onClose={onClose}
+      onConfirm={() => void action.run()}
+    >
+      <p>
+        {t(path === '/images' ? 'data.removeImageText' : 'data.removeText')}{' '}
+        <strong class="isolate">{neutralise(name)}</strong>
+      </p>
     </ConfirmDialog>
   );
 }

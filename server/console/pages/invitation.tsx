@@ -17,22 +17,59 @@ import { SignInForm } from './sign-in-form';
 export function InvitationPage() {
   const [token] = useState(takeToken);
   const [view, setView] = useState<InvitationView | null>(null);
-  const loading = useAction(async () => setView(await call<InvitationView>('POST', '/invitations/inspect', { body: { token }, isSigningIn: true })));
+  const loading = useAction(async () =>
+    setView(await call<InvitationView>('POST', '/invitations/inspect', { body: { token }, isSigningIn: true })),
+  );
   const { me } = useSession();
   useEffect(() => {
     if (token !== '') void loading.run();
   }, []);
-  if (token === '') return <Gate title={t('invitation.title')}><Banner tone="warn" title={t('invitation.noToken')} /></Gate>;
-  if (loading.problem !== null) return <Gate title={t('invitation.title')}><ProblemBanner problem={loading.problem} /><div><LinkButton href="/deployments">{t('notFound.back')}</LinkButton></div></Gate>;
-  if (view === null) return <Gate title={t('invitation.title')}><Skeleton /></Gate>;
-  const text = <>{t('invitation.text')} <strong class="isolate">{neutralise(view.organization)}</strong> · {t(`role.${view.role}`)} · <span class="isolate">{view.email}</span></>;
+  if (token === '')
+    return (
+      <Gate title={t('invitation.title')}>
+        <Banner tone="warn" title={t('invitation.noToken')} />
+      </Gate>
+    );
+  if (loading.problem !== null)
+    return (
+      <Gate title={t('invitation.title')}>
+        <ProblemBanner problem={loading.problem} />
+        <div>
+          <LinkButton href="/deployments">{t('notFound.back')}</LinkButton>
+        </div>
+      </Gate>
+    );
+  if (view === null)
+    return (
+      <Gate title={t('invitation.title')}>
+        <Skeleton />
+      </Gate>
+    );
+  const text = (
+    <>
+      {t('invitation.text')} <strong class="isolate">{neutralise(view.organization)}</strong> · {t(`role.${view.role}`)}{' '}
+      · <span class="isolate">{view.email}</span>
+    </>
+  );
   return (
     <Gate title={t('invitation.title')} text={text}>
       {me !== null && me.email === view.email && <Join token={token} />}
       {me !== null && me.email !== view.email && (
-        <><Banner tone="warn" title={t('invitation.otherAccount')}><span class="isolate">{me.email}</span></Banner><div><Button onClick={() => void signOut()}>{t('invitation.signOut')}</Button></div></>
+        <>
+          <Banner tone="warn" title={t('invitation.otherAccount')}>
+            <span class="isolate">{me.email}</span>
+          </Banner>
+          <div>
+            <Button onClick={() => void signOut()}>{t('invitation.signOut')}</Button>
+          </div>
+        </>
       )}
-      {me === null && view.has_account && <><p>{t('invitation.signIn')}</p><SignInForm email={view.email} /></>}
+      {me === null && view.has_account && (
+        <>
+          <p>{t('invitation.signIn')}</p>
+          <SignInForm email={view.email} />
+        </>
+      )}
       {me === null && !view.has_account && <NewAccount token={token} email={view.email} />}
     </Gate>
   );
@@ -44,7 +81,14 @@ function Join({ token }: { token: string }) {
     await loadSession();
     navigate('/orgs', { replace: true });
   });
-  return <><ProblemBanner problem={action.problem} /><Button look="primary" isBlock isBusy={action.isBusy} onClick={() => void action.run()}>{t('invitation.join')}</Button></>;
+  return (
+    <>
+      <ProblemBanner problem={action.problem} />
+      <Button look="primary" isBlock isBusy={action.isBusy} onClick={() => void action.run()}>
+        {t('invitation.join')}
+      </Button>
+    </>
+  );
 }
 
 function NewAccount({ token, email }: { token: string; email: string }) {
@@ -65,9 +109,18 @@ function NewAccount({ token, email }: { token: string; email: string }) {
     <form class="stack" noValidate onSubmit={submit}>
       <p>{t('invitation.newAccount')}</p>
       <ProblemBanner problem={action.problem} />
-      <TextField label={t('account.name')} autocomplete="name" maxLength={100} value={name} onInput={setName} error={isTried && name.trim() === '' ? t('spec.error.required') : undefined} />
+      <TextField
+        label={t('account.name')}
+        autocomplete="name"
+        maxLength={100}
+        value={name}
+        onInput={setName}
+        error={isTried && name.trim() === '' ? t('spec.error.required') : undefined}
+      />
       <NewPassword value={password} onInput={setPassword} email={email} isTried={isTried} />
-      <Button type="submit" look="primary" isBlock isBusy={action.isBusy}>{t('invitation.makeAndJoin')}</Button>
+      <Button type="submit" look="primary" isBlock isBusy={action.isBusy}>
+        {t('invitation.makeAndJoin')}
+      </Button>
     </form>
   );
 }

@@ -10,11 +10,32 @@ export function passwordProblem(password: string, email: string): string | undef
   return password.toLowerCase() === email.trim().toLowerCase() ? t('password.isEmail') : undefined;
 }
 
-export function NewPassword({ value, onInput, email, isTried, label = t('signIn.password') }: { value: string; onInput: (value: string) => void; email: string; isTried: boolean; label?: string }) {
+export function NewPassword({
+  value,
+  onInput,
+  email,
+  isTried,
+  label = t('signIn.password'),
+}: {
+  value: string;
+  onInput: (value: string) => void;
+  email: string;
+  isTried: boolean;
+  label?: string;
+}) {
   const [isShown, setShown] = useState(false);
   return (
     <div class="stack-small">
-      <TextField label={label} type={isShown ? 'text' : 'password'} autocomplete="new-password" maxLength={256} value={value} onInput={onInput} hint={t('password.hint', { n: MIN_PASSWORD_LENGTH })} error={isTried ? passwordProblem(value, email) : undefined} />
+      <TextField
+        label={label}
+        type={isShown ? 'text' : 'password'}
+        autocomplete="new-password"
+        maxLength={256}
+        value={value}
+        onInput={onInput}
+        hint={t('password.hint', { n: MIN_PASSWORD_LENGTH })}
+        error={isTried ? passwordProblem(value, email) : undefined}
+      />
       <Checkbox label={t('password.show')} isChecked={isShown} onChange={setShown} />
     </div>
   );

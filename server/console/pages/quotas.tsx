@@ -39,30 +39,85 @@ export function QuotasPage() {
         <Card>
           <form class="stack" onSubmit={submit}>
             <TextField label={t('quotas.search')} maxLength={100} value={wanted} onInput={setWanted} />
-            <div class="row"><Button type="submit" icon="search">{t('action.filter')}</Button></div>
+            <div class="row">
+              <Button type="submit" icon="search">
+                {t('action.filter')}
+              </Button>
+            </div>
           </form>
         </Card>
         <Card isFlush>
           <Loaded of={quotas}>
-            {(data) => (data.length === 0 ? <Empty icon="orgs" title={t('quotas.noMatch')} /> : (
-              <Table
-                label={t('nav.quotas')} rows={data} keyOf={({ owner }) => owner.id} hasMore={quotas.hasMore} isLoading={quotas.isLoading} onMore={quotas.loadMore}
-                columns={[
-                  { title: t('field.owner'), cell: ({ owner, is_admin: isOneToo }) => <div><span class="table-name isolate">{neutralise(owner.name)}</span>{isOneToo && <> <span class="badge badge-info">{t('quotas.admin')}</span></>}<code class="table-sub">{owner.id}</code></div> },
-                  { title: t('quotas.type'), cell: ({ owner }) => t(`quotas.type.${owner.type}`) },
-                  { title: t('nav.deployments'), cell: (of) => <Use used={of.used_deployments} quota={of.quota_deployments} /> },
-                  { title: t('spec.gpus'), cell: (of) => <Use used={of.used_gpu} quota={of.quota_gpu} /> },
-                  {
-                    title: t('field.actions'), isActions: true, cell: (of) => (
-                      <div>
-                        <Button isSmall onClick={() => setOpen({ what: 'quota', of })}>{t('quotas.edit')}</Button>
-                        {of.owner.type === 'user' && of.owner.id !== me().id && <> <Button isSmall label={t(of.is_admin ? 'quotas.demoteName' : 'quotas.promoteName', { name: neutralise(of.owner.name) })} onClick={() => setOpen({ what: 'role', of })}>{t(of.is_admin ? 'quotas.demote' : 'quotas.promote')}</Button> <Button isSmall look="danger" label={t('quotas.deleteAccount', { name: neutralise(of.owner.name) })} onClick={() => setOpen({ what: 'delete', of })}>{t('action.delete')}</Button></>}
-                      </div>
-                    ),
-                  },
-                ]}
-              />
-            ))}
+            {(data) =>
+              data.length === 0 ? (
+                <Empty icon="orgs" title={t('quotas.noMatch')} />
+              ) : (
+                <Table
+                  label={t('nav.quotas')}
+                  rows={data}
+                  keyOf={({ owner }) => owner.id}
+                  hasMore={quotas.hasMore}
+                  isLoading={quotas.isLoading}
+                  onMore={quotas.loadMore}
+                  columns={[
+                    {
+                      title: t('field.owner'),
+                      cell: ({ owner, is_admin: isOneToo }) => (
+                        <div>
+                          <span class="table-name isolate">{neutralise(owner.name)}</span>
+                          {isOneToo && (
+                            <>
+                              {' '}
+                              <span class="badge badge-info">{t('quotas.admin')}</span>
+                            </>
+                          )}
+                          <code class="table-sub">{owner.id}</code>
+                        </div>
+                      ),
+                    },
+                    { title: t('quotas.type'), cell: ({ owner }) => t(`quotas.type.${owner.type}`) },
+                    {
+                      title: t('nav.deployments'),
+                      cell: (of) => <Use used={of.used_deployments} quota={of.quota_deployments} />,
+                    },
+                    { title: t('spec.gpus'), cell: (of) => <Use used={of.used_gpu} quota={of.quota_gpu} /> },
+                    {
+                      title: t('field.actions'),
+                      isActions: true,
+                      cell: (of) => (
+                        <div>
+                          <Button isSmall onClick={() => setOpen({ what: 'quota', of })}>
+                            {t('quotas.edit')}
+                          </Button>
+                          {of.owner.type === 'user' && of.owner.id !== me().id && (
+                            <>
+                              {' '}
+                              <Button
+                                isSmall
+                                label={t(of.is_admin ? 'quotas.demoteName' : 'quotas.promoteName', {
+                                  name: neutralise(of.owner.name),
+                                })}
+                                onClick={() => setOpen({ what: 'role', of })}
+                              >
+                                {t(of.is_admin ? 'quotas.demote' : 'quotas.promote')}
+                              </Button>{' '}
+                              <Button
+                                isSmall
+                                look="danger"
+                                label={t('quotas.deleteAccount', { name: neutralise(of.owner.name) })}
+                                onClick={() => setOpen({ what: 'delete', of })}
+                              >
+                                {t('action.delete')}
+                              </Button>
+                            </>
+                          )}
+                        </div>
+                      ),
+                    },
+                  ]}
+                />
+              )
+            }
           </Loaded>
         </Card>
       </div>
@@ -74,7 +129,11 @@ export function QuotasPage() {
 }
 
 function Use({ used, quota }: { used: number; quota: number | null }) {
-  return <span class="numeric">{quota === null ? t('quotas.useUnlimited', { used }) : t('quotas.use', { used, quota })}</span>;
+  return (
+    <span class="numeric">
+      {quota === null ? t('quotas.useUnlimited', { used }) : t('quotas.use', { used, quota })}
+    </span>
+  );
 }
 
 interface DialogProps {
@@ -97,17 +156,60 @@ function QuotaDialog({ of, onClose, onDone }: DialogProps) {
     setGpus(textOf(quota_gpu));
   }, [rev]);
   const action = useAction(async () => {
-    await call('PATCH', `/quotas/${owner.id}`, { body: { quota_deployments: quotaOf(deployments), quota_gpu: quotaOf(gpus) }, ifMatch: rev });
+    await call('PATCH', `/quotas/${owner.id}`, {
+      body: { quota_deployments: quotaOf(deployments), quota_gpu: quotaOf(gpus) },
+      ifMatch: rev,
+    });
     toast(t('action.saved'));
     onDone();
   });
   const errorOf = (value: string) => (isQuota(value) ? undefined : t('spec.error.number'));
   return (
-    <Dialog title={t('quotas.edit')} onClose={onClose} onSubmit={() => { if (isQuota(deployments) && isQuota(gpus)) void action.run(); }} foot={<><Button onClick={onClose}>{t('action.cancel')}</Button><Button type="submit" look="primary" isBusy={action.isBusy}>{t('action.save')}</Button></>}>
-      <p><span class="isolate">{neutralise(owner.name)}</span></p>
-      <ProblemBanner problem={action.problem}>{action.problem?.status === 412 && <div class="row"><Button isSmall onClick={current.reload}>{t('action.reload')}</Button></div>}</ProblemBanner>
-      <TextField label={t('orgs.quotaDeployments')} hint={t('orgs.quotaHint')} isOptional inputMode="numeric" value={deployments} onInput={setDeployments} error={errorOf(deployments)} />
-      <TextField label={t('orgs.quotaGpu')} hint={t('orgs.quotaHint')} isOptional inputMode="numeric" value={gpus} onInput={setGpus} error={errorOf(gpus)} />
+    <Dialog
+      title={t('quotas.edit')}
+      onClose={onClose}
+      onSubmit={() => {
+        if (isQuota(deployments) && isQuota(gpus)) void action.run();
+      }}
+      foot={
+        <>
+          <Button onClick={onClose}>{t('action.cancel')}</Button>
+          <Button type="submit" look="primary" isBusy={action.isBusy}>
+            {t('action.save')}
+          </Button>
+        </>
+      }
+    >
+      <p>
+        <span class="isolate">{neutralise(owner.name)}</span>
+      </p>
+      <ProblemBanner problem={action.problem}>
+        {action.problem?.status === 412 && (
+          <div class="row">
+            <Button isSmall onClick={current.reload}>
+              {t('action.reload')}
+            </Button>
+          </div>
+        )}
+      </ProblemBanner>
+      <TextField
+        label={t('orgs.quotaDeployments')}
+        hint={t('orgs.quotaHint')}
+        isOptional
+        inputMode="numeric"
+        value={deployments}
+        onInput={setDeployments}
+        error={errorOf(deployments)}
+      />
+      <TextField
+        label={t('orgs.quotaGpu')}
+        hint={t('orgs.quotaHint')}
+        isOptional
+        inputMode="numeric"
+        value={gpus}
+        onInput={setGpus}
+        error={errorOf(gpus)}
+      />
     </Dialog>
   );
 }
@@ -119,7 +221,15 @@ function RoleDialog({ of: { owner, is_admin: isAdmin }, onClose, onDone }: Dialo
     onDone();
   });
   return (
-    <ConfirmDialog title={t(isAdmin ? 'quotas.demoteName' : 'quotas.promoteName', { name: neutralise(owner.name) })} confirm={t(isAdmin ? 'quotas.demote' : 'quotas.promote')} isDanger={isAdmin} isBusy={action.isBusy} problem={action.problem} onClose={onClose} onConfirm={() => void action.run()}>
+    <ConfirmDialog
+      title={t(isAdmin ? 'quotas.demoteName' : 'quotas.promoteName', { name: neutralise(owner.name) })}
+      confirm={t(isAdmin ? 'quotas.demote' : 'quotas.promote')}
+      isDanger={isAdmin}
+      isBusy={action.isBusy}
+      problem={action.problem}
+      onClose={onClose}
+      onConfirm={() => void action.run()}
+    >
       <p>{t(isAdmin ? 'quotas.demoteText' : 'quotas.promoteText')}</p>
     </ConfirmDialog>
   );
@@ -131,5 +241,17 @@ function DeleteDialog({ of: { owner }, onClose, onDone }: DialogProps) {
     toast(t('quotas.deleted'));
     onDone();
   });
-  return <ConfirmDialog title={t('accountEnd.title')} confirm={t('accountEnd.title')} name={owner.name} isBusy={action.isBusy} problem={action.problem} onClose={onClose} onConfirm={() => void action.run()}><p>{t('quotas.deleteText')}</p></ConfirmDialog>;
+  return (
+    <ConfirmDialog
+      title={t('accountEnd.title')}
+      confirm={t('accountEnd.title')}
+      name={owner.name}
+      isBusy={action.isBusy}
+      problem={action.problem}
+      onClose={onClose}
+      onConfirm={() => void action.run()}
+    >
+      <p>{t('quotas.deleteText')}</p>
+    </ConfirmDialog>
+  );
 }

@@ -20,12 +20,35 @@ export function SetupPage() {
   const [password, setPassword] = useState('');
   const [isTried, setTried] = useState(false);
   const action = useAction(async () => {
-    await call('POST', '/bootstrap', { body: { token, email: email.trim(), name: name.trim(), password }, isSigningIn: true });
+    await call('POST', '/bootstrap', {
+      body: { token, email: email.trim(), name: name.trim(), password },
+      isSigningIn: true,
+    });
     await beginSession();
     navigate('/deployments', { replace: true });
   });
-  if (token === '') return <Gate title={t('setup.title')}><Banner tone="warn" title={t('setup.noToken')}>{t('setup.noTokenHint')}</Banner><div><LinkButton href="/sign-in">{t('signIn.title')}</LinkButton></div></Gate>;
-  if (me !== null) return <Gate title={t('setup.title')}><Banner title={t('setup.done')} /><div><LinkButton href="/deployments" look="primary">{t('setup.goOn')}</LinkButton></div></Gate>;
+  if (token === '')
+    return (
+      <Gate title={t('setup.title')}>
+        <Banner tone="warn" title={t('setup.noToken')}>
+          {t('setup.noTokenHint')}
+        </Banner>
+        <div>
+          <LinkButton href="/sign-in">{t('signIn.title')}</LinkButton>
+        </div>
+      </Gate>
+    );
+  if (me !== null)
+    return (
+      <Gate title={t('setup.title')}>
+        <Banner title={t('setup.done')} />
+        <div>
+          <LinkButton href="/deployments" look="primary">
+            {t('setup.goOn')}
+          </LinkButton>
+        </div>
+      </Gate>
+    );
   const submit = (event: Event) => {
     event.preventDefault();
     setTried(true);
@@ -36,10 +59,27 @@ export function SetupPage() {
     <Gate title={t('setup.title')} text={t('setup.text')}>
       <form class="stack" noValidate onSubmit={submit}>
         <ProblemBanner problem={action.problem} />
-        <TextField label={t('account.name')} autocomplete="name" maxLength={100} autoFocus value={name} onInput={setName} error={missing(name) ?? fieldMessage(action.problem, '/name')} />
-        <TextField label={t('signIn.email')} type="email" autocomplete="username" value={email} onInput={setEmail} error={missing(email) ?? fieldMessage(action.problem, '/email')} />
+        <TextField
+          label={t('account.name')}
+          autocomplete="name"
+          maxLength={100}
+          autoFocus
+          value={name}
+          onInput={setName}
+          error={missing(name) ?? fieldMessage(action.problem, '/name')}
+        />
+        <TextField
+          label={t('signIn.email')}
+          type="email"
+          autocomplete="username"
+          value={email}
+          onInput={setEmail}
+          error={missing(email) ?? fieldMessage(action.problem, '/email')}
+        />
         <NewPassword value={password} onInput={setPassword} email={email} isTried={isTried} />
-        <Button type="submit" look="primary" isBlock isBusy={action.isBusy}>{t('setup.submit')}</Button>
+        <Button type="submit" look="primary" isBlock isBusy={action.isBusy}>
+          {t('setup.submit')}
+        </Button>
       </form>
     </Gate>
   );

@@ -22,10 +22,43 @@ export function SignInForm({ email: known = '' }: { email?: string }) {
   return (
     <form class="stack" onSubmit={submit}>
       {action.problem !== null && action.problem.code !== 'otp_required' && <ProblemBanner problem={action.problem} />}
-      <TextField label={t('signIn.email')} type="email" name="email" autocomplete="username" required autoFocus={known === ''} value={email} onInput={setEmail} />
-      <TextField label={t('signIn.password')} type="password" name="password" autocomplete="current-password" required autoFocus={known !== ''} value={password} onInput={setPassword} />
-      {wantsOtp && <TextField label={t('signIn.otp')} hint={t('signIn.otpHint')} name="otp" inputMode="numeric" autocomplete="one-time-code" maxLength={6} autoFocus value={otp} onInput={setOtp} isMono />}
-      <Button type="submit" look="primary" isBlock isBusy={action.isBusy}>{t('signIn.submit')}</Button>
+      <TextField
+        label={t('signIn.email')}
+        type="email"
+        name="email"
+        autocomplete="username"
+        required
+        autoFocus={known === ''}
+        value={email}
+        onInput={setEmail}
+      />
+      <TextField
+        label={t('signIn.password')}
+        type="password"
+        name="password"
+        autocomplete="current-password"
+        required
+        autoFocus={known !== ''}
+        value={password}
+        onInput={setPassword}
+      />
+      {wantsOtp && (
+        <TextField
+          label={t('signIn.otp')}
+          hint={t('signIn.otpHint')}
+          name="otp"
+          inputMode="numeric"
+          autocomplete="one-time-code"
+          maxLength={6}
+          autoFocus
+          value={otp}
+          onInput={setOtp}
+          isMono
+        />
+      )}
+      <Button type="submit" look="primary" isBlock isBusy={action.isBusy}>
+        {t('signIn.submit')}
+      </Button>
     </form>
   );
 }

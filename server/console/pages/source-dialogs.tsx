@@ -22,7 +22,15 @@ const VISIBILITIES = ['private', 'org', 'public'] as const satisfies readonly Da
 const LOOK_MS = 2_000;
 
 /** A folder of the machine below a data root becomes something that can be bound; or what is said of one changes. */
-export function SourceDialog({ edited, onClose, onDone }: { edited?: DataSource; onClose: () => void; onDone: () => void }) {
+export function SourceDialog({
+  edited,
+  onClose,
+  onDone,
+}: {
+  edited?: DataSource;
+  onClose: () => void;
+  onDone: () => void;
+}) {
   const [name, setName] = useState(edited?.name ?? '');
   const [description, setDescription] = useState(edited?.description ?? '');
   const [path, setPath] = useState(edited?.path ?? '');
@@ -31,20 +39,75 @@ export function SourceDialog({ edited, onClose, onDone }: { edited?: DataSource;
   const [owner, setOwner] = useState<OwnerReference>(selfOwner);
   const action = useAction(async () => {
     const body = { name: name.trim(), description: description.trim() === '' ? null : description.trim(), visibility };
-    if (edited === undefined) await call('POST', '/data-sources', { body: { ...body, path: path.trim(), type, owner } });
-    else await call('PATCH', `/data-sources/${edited.id}`, { body: { ...body, ...(path.trim() === edited.path ? {} : { path: path.trim() }) }, ifMatch: edited.rev });
+    if (edited === undefined)
+      await call('POST', '/data-sources', { body: { ...body, path: path.trim(), type, owner } });
+    else
+      await call('PATCH', `/data-sources/${edited.id}`, {
+        body: { ...body, ...(path.trim() === edited.path ? {} : { path: path.trim() }) },
+        ifMatch: edited.rev,
+      });
     onDone();
   });
   const title = t(edited === undefined ? 'data.addSource' : 'data.editSource');
   return (
-    <Dialog title={title} onClose={onClose} onSubmit={() => void action.run()} foot={<><Button onClick={onClose}>{t('action.cancel')}</Button><Button type="submit" look="primary" isBusy={action.isBusy} isDisabled={name.trim() === '' || path.trim() === ''}>{edited === undefined ? title : t('action.save')}</Button></>}>
+    <Dialog
+      title={title}
+      onClose={onClose}
+      onSubmit={() => void action.run()}
+      foot={
+        <>
+          <Button onClick={onClose}>{t('action.cancel')}</Button>
+          <Button
+            type="submit"
+            look="primary"
+            isBusy={action.isBusy}
+            isDisabled={name.trim() === '' || path.trim() === ''}
+          >
+            {edited === undefined ? title : t('action.save')}
+          </Button>
+        </>
+      }
+    >
       <ProblemBanner problem={action.problem} />
-      <TextField label={t('keys.name')} maxLength={100} autoFocus value={name} onInput={setName} error={fieldMessage(action.problem, '/name')} />
-      <TextArea label={t('data.description')} isOptional rows={2} maxLength={1_000} value={description} onInput={setDescription} />
-      <TextField label={t('data.path')} hint={t(edited === undefined ? 'data.pathHint' : 'data.pathEditHint')} isMono value={path} onInput={setPath} placeholder="/srv/capstan/data/qwen" />
+      <TextField
+        label={t('keys.name')}
+        maxLength={100}
+        autoFocus
+        value={name}
+        onInput={setName}
+        error={fieldMessage(action.problem, '/name')}
+      />
+      <TextArea
+        label={t('data.description')}
+        isOptional
+        rows={2}
+        maxLength={1_000}
+        value={description}
+        onInput={setDescription}
+      />
+      <TextField
+        label={t('data.path')}
+        hint={t(edited === undefined ? 'data.pathHint' : 'data.pathEditHint')}
+        isMono
+        value={path}
+        onInput={setPath}
+        placeholder="/srv/capstan/data/qwen"
+      />
       <div class="columns">
-        {edited === undefined && <SelectField label={t('data.type')} value={type} onChange={(value) => setType(value as DataSource['type'])} options={TYPES.map((value) => ({ value, label: t(`data.type.${value}`) }))} />}
-        <SelectField label={t('data.visibility')} value={visibility} onChange={(value) => setVisibility(value as DataSource['visibility'])} options={VISIBILITIES.map((value) => ({ value, label: t(`data.visibility.${value}`) }))} />
+        {edited === undefined && (
+          <SelectField
+            label={t('data.type')}
+            value={type}
+            onChange={(value) => setType(value as DataSource['type'])}
+            options={TYPES.map((value) => ({ value, label: t(`data.type.${value}`) }))}
+          />
+        )}
+        <SelectField
+          label={t('data.visibility')}
+          value={visibility}
+          onChange={(value) => setVisibility(value as DataSource['visibility'])}
+          options={VISIBILITIES.map((value) => ({ value, label: t(`data.visibility.${value}`) }))}
+        />
       </div>
       {edited === undefined && <OwnerField value={owner} onChange={setOwner} />}
     </Dialog>
@@ -52,7 +115,15 @@ export function SourceDialog({ edited, onClose, onDone }: { edited?: DataSource;
 }
 
 /** What is known of a data source, and what uses it. */
-export function SourceDetails({ of, onClose, onChange }: { of: DataSource; onClose: () => void; onChange: () => void }) {
+export function SourceDetails({
+  of,
+  onClose,
+  onChange,
+}: {
+  of: DataSource;
+  onClose: () => void;
+  onChange: () => void;
+}) {
   const details = useResource<DataSourceDetails>(`/data-sources/${of.id}`);
   const isPending = details.data?.measurement.state === 'pending';
   useEffect(() => {
@@ -65,7 +136,18 @@ export function SourceDetails({ of, onClose, onChange }: { of: DataSource; onClo
     details.reload();
     onChange();
   });
-  const foot = <>{me().is_admin && <Button isBusy={measure.isBusy} onClick={() => void measure.run()}>{t(isPending ? 'data.cancelMeasure' : 'data.measure')}</Button>}<Button look="primary" onClick={onClose}>{t('action.close')}</Button></>;
+  const foot = (
+    <>
+      {me().is_admin && (
+        <Button isBusy={measure.isBusy} onClick={() => void measure.run()}>
+          {t(isPending ? 'data.cancelMeasure' : 'data.measure')}
+        </Button>
+      )}
+      <Button look="primary" onClick={onClose}>
+        {t('action.close')}
+      </Button>
+    </>
+  );
   return (
     <Dialog title={neutralise(of.name)} isWide onClose={onClose} foot={foot}>
       <ProblemBanner problem={measure.problem} />
@@ -74,30 +156,77 @@ export function SourceDetails({ of, onClose, onChange }: { of: DataSource; onClo
   );
 }
 
-function Known({ of: { description, path, size_bytes: size, file_count: numFiles, digest, measurement, used_by: users, used_by_others: numOthers } }: { of: DataSourceDetails }) {
+function Known({
+  of: {
+    description,
+    path,
+    size_bytes: size,
+    file_count: numFiles,
+    digest,
+    measurement,
+    used_by: users,
+    used_by_others: numOthers,
+  },
+}: {
+  of: DataSourceDetails;
+}) {
   return (
-    <Facts of={[
-      description !== null && [t('data.description'), <span class="isolate">{neutralise(description)}</span>],
-      path !== null && [t('data.path'), <code class="isolate">{neutralise(path)}</code>],
-      [t('data.size'), <MeasuredSize of={{ size_bytes: size, measurement }} />],
-      numFiles !== null && [t('data.files'), formatNumber(numFiles, locale())],
-      digest !== null && [t('data.digest'), <code class="small">{digest}</code>],
-      measurement.message !== null && [t('data.measureNote'), <span class="isolate">{neutralise(measurement.message)}</span>],
-      measurement.at !== null && [t('data.measuredAt'), <At time={measurement.at} />],
-      [t('data.usedBy'), users.length + numOthers === 0 ? <span class="faint">{t('data.unused')}</span> : (
-        <ul class="stack-small">
-          {users.map(({ type, id, name, version, mount }) => (
-            <li class="row-tight" key={`${id} ${version} ${mount}`}><a class="isolate" href={type === 'container' ? `/containers/${id}` : `/deployments/${id}/versions/${version}`}>{neutralise(name)}{version !== null && ` v${version}`}</a> <code class="small">{mountPath(mount)}</code></li>
-          ))}
-          {numOthers > 0 && <li class="faint">{t('data.usedByOthers', { n: numOthers })}</li>}
-        </ul>
-      )],
-    ]} />
+    <Facts
+      of={[
+        description !== null && [t('data.description'), <span class="isolate">{neutralise(description)}</span>],
+        path !== null && [t('data.path'), <code class="isolate">{neutralise(path)}</code>],
+        [t('data.size'), <MeasuredSize of={{ size_bytes: size, measurement }} />],
+        numFiles !== null && [t('data.files'), formatNumber(numFiles, locale())],
+        digest !== null && [t('data.digest'), <code class="small">{digest}</code>],
+        measurement.message !== null && [
+          t('data.measureNote'),
+          <span class="isolate">{neutralise(measurement.message)}</span>,
+        ],
+        measurement.at !== null && [t('data.measuredAt'), <At time={measurement.at} />],
+        [
+          t('data.usedBy'),
+          users.length + numOthers === 0 ? (
+            <span class="faint">{t('data.unused')}</span>
+          ) : (
+            <ul class="stack-small">
+              {users.map(({ type, id, name, version, mount }) => (
+                <li class="row-tight" key={`${id} ${version} ${mount}`}>
+                  <a
+                    class="isolate"
+                    href={type === 'container' ? `/containers/${id}` : `/deployments/${id}/versions/${version}`}
+                  >
+                    {neutralise(name)}
+                    {version !== null && ` v${version}`}
+                  </a>{' '}
+                  <code class="small">{mountPath(mount)}</code>
+                </li>
+              ))}
+              {numOthers > 0 && <li class="faint">{t('data.usedByOthers', { n: numOthers })}</li>}
+            </ul>
+          ),
+        ],
+      ]}
+    />
   );
 }
 
 /** Until it is known, why it is not. */
-export function MeasuredSize({ of: { size_bytes: size, measurement: { state } } }: { of: Pick<DataSource, 'size_bytes' | 'measurement'> }) {
-  const why = state === 'measured' ? null : <span class={size === null ? 'faint' : 'table-sub'}>{t(`data.measure.${state}`)}</span>;
-  return <span>{size !== null && <span class="numeric">{formatBytes(size, locale())}</span>}{why}</span>;
+export function MeasuredSize({
+  of: {
+    size_bytes: size,
+    measurement: { state },
+  },
+}: {
+  of: Pick<DataSource, 'size_bytes' | 'measurement'>;
+}) {
+  const why =
+    state === 'measured' ? null : (
+      <span class={size === null ? 'faint' : 'table-sub'}>{t(`data.measure.${state}`)}</span>
+    );
+  return (
+    <span>
+      {size !== null && <span class="numeric">{formatBytes(size, locale())}</span>}
+      {why}
+    </span>
+  );
 }

@@ -36,9 +36,23 @@ export function useLocation(): Place {
 /** Plain links to our own addresses change the page without loading it anew; modified clicks, downloads and other windows stay the browser's. */
 export function followLinks(): void {
   document.addEventListener('click', (event) => {
-    if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+    if (
+      event.defaultPrevented ||
+      event.button !== 0 ||
+      event.metaKey ||
+      event.ctrlKey ||
+      event.shiftKey ||
+      event.altKey
+    )
+      return;
     const link = event.target instanceof Element ? event.target.closest('a[href]') : null;
-    if (!(link instanceof HTMLAnchorElement) || link.origin !== location.origin || link.hasAttribute('download') || (link.target !== '' && link.target !== '_self')) return;
+    if (
+      !(link instanceof HTMLAnchorElement) ||
+      link.origin !== location.origin ||
+      link.hasAttribute('download') ||
+      (link.target !== '' && link.target !== '_self')
+    )
+      return;
     if (link.pathname.startsWith('/api/') || link.hash !== '') return;
     event.preventDefault();
     navigate(link.pathname + link.search);

@@ -20,7 +20,10 @@ export function matchPath(pattern: string, path: string): Params | undefined {
 }
 
 /** The first route whose pattern fits. */
-export function findRoute<R extends { path: string }>(routes: readonly R[], path: string): { route: R; params: Params } | undefined {
+export function findRoute<R extends { path: string }>(
+  routes: readonly R[],
+  path: string,
+): { route: R; params: Params } | undefined {
   for (const route of routes) {
     const params = matchPath(route.path, path);
     if (params !== undefined) return { route, params };
@@ -37,7 +40,9 @@ export function safeReturn(value: string | null): string {
 /** An address with what is set of the query; values that are empty are left out. */
 export function withQuery(path: string, query: Readonly<Record<string, string | number | null | undefined>>): string {
   const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== '');
-  return given.length === 0 ? path : `${path}?${given.map(([name, value]) => `${encodeURIComponent(name)}=${encodeURIComponent(String(value))}`).join('&')}`;
+  return given.length === 0
+    ? path
+    : `${path}?${given.map(([name, value]) => `${encodeURIComponent(name)}=${encodeURIComponent(String(value))}`).join('&')}`;
 }
 
 function partsOf(path: string): string[] {

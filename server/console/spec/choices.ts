@@ -3,7 +3,11 @@ import { usePages, useResource } from '../api/resource';
 import type { SpecChoices } from './spec-form';
 
 export function useSpecChoices(): SpecChoices {
-  return { images: usePages<Image>('/images?limit=100'), sources: usePages<DataSource>('/data-sources?limit=100'), capacity: useResource<Capacity>('/compute') };
+  return {
+    images: usePages<Image>('/images?limit=100'),
+    sources: usePages<DataSource>('/data-sources?limit=100'),
+    capacity: useResource<Capacity>('/compute'),
+  };
 }
 
 /** The image that a form begins with: the built-in runtime, the newest where there are several. */

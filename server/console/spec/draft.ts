@@ -30,25 +30,59 @@ export interface EnvRow {
 }
 
 /** Requests for containers know no health check. */
-export type SpecSource = Pick<VersionSpec, 'image_id' | 'compute' | 'bindings' | 'env' | 'start_command' | 'runtime'> & Partial<Pick<VersionSpec, 'health_path' | 'start_deadline_s' | 'grace_s'>>;
+export type SpecSource = Pick<VersionSpec, 'image_id' | 'compute' | 'bindings' | 'env' | 'start_command' | 'runtime'> &
+  Partial<Pick<VersionSpec, 'health_path' | 'start_deadline_s' | 'grace_s'>>;
 
 const DEFAULT_COMPUTE: Compute = { cpu_millis: 1_000, memory_mb: 1_024, gpu_count: 0, gpu_type: null };
 
 export function emptyDraft(imageId: string): SpecDraft {
   return draftOf({
-    image_id: imageId, compute: DEFAULT_COMPUTE, bindings: [], env: {}, start_command: null,
-    runtime: { model: 'demo', served_name: null, max_model_len: null, gpu_memory_utilization: null, tensor_parallel_size: null, prefix_caching: true },
+    image_id: imageId,
+    compute: DEFAULT_COMPUTE,
+    bindings: [],
+    env: {},
+    start_command: null,
+    runtime: {
+      model: 'demo',
+      served_name: null,
+      max_model_len: null,
+      gpu_memory_utilization: null,
+      tensor_parallel_size: null,
+      prefix_caching: true,
+    },
   });
 }
 
-export function draftOf({ image_id, compute, bindings, env, start_command, runtime, health_path = '/v1/models', start_deadline_s = 1_200, grace_s = 30 }: SpecSource): SpecDraft {
+export function draftOf({
+  image_id,
+  compute,
+  bindings,
+  env,
+  start_command,
+  runtime,
+  health_path = '/v1/models',
+  start_deadline_s = 1_200,
+  grace_s = 30,
+}: SpecSource): SpecDraft {
   return {
-    imageId: image_id, cores: String(compute.cpu_millis / 1000), memoryMb: String(compute.memory_mb), gpuCount: String(compute.gpu_count), gpuType: compute.gpu_type ?? '',
+    imageId: image_id,
+    cores: String(compute.cpu_millis / 1000),
+    memoryMb: String(compute.memory_mb),
+    gpuCount: String(compute.gpu_count),
+    gpuType: compute.gpu_type ?? '',
     bindings: bindings.map(({ mount, source_id }) => ({ mount, source_id })),
     env: Object.entries(env).map(([name, value]) => ({ name, value, isSecret: value === null })),
-    usesScript: start_command !== null, startCommand: start_command ?? '',
-    model: runtime.model ?? '', servedName: runtime.served_name ?? '', maxModelLen: text(runtime.max_model_len), gpuMemory: text(runtime.gpu_memory_utilization),
-    tensorParallel: text(runtime.tensor_parallel_size), prefixCaching: runtime.prefix_caching, healthPath: health_path, startDeadlineS: String(start_deadline_s), graceS: String(grace_s),
+    usesScript: start_command !== null,
+    startCommand: start_command ?? '',
+    model: runtime.model ?? '',
+    servedName: runtime.served_name ?? '',
+    maxModelLen: text(runtime.max_model_len),
+    gpuMemory: text(runtime.gpu_memory_utilization),
+    tensorParallel: text(runtime.tensor_parallel_size),
+    prefixCaching: runtime.prefix_caching,
+    healthPath: health_path,
+    startDeadlineS: String(start_deadline_s),
+    graceS: String(grace_s),
   };
 }
 
@@ -58,7 +92,15 @@ function text(value: number | null): string {
 
 /** Which field is wrong, and by which message. */
 export type DraftProblems = Partial<Record<keyof SpecDraft, DraftProblem>>;
-export type DraftProblem = 'spec.error.number' | 'spec.error.required' | 'spec.error.path' | 'spec.error.env' | 'spec.error.envTwice' | 'spec.error.binding' | 'spec.error.bindingTwice' | 'spec.error.secret';
+export type DraftProblem =
+  | 'spec.error.number'
+  | 'spec.error.required'
+  | 'spec.error.path'
+  | 'spec.error.env'
+  | 'spec.error.envTwice'
+  | 'spec.error.binding'
+  | 'spec.error.bindingTwice'
+  | 'spec.error.secret';
 
 const ENV_NAME = /^[A-Za-z_][A-Za-z0-9_]{0,127}$/;
 
@@ -73,17 +115,37 @@ export function problemsOf(draft: SpecDraft, from?: SpecDraft): DraftProblems {
   expect('memoryMb', isWhole(draft.memoryMb, 64, 67_108_864), 'spec.error.number');
   expect('gpuCount', isWhole(draft.gpuCount, 0, 64), 'spec.error.number');
   expect('startCommand', !draft.usesScript || draft.startCommand.trim() !== '', 'spec.error.required');
-  expect('maxModelLen', draft.maxModelLen === '' || isWhole(draft.maxModelLen, 1, Number.MAX_SAFE_INTEGER), 'spec.error.number');
-  expect('gpuMemory', draft.gpuMemory === '' || (Number(draft.gpuMemory) > 0 && Number(draft.gpuMemory) <= 1), 'spec.error.number');
+  expect(
+    'maxModelLen',
+    draft.maxModelLen === '' || isWhole(draft.maxModelLen, 1, Number.MAX_SAFE_INTEGER),
+    'spec.error.number',
+  );
+  expect(
+    'gpuMemory',
+    draft.gpuMemory === '' || (Number(draft.gpuMemory) > 0 && Number(draft.gpuMemory) <= 1),
+    'spec.error.number',
+  );
   expect('tensorParallel', draft.tensorParallel === '' || isWhole(draft.tensorParallel, 1, 64), 'spec.error.number');
   expect('healthPath', /^\/[!-~]*$/.test(draft.healthPath), 'spec.error.path');
   expect('startDeadlineS', isWhole(draft.startDeadlineS, 1, 86_400), 'spec.error.number');
   expect('graceS', isWhole(draft.graceS, 0, 3_600), 'spec.error.number');
-  expect('env', draft.env.every(({ name }) => ENV_NAME.test(name)), 'spec.error.env');
+  expect(
+    'env',
+    draft.env.every(({ name }) => ENV_NAME.test(name)),
+    'spec.error.env',
+  );
   expect('env', new Set(draft.env.map(({ name }) => name)).size === draft.env.length, 'spec.error.envTwice');
   expect('env', !changesSecrets(draft, from) || draft.env.every(({ value }) => value !== null), 'spec.error.secret');
-  expect('bindings', draft.bindings.every(({ source_id }) => source_id !== ''), 'spec.error.binding');
-  expect('bindings', new Set(draft.bindings.map(({ mount }) => mount)).size === draft.bindings.length, 'spec.error.bindingTwice');
+  expect(
+    'bindings',
+    draft.bindings.every(({ source_id }) => source_id !== ''),
+    'spec.error.binding',
+  );
+  expect(
+    'bindings',
+    new Set(draft.bindings.map(({ mount }) => mount)).size === draft.bindings.length,
+    'spec.error.bindingTwice',
+  );
   return problems;
 }
 
@@ -102,17 +164,30 @@ export type SpecPart = 'compute' | 'runtime' | 'health';
  * The request that makes what the form shows. With `from`, only what differs from it: the rest is inherited, secrets among it, which nobody
  * can read to send them again.
  */
-export function toRequest(draft: SpecDraft, from?: SpecDraft, { withHealth = true }: { withHealth?: boolean } = {}): SpecRequest {
+export function toRequest(
+  draft: SpecDraft,
+  from?: SpecDraft,
+  { withHealth = true }: { withHealth?: boolean } = {},
+): SpecRequest {
   const whole = wholeRequest(draft, withHealth);
   if (from === undefined) return { ...whole, ...envRequest(draft) };
   const before = wholeRequest(from, withHealth);
-  const changed = Object.fromEntries(Object.entries(whole).filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(before[name as keyof SpecRequest])));
+  const changed = Object.fromEntries(
+    Object.entries(whole).filter(
+      ([name, value]) => JSON.stringify(value) !== JSON.stringify(before[name as keyof SpecRequest]),
+    ),
+  );
   return { ...changed, ...(JSON.stringify(draft.env) === JSON.stringify(from.env) ? {} : envRequest(draft, from)) };
 }
 
 /** Both lists are sent as a whole; that of the secrets not at all while none of them changes. */
 function envRequest(draft: SpecDraft, from?: SpecDraft): Pick<SpecRequest, 'env' | 'secret_env'> {
-  const given = (isSecret: boolean) => Object.fromEntries(draft.env.filter((row) => row.isSecret === isSecret && row.value !== null).map(({ name, value }) => [name, value as string]));
+  const given = (isSecret: boolean) =>
+    Object.fromEntries(
+      draft.env
+        .filter((row) => row.isSecret === isSecret && row.value !== null)
+        .map(({ name, value }) => [name, value as string]),
+    );
   return { env: given(false), ...(changesSecrets(draft, from) ? { secret_env: given(true) } : {}) };
 }
 
@@ -125,18 +200,29 @@ function changesSecrets(draft: SpecDraft, from?: SpecDraft): boolean {
 function wholeRequest(draft: SpecDraft, withHealth: boolean): SpecRequest {
   return {
     image_id: draft.imageId,
-    compute: { cpu_millis: Math.round(Number(draft.cores) * 1000), memory_mb: Number(draft.memoryMb), gpu_count: Number(draft.gpuCount), gpu_type: draft.gpuType === '' || draft.gpuCount === '0' ? null : draft.gpuType },
+    compute: {
+      cpu_millis: Math.round(Number(draft.cores) * 1000),
+      memory_mb: Number(draft.memoryMb),
+      gpu_count: Number(draft.gpuCount),
+      gpu_type: draft.gpuType === '' || draft.gpuCount === '0' ? null : draft.gpuType,
+    },
     bindings: draft.bindings,
     start_command: draft.usesScript ? draft.startCommand : null,
     runtime: toRuntime(draft),
-    ...(withHealth ? { health_path: draft.healthPath, start_deadline_s: Number(draft.startDeadlineS), grace_s: Number(draft.graceS) } : {}),
+    ...(withHealth
+      ? { health_path: draft.healthPath, start_deadline_s: Number(draft.startDeadlineS), grace_s: Number(draft.graceS) }
+      : {}),
   };
 }
 
 function toRuntime(draft: SpecDraft): RuntimeOptions {
   const number = (value: string) => (value === '' ? null : Number(value));
   return {
-    model: draft.model === '' ? null : draft.model, served_name: draft.servedName === '' ? null : draft.servedName, max_model_len: number(draft.maxModelLen),
-    gpu_memory_utilization: number(draft.gpuMemory), tensor_parallel_size: number(draft.tensorParallel), prefix_caching: draft.prefixCaching,
+    model: draft.model === '' ? null : draft.model,
+    served_name: draft.servedName === '' ? null : draft.servedName,
+    max_model_len: number(draft.maxModelLen),
+    gpu_memory_utilization: number(draft.gpuMemory),
+    tensor_parallel_size: number(draft.tensorParallel),
+    prefix_caching: draft.prefixCaching,
   };
 }

@@ -10,13 +10,34 @@ export function selfOwner(): OwnerReference {
 }
 
 /** To whom something belongs: oneself, or an organization where one may make things. */
-export function OwnerField({ value, onChange, least, hint = t('owner.hint') }: { value: OwnerReference; onChange: (value: OwnerReference) => void; least?: Organization['role']; hint?: string }) {
+export function OwnerField({
+  value,
+  onChange,
+  least,
+  hint = t('owner.hint'),
+}: {
+  value: OwnerReference;
+  onChange: (value: OwnerReference) => void;
+  least?: Organization['role'];
+  hint?: string;
+}) {
   const orgs = possibleOwners(me(), least);
   if (orgs.length === 0) return null;
-  const options = [{ value: `user:${me().id}`, label: t('owner.self') }, ...orgs.map(({ id, name }) => ({ value: `org:${id}`, label: neutralise(name) }))];
+  const options = [
+    { value: `user:${me().id}`, label: t('owner.self') },
+    ...orgs.map(({ id, name }) => ({ value: `org:${id}`, label: neutralise(name) })),
+  ];
   const change = (text: string) => {
     const [type, id] = text.split(':');
     onChange({ type: type as OwnerReference['type'], id });
   };
-  return <SelectField label={t('field.owner')} hint={hint} value={`${value.type}:${value.id}`} onChange={change} options={options} />;
+  return (
+    <SelectField
+      label={t('field.owner')}
+      hint={hint}
+      value={`${value.type}:${value.id}`}
+      onChange={change}
+      options={options}
+    />
+  );
 }

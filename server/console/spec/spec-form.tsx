@@ -33,13 +33,28 @@ export function SpecForm({ draft, onChange, problems, choices, isContainer = fal
   const part = { draft, set, errorOf, choices };
   return (
     <>
-      <Card title={t('spec.compute')}><ComputePart {...part} /></Card>
-      <Card title={t('spec.software')}><SoftwarePart {...part} isContainer={isContainer} /></Card>
-      <Card title={t('spec.data')} note={t(isContainer ? 'spec.dataNoteContainer' : 'spec.dataNote')}>
-        <BindingRows value={draft.bindings} onChange={(bindings) => set({ bindings })} error={errorOf('bindings')} sources={choices.sources} />
+      <Card title={t('spec.compute')}>
+        <ComputePart {...part} />
       </Card>
-      <Card title={t('spec.env')} note={t('spec.envNote')}><EnvRows value={draft.env} onChange={(env) => set({ env })} error={errorOf('env')} /></Card>
-      {!isContainer && <Card title={t('spec.health')} note={t('spec.healthNote')}><HealthPart {...part} /></Card>}
+      <Card title={t('spec.software')}>
+        <SoftwarePart {...part} isContainer={isContainer} />
+      </Card>
+      <Card title={t('spec.data')} note={t(isContainer ? 'spec.dataNoteContainer' : 'spec.dataNote')}>
+        <BindingRows
+          value={draft.bindings}
+          onChange={(bindings) => set({ bindings })}
+          error={errorOf('bindings')}
+          sources={choices.sources}
+        />
+      </Card>
+      <Card title={t('spec.env')} note={t('spec.envNote')}>
+        <EnvRows value={draft.env} onChange={(env) => set({ env })} error={errorOf('env')} />
+      </Card>
+      {!isContainer && (
+        <Card title={t('spec.health')} note={t('spec.healthNote')}>
+          <HealthPart {...part} />
+        </Card>
+      )}
     </>
   );
 }
@@ -51,43 +66,143 @@ interface PartProps {
   choices: SpecChoices;
 }
 
-function ComputePart({ draft, set, errorOf, choices: { capacity: { data } } }: PartProps) {
+function ComputePart({
+  draft,
+  set,
+  errorOf,
+  choices: {
+    capacity: { data },
+  },
+}: PartProps) {
   const free = data?.free;
   const types = [...new Set(data?.gpus.map(({ type }) => type))];
   return (
     <div class="stack">
       <div class="columns">
-        <TextField label={t('spec.cores')} inputMode="decimal" unit={t('unit.cores')} value={draft.cores} onInput={(cores) => set({ cores })} error={errorOf('cores')} hint={data && t('spec.sharedCores', { total: formatCores(data.total.cpu_millis, locale()) })} />
-        <TextField label={t('spec.memory')} inputMode="numeric" unit="MiB" value={draft.memoryMb} onInput={(memoryMb) => set({ memoryMb })} error={errorOf('memoryMb')} hint={free && t('spec.free', { free: formatMegabytes(free.memory_mb, locale()) })} />
-        <TextField label={t('spec.gpus')} inputMode="numeric" value={draft.gpuCount} onInput={(gpuCount) => set({ gpuCount })} error={errorOf('gpuCount')} hint={free && t('spec.free', { free: free.gpu_count })} />
-        {types.length > 0 && draft.gpuCount !== '0' && <SelectField label={t('spec.gpuType')} value={draft.gpuType} onChange={(gpuType) => set({ gpuType })} options={[{ value: '', label: t('spec.anyGpu') }, ...types.map((type) => ({ value: type, label: type }))]} />}
+        <TextField
+          label={t('spec.cores')}
+          inputMode="decimal"
+          unit={t('unit.cores')}
+          value={draft.cores}
+          onInput={(cores) => set({ cores })}
+          error={errorOf('cores')}
+          hint={data && t('spec.sharedCores', { total: formatCores(data.total.cpu_millis, locale()) })}
+        />
+        <TextField
+          label={t('spec.memory')}
+          inputMode="numeric"
+          unit="MiB"
+          value={draft.memoryMb}
+          onInput={(memoryMb) => set({ memoryMb })}
+          error={errorOf('memoryMb')}
+          hint={free && t('spec.free', { free: formatMegabytes(free.memory_mb, locale()) })}
+        />
+        <TextField
+          label={t('spec.gpus')}
+          inputMode="numeric"
+          value={draft.gpuCount}
+          onInput={(gpuCount) => set({ gpuCount })}
+          error={errorOf('gpuCount')}
+          hint={free && t('spec.free', { free: free.gpu_count })}
+        />
+        {types.length > 0 && draft.gpuCount !== '0' && (
+          <SelectField
+            label={t('spec.gpuType')}
+            value={draft.gpuType}
+            onChange={(gpuType) => set({ gpuType })}
+            options={[{ value: '', label: t('spec.anyGpu') }, ...types.map((type) => ({ value: type, label: type }))]}
+          />
+        )}
       </div>
-      {data !== undefined && Number(draft.gpuCount) > data.total.gpu_count && <Banner tone="warn" title={t('spec.noSuchGpus', { n: data.total.gpu_count })} />}
+      {data !== undefined && Number(draft.gpuCount) > data.total.gpu_count && (
+        <Banner tone="warn" title={t('spec.noSuchGpus', { n: data.total.gpu_count })} />
+      )}
     </div>
   );
 }
 
-function SoftwarePart({ draft, set, errorOf, choices: { images, capacity }, isContainer }: PartProps & { isContainer: boolean }) {
-  const options = (images.data ?? []).map((image) => ({ value: image.id, label: `${neutralise(image.name)} ${neutralise(image.version)}` }));
+function SoftwarePart({
+  draft,
+  set,
+  errorOf,
+  choices: { images, capacity },
+  isContainer,
+}: PartProps & { isContainer: boolean }) {
+  const options = (images.data ?? []).map((image) => ({
+    value: image.id,
+    label: `${neutralise(image.name)} ${neutralise(image.version)}`,
+  }));
   const isolation = capacity.data?.isolation;
   // An image that runs nothing by itself needs a script.
   const chooseImage = (imageId: string) => {
     const image = images.data?.find(({ id }) => id === imageId);
-    set(image?.type === 'host-env' ? { imageId, usesScript: true, startCommand: draft.startCommand === '' ? image.default_start ?? '' : draft.startCommand } : { imageId });
+    set(
+      image?.type === 'host-env'
+        ? {
+            imageId,
+            usesScript: true,
+            startCommand: draft.startCommand === '' ? (image.default_start ?? '') : draft.startCommand,
+          }
+        : { imageId },
+    );
   };
   return (
     <div class="stack">
-      <SelectField label={t('spec.image')} value={draft.imageId} onChange={chooseImage} error={errorOf('imageId')} options={options.some(({ value }) => value === draft.imageId) ? options : [{ value: draft.imageId, label: draft.imageId === '' ? t('spec.chooseImage') : draft.imageId }, ...options]} />
+      <SelectField
+        label={t('spec.image')}
+        value={draft.imageId}
+        onChange={chooseImage}
+        error={errorOf('imageId')}
+        options={
+          options.some(({ value }) => value === draft.imageId)
+            ? options
+            : [
+                { value: draft.imageId, label: draft.imageId === '' ? t('spec.chooseImage') : draft.imageId },
+                ...options,
+              ]
+        }
+      />
       <Choices
-        legend={t('spec.start')} value={draft.usesScript ? 'script' : 'runtime'} onChange={(value) => set({ usesScript: value === 'script' })}
-        options={[{ value: 'runtime', label: t('spec.start.runtime'), hint: t('spec.start.runtimeHint') }, { value: 'script', label: t('spec.start.script'), hint: t(isContainer ? 'spec.start.scriptHintContainer' : 'spec.start.scriptHint') }]}
+        legend={t('spec.start')}
+        value={draft.usesScript ? 'script' : 'runtime'}
+        onChange={(value) => set({ usesScript: value === 'script' })}
+        options={[
+          { value: 'runtime', label: t('spec.start.runtime'), hint: t('spec.start.runtimeHint') },
+          {
+            value: 'script',
+            label: t('spec.start.script'),
+            hint: t(isContainer ? 'spec.start.scriptHintContainer' : 'spec.start.scriptHint'),
+          },
+        ]}
       />
       {draft.usesScript ? (
         <>
-          {isolation?.allows_start_scripts === false && <Banner tone="warn" title={t('spec.scriptsRefused')}>{neutralise(isolation.reason)}</Banner>}
-          <TextArea label={t('spec.script')} hint={isolation?.outgoing_network === false ? `${t('spec.scriptHint')} ${t('spec.noNetwork')}` : t('spec.scriptHint')} isMono rows={9} maxLength={65_536} value={draft.startCommand} onInput={(startCommand) => set({ startCommand })} error={errorOf('startCommand')} placeholder={'#!/bin/sh\nPORT=8080\n[ -n "$PLATFORM_SERVING_PRODUCTION" ] && PORT=80\nexec my-server --host 0.0.0.0 --port "$PORT"'} />
+          {isolation?.allows_start_scripts === false && (
+            <Banner tone="warn" title={t('spec.scriptsRefused')}>
+              {neutralise(isolation.reason)}
+            </Banner>
+          )}
+          <TextArea
+            label={t('spec.script')}
+            hint={
+              isolation?.outgoing_network === false
+                ? `${t('spec.scriptHint')} ${t('spec.noNetwork')}`
+                : t('spec.scriptHint')
+            }
+            isMono
+            rows={9}
+            maxLength={65_536}
+            value={draft.startCommand}
+            onInput={(startCommand) => set({ startCommand })}
+            error={errorOf('startCommand')}
+            placeholder={
+              '#!/bin/sh\nPORT=8080\n[ -n "$PLATFORM_SERVING_PRODUCTION" ] && PORT=80\nexec my-server --host 0.0.0.0 --port "$PORT"'
+            }
+          />
         </>
-      ) : <RuntimePart draft={draft} set={set} errorOf={errorOf} />}
+      ) : (
+        <RuntimePart draft={draft} set={set} errorOf={errorOf} />
+      )}
     </div>
   );
 }
@@ -96,18 +211,60 @@ function RuntimePart({ draft, set, errorOf }: Omit<PartProps, 'choices'>) {
   return (
     <div class="stack">
       <div class="columns">
-        <TextField label={t('spec.model')} hint={t('spec.modelHint')} isMono placeholder="demo" value={draft.model} onInput={(model) => set({ model })} />
-        <TextField label={t('spec.servedName')} hint={t('spec.servedNameHint')} isOptional maxLength={100} value={draft.servedName} onInput={(servedName) => set({ servedName })} />
+        <TextField
+          label={t('spec.model')}
+          hint={t('spec.modelHint')}
+          isMono
+          placeholder="demo"
+          value={draft.model}
+          onInput={(model) => set({ model })}
+        />
+        <TextField
+          label={t('spec.servedName')}
+          hint={t('spec.servedNameHint')}
+          isOptional
+          maxLength={100}
+          value={draft.servedName}
+          onInput={(servedName) => set({ servedName })}
+        />
       </div>
       <details class="disclosure">
         <summary>{t('spec.runtimeMore')}</summary>
         <div class="stack">
           <div class="columns">
-            <TextField label={t('spec.maxModelLen')} isOptional inputMode="numeric" unit={t('unit.tokens')} value={draft.maxModelLen} onInput={(maxModelLen) => set({ maxModelLen })} error={errorOf('maxModelLen')} />
-            <TextField label={t('spec.gpuMemory')} isOptional inputMode="decimal" placeholder="0.9" value={draft.gpuMemory} onInput={(gpuMemory) => set({ gpuMemory })} error={errorOf('gpuMemory')} />
-            <TextField label={t('spec.tensorParallel')} isOptional inputMode="numeric" value={draft.tensorParallel} onInput={(tensorParallel) => set({ tensorParallel })} error={errorOf('tensorParallel')} />
+            <TextField
+              label={t('spec.maxModelLen')}
+              isOptional
+              inputMode="numeric"
+              unit={t('unit.tokens')}
+              value={draft.maxModelLen}
+              onInput={(maxModelLen) => set({ maxModelLen })}
+              error={errorOf('maxModelLen')}
+            />
+            <TextField
+              label={t('spec.gpuMemory')}
+              isOptional
+              inputMode="decimal"
+              placeholder="0.9"
+              value={draft.gpuMemory}
+              onInput={(gpuMemory) => set({ gpuMemory })}
+              error={errorOf('gpuMemory')}
+            />
+            <TextField
+              label={t('spec.tensorParallel')}
+              isOptional
+              inputMode="numeric"
+              value={draft.tensorParallel}
+              onInput={(tensorParallel) => set({ tensorParallel })}
+              error={errorOf('tensorParallel')}
+            />
           </div>
-          <Checkbox label={t('spec.prefixCaching')} hint={t('spec.prefixCachingHint')} isChecked={draft.prefixCaching} onChange={(prefixCaching) => set({ prefixCaching })} />
+          <Checkbox
+            label={t('spec.prefixCaching')}
+            hint={t('spec.prefixCachingHint')}
+            isChecked={draft.prefixCaching}
+            onChange={(prefixCaching) => set({ prefixCaching })}
+          />
         </div>
       </details>
     </div>
@@ -117,9 +274,29 @@ function RuntimePart({ draft, set, errorOf }: Omit<PartProps, 'choices'>) {
 function HealthPart({ draft, set, errorOf }: PartProps) {
   return (
     <div class="columns">
-      <TextField label={t('spec.healthPath')} isMono value={draft.healthPath} onInput={(healthPath) => set({ healthPath })} error={errorOf('healthPath')} />
-      <TextField label={t('spec.startDeadline')} inputMode="numeric" unit={t('unit.seconds')} value={draft.startDeadlineS} onInput={(startDeadlineS) => set({ startDeadlineS })} error={errorOf('startDeadlineS')} />
-      <TextField label={t('spec.grace')} inputMode="numeric" unit={t('unit.seconds')} value={draft.graceS} onInput={(graceS) => set({ graceS })} error={errorOf('graceS')} />
+      <TextField
+        label={t('spec.healthPath')}
+        isMono
+        value={draft.healthPath}
+        onInput={(healthPath) => set({ healthPath })}
+        error={errorOf('healthPath')}
+      />
+      <TextField
+        label={t('spec.startDeadline')}
+        inputMode="numeric"
+        unit={t('unit.seconds')}
+        value={draft.startDeadlineS}
+        onInput={(startDeadlineS) => set({ startDeadlineS })}
+        error={errorOf('startDeadlineS')}
+      />
+      <TextField
+        label={t('spec.grace')}
+        inputMode="numeric"
+        unit={t('unit.seconds')}
+        value={draft.graceS}
+        onInput={(graceS) => set({ graceS })}
+        error={errorOf('graceS')}
+      />
     </div>
   );
 }

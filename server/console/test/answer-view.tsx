@@ -16,23 +16,70 @@ export function AnswerView({ of, isRunning }: { of: TestAnswer; isRunning: boole
   return (
     <>
       <div class="row">
-        {of.status !== null && <span class={`badge badge-${toneOf(of.status)}`}>{of.status} {STATUS_TEXT[of.status] ?? ''}</span>}
-        {isRunning && <span class="badge badge-info" role="status"><span class="dot dot-moving" />{t('test.running')}</span>}
+        {of.status !== null && (
+          <span class={`badge badge-${toneOf(of.status)}`}>
+            {of.status} {STATUS_TEXT[of.status] ?? ''}
+          </span>
+        )}
+        {isRunning && (
+          <span class="badge badge-info" role="status">
+            <span class="dot dot-moving" />
+            {t('test.running')}
+          </span>
+        )}
         {of.end?.truncated === true && <span class="badge badge-warn">{t('test.truncated')}</span>}
       </div>
-      {of.error !== null && <Banner tone="bad" title={<>{t('test.failed')} <code class="small">{of.error.code}</code></>}>{neutralise(of.error.message)}</Banner>}
+      {of.error !== null && (
+        <Banner
+          tone="bad"
+          title={
+            <>
+              {t('test.failed')} <code class="small">{of.error.code}</code>
+            </>
+          }
+        >
+          {neutralise(of.error.message)}
+        </Banner>
+      )}
       {of.status !== null && <Timing of={of} />}
       {of.status !== null && (
         <>
           <div class="row">
-            <Segments label={t('test.view')} value={shown} onChange={setView} options={[
-              { value: 'body', label: t('test.body') }, { value: 'pieces', label: `${t(of.isEventStream ? 'test.events' : 'test.chunks')} (${of.pieces.length})` }, { value: 'headers', label: `${t('test.headers')} (${of.headers.length})` },
-            ]} />
+            <Segments
+              label={t('test.view')}
+              value={shown}
+              onChange={setView}
+              options={[
+                { value: 'body', label: t('test.body') },
+                {
+                  value: 'pieces',
+                  label: `${t(of.isEventStream ? 'test.events' : 'test.chunks')} (${of.pieces.length})`,
+                },
+                { value: 'headers', label: `${t('test.headers')} (${of.headers.length})` },
+              ]}
+            />
             {of.body !== '' && <CopyButton text={of.body} label={t('test.copyBody')} />}
           </div>
-          {shown === 'body' && <pre class="answer" tabIndex={0} role="region" aria-label={t('test.body')}>{of.body === '' ? t('test.emptyBody') : neutralise(prettyBody(of.body))}</pre>}
+          {shown === 'body' && (
+            <pre class="answer" tabIndex={0} role="region" aria-label={t('test.body')}>
+              {of.body === '' ? t('test.emptyBody') : neutralise(prettyBody(of.body))}
+            </pre>
+          )}
           {shown === 'pieces' && <Pieces of={of.pieces} />}
-          {shown === 'headers' && <dl class="facts">{of.headers.map(([name, value], i) => <div key={i} style={{ display: 'contents' }}><dt><code>{neutralise(name)}</code></dt><dd><code class="isolate">{neutralise(value)}</code></dd></div>)}</dl>}
+          {shown === 'headers' && (
+            <dl class="facts">
+              {of.headers.map(([name, value], i) => (
+                <div key={i} style={{ display: 'contents' }}>
+                  <dt>
+                    <code>{neutralise(name)}</code>
+                  </dt>
+                  <dd>
+                    <code class="isolate">{neutralise(value)}</code>
+                  </dd>
+                </div>
+              ))}
+            </dl>
+          )}
         </>
       )}
     </>
@@ -40,14 +87,42 @@ export function AnswerView({ of, isRunning }: { of: TestAnswer; isRunning: boole
 }
 
 function Timing({ of: { end, firstEventMs, pieces } }: { of: TestAnswer }) {
-  const gaps = pieces.slice(1).map(({ gapMs }) => gapMs).filter((gap) => gap > 0).sort((a, b) => a - b);
+  const gaps = pieces
+    .slice(1)
+    .map(({ gapMs }) => gapMs)
+    .filter((gap) => gap > 0)
+    .sort((a, b) => a - b);
   const facts: (readonly [string, string])[] = [
-    ...(end === null ? [] : [[t('test.connect'), formatMs(end.connect_ms, locale())], [t('test.firstByte'), formatMs(end.first_byte_ms, locale())]] as const),
-    ...(firstEventMs === null ? [] : [[t('test.firstEvent'), formatMs(firstEventMs, locale())]] as const),
-    ...(gaps.length === 0 ? [] : [[t('test.gap'), formatMs(gaps[Math.floor(gaps.length / 2)], locale())], [t('test.longestGap'), formatMs(gaps[gaps.length - 1], locale())]] as const),
-    ...(end === null ? [] : [[t('test.total'), formatMs(end.at_ms, locale())], [t('data.size'), formatBytes(end.bytes, locale())]] as const),
+    ...(end === null
+      ? []
+      : ([
+          [t('test.connect'), formatMs(end.connect_ms, locale())],
+          [t('test.firstByte'), formatMs(end.first_byte_ms, locale())],
+        ] as const)),
+    ...(firstEventMs === null ? [] : ([[t('test.firstEvent'), formatMs(firstEventMs, locale())]] as const)),
+    ...(gaps.length === 0
+      ? []
+      : ([
+          [t('test.gap'), formatMs(gaps[Math.floor(gaps.length / 2)], locale())],
+          [t('test.longestGap'), formatMs(gaps[gaps.length - 1], locale())],
+        ] as const)),
+    ...(end === null
+      ? []
+      : ([
+          [t('test.total'), formatMs(end.at_ms, locale())],
+          [t('data.size'), formatBytes(end.bytes, locale())],
+        ] as const)),
   ];
-  return <dl class="timing">{facts.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}</dl>;
+  return (
+    <dl class="timing">
+      {facts.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
 }
 
 const SHOWN_PIECES = 1_000;
@@ -58,9 +133,19 @@ function Pieces({ of }: { of: readonly Piece[] }) {
   return (
     <ol class="chunks" tabIndex={0} aria-label={t('test.events')}>
       {of.slice(0, SHOWN_PIECES).map(({ atMs, gapMs, text }, i) => (
-        <li key={i}><span class="numeric">{formatMs(atMs, locale())}</span><span class="numeric faint">+{formatMs(gapMs, locale())}</span><PieceText of={text} /></li>
+        <li key={i}>
+          <span class="numeric">{formatMs(atMs, locale())}</span>
+          <span class="numeric faint">+{formatMs(gapMs, locale())}</span>
+          <PieceText of={text} />
+        </li>
       ))}
-      {of.length > SHOWN_PIECES && <li><span /><span /><span class="faint">{t('test.morePieces', { n: of.length - SHOWN_PIECES })}</span></li>}
+      {of.length > SHOWN_PIECES && (
+        <li>
+          <span />
+          <span />
+          <span class="faint">{t('test.morePieces', { n: of.length - SHOWN_PIECES })}</span>
+        </li>
+      )}
     </ol>
   );
 }
@@ -68,8 +153,24 @@ function Pieces({ of }: { of: readonly Piece[] }) {
 /** Of an event of a chat what it adds, and the event on one line below it; the body has it whole. */
 function PieceText({ of }: { of: string }) {
   const { text, reasoning } = chatDelta(of);
-  if (text + reasoning === '') return of.length > SHORT ? <div class="piece"><code class="raw" title={neutralise(of)}>{neutralise(of)}</code></div> : <code class="isolate">{neutralise(of)}</code>;
-  return <div class="piece"><code class="isolate">{JSON.stringify(neutralise(text + reasoning))}</code><code class="raw" title={neutralise(of)}>{neutralise(of)}</code></div>;
+  if (text + reasoning === '')
+    return of.length > SHORT ? (
+      <div class="piece">
+        <code class="raw" title={neutralise(of)}>
+          {neutralise(of)}
+        </code>
+      </div>
+    ) : (
+      <code class="isolate">{neutralise(of)}</code>
+    );
+  return (
+    <div class="piece">
+      <code class="isolate">{JSON.stringify(neutralise(text + reasoning))}</code>
+      <code class="raw" title={neutralise(of)}>
+        {neutralise(of)}
+      </code>
+    </div>
+  );
 }
 
 function toneOf(status: number): 'ok' | 'warn' | 'bad' {
@@ -77,7 +178,26 @@ function toneOf(status: number): 'ok' | 'warn' | 'bad' {
 }
 
 const STATUS_TEXT: Readonly<Record<number, string>> = {
-  200: 'OK', 201: 'Created', 202: 'Accepted', 204: 'No Content', 301: 'Moved Permanently', 302: 'Found', 304: 'Not Modified', 400: 'Bad Request', 401: 'Unauthorized', 403: 'Forbidden', 404: 'Not Found',
-  405: 'Method Not Allowed', 409: 'Conflict', 413: 'Content Too Large', 415: 'Unsupported Media Type', 422: 'Unprocessable Content', 429: 'Too Many Requests', 500: 'Internal Server Error', 501: 'Not Implemented',
-  502: 'Bad Gateway', 503: 'Service Unavailable', 504: 'Gateway Timeout',
+  200: 'OK',
+  201: 'Created',
+  202: 'Accepted',
+  204: 'No Content',
+  301: 'Moved Permanently',
+  302: 'Found',
+  304: 'Not Modified',
+  400: 'Bad Request',
+  401: 'Unauthorized',
+  403: 'Forbidden',
+  404: 'Not Found',
+  405: 'Method Not Allowed',
+  409: 'Conflict',
+  413: 'Content Too Large',
+  415: 'Unsupported Media Type',
+  422: 'Unprocessable Content',
+  429: 'Too Many Requests',
+  500: 'Internal Server Error',
+  501: 'Not Implemented',
+  502: 'Bad Gateway',
+  503: 'Service Unavailable',
+  504: 'Gateway Timeout',
 };

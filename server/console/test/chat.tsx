@@ -34,7 +34,14 @@ interface Settings {
 
 /** A conversation with the deployment, through the gateway like any caller's. */
 export function Chat({ of, model }: { of: Deployment; model: string }) {
-  const [settings, setSettings] = useState<Settings>({ model, system: '', temperature: '', maxTokens: '', auth: 'none', key: '' });
+  const [settings, setSettings] = useState<Settings>({
+    model,
+    system: '',
+    temperature: '',
+    maxTokens: '',
+    auth: 'none',
+    key: '',
+  });
   const [messages, setMessages] = useState<readonly Message[]>([]);
   const [text, setText] = useState('');
   const [isRunning, setRunning] = useState(false);
@@ -46,7 +53,10 @@ export function Chat({ of, model }: { of: Deployment; model: string }) {
   }, [messages]);
   const set = (part: Partial<Settings>) => setSettings({ ...settings, ...part });
   const send = async () => {
-    const asked: Message[] = [...messages.filter(({ isFailed }) => isFailed !== true), { role: 'user', text: text.trim() }];
+    const asked: Message[] = [
+      ...messages.filter(({ isFailed }) => isFailed !== true),
+      { role: 'user', text: text.trim() },
+    ];
     const controller = new AbortController();
     running.current = controller;
     setText('');
@@ -57,7 +67,11 @@ export function Chat({ of, model }: { of: Deployment; model: string }) {
       show(await converse(of, settings, asked, controller.signal, show));
     } catch (error) {
       const { title, detail } = describeProblem(toProblem(error));
-      show(controller.signal.aborted ? { role: 'assistant', text: t('chat.stopped'), isFailed: true } : { role: 'assistant', text: `${title} ${detail}`, isFailed: true });
+      show(
+        controller.signal.aborted
+          ? { role: 'assistant', text: t('chat.stopped'), isFailed: true }
+          : { role: 'assistant', text: `${title} ${detail}`, isFailed: true },
+      );
     } finally {
       setRunning(false);
     }
@@ -75,23 +89,70 @@ export function Chat({ of, model }: { of: Deployment; model: string }) {
       <section class="card" aria-label={t('chat.title')}>
         <div class="chat">
           <div class="chat-messages" ref={list} tabIndex={0} role="log" aria-label={t('chat.messages')}>
-            {messages.length === 0 && <Empty level={3} icon="send" title={t('chat.empty')}>{t('chat.emptyHint')}</Empty>}
-            {messages.map((message, i) => <Bubble key={i} of={message} isWriting={isRunning && i === messages.length - 1} />)}
+            {messages.length === 0 && (
+              <Empty level={3} icon="send" title={t('chat.empty')}>
+                {t('chat.emptyHint')}
+              </Empty>
+            )}
+            {messages.map((message, i) => (
+              <Bubble key={i} of={message} isWriting={isRunning && i === messages.length - 1} />
+            ))}
           </div>
           <form class="chat-send" onSubmit={submit}>
-            <textarea class="input" rows={1} aria-label={t('chat.message')} placeholder={t('chat.placeholder')} value={text} onInput={(event) => setText(event.currentTarget.value)} onKeyDown={onKeyDown} />
-            {isRunning ? <Button icon="stop" onClick={() => running.current?.abort()}>{t('test.cancel')}</Button> : <Button type="submit" look="primary" icon="send" isDisabled={text.trim() === ''}>{t('test.send')}</Button>}
+            <textarea
+              class="input"
+              rows={1}
+              aria-label={t('chat.message')}
+              placeholder={t('chat.placeholder')}
+              value={text}
+              onInput={(event) => setText(event.currentTarget.value)}
+              onKeyDown={onKeyDown}
+            />
+            {isRunning ? (
+              <Button icon="stop" onClick={() => running.current?.abort()}>
+                {t('test.cancel')}
+              </Button>
+            ) : (
+              <Button type="submit" look="primary" icon="send" isDisabled={text.trim() === ''}>
+                {t('test.send')}
+              </Button>
+            )}
           </form>
         </div>
       </section>
-      <Card title={t('chat.settings')} aside={<Button isSmall look="quiet" isDisabled={messages.length === 0 || isRunning} onClick={() => setMessages([])}>{t('chat.clear')}</Button>}>
+      <Card
+        title={t('chat.settings')}
+        aside={
+          <Button isSmall look="quiet" isDisabled={messages.length === 0 || isRunning} onClick={() => setMessages([])}>
+            {t('chat.clear')}
+          </Button>
+        }
+      >
         <div class="stack">
           <KeyChoice value={settings} onChange={set} isRestricted={of.access_control} />
           <TextField label={t('chat.model')} isMono value={settings.model} onInput={(value) => set({ model: value })} />
-          <TextArea label={t('chat.system')} isOptional rows={3} value={settings.system} onInput={(system) => set({ system })} />
+          <TextArea
+            label={t('chat.system')}
+            isOptional
+            rows={3}
+            value={settings.system}
+            onInput={(system) => set({ system })}
+          />
           <div class="columns">
-            <TextField label={t('chat.temperature')} isOptional inputMode="decimal" value={settings.temperature} onInput={(temperature) => set({ temperature })} />
-            <TextField label={t('chat.maxTokens')} isOptional inputMode="numeric" value={settings.maxTokens} onInput={(maxTokens) => set({ maxTokens })} />
+            <TextField
+              label={t('chat.temperature')}
+              isOptional
+              inputMode="decimal"
+              value={settings.temperature}
+              onInput={(temperature) => set({ temperature })}
+            />
+            <TextField
+              label={t('chat.maxTokens')}
+              isOptional
+              inputMode="numeric"
+              value={settings.maxTokens}
+              onInput={(maxTokens) => set({ maxTokens })}
+            />
           </div>
         </div>
       </Card>
@@ -103,27 +164,54 @@ function Bubble({ of: { role, text, reasoning, isFailed, meta }, isWriting }: { 
   return (
     <div class="message" data-role={role} data-failed={isFailed === true || undefined}>
       <span class="visually-hidden">{t(role === 'user' ? 'chat.you' : 'chat.assistant')}: </span>
-      {reasoning !== undefined && reasoning !== '' && <details class="disclosure"><summary class="small">{t('chat.reasoning')}</summary><div class="soft small">{neutralise(reasoning)}</div></details>}
+      {reasoning !== undefined && reasoning !== '' && (
+        <details class="disclosure">
+          <summary class="small">{t('chat.reasoning')}</summary>
+          <div class="soft small">{neutralise(reasoning)}</div>
+        </details>
+      )}
       {text === '' && isWriting ? '…' : neutralise(text)}
       {meta !== undefined && <div class="message-meta">{meta}</div>}
     </div>
   );
 }
 
-async function converse(of: Deployment, settings: Settings, asked: readonly Message[], signal: AbortSignal, show: (message: Message) => void): Promise<Message> {
-  const number = (value: string) => (value.trim() === '' || !Number.isFinite(Number(value)) ? undefined : Number(value));
+async function converse(
+  of: Deployment,
+  settings: Settings,
+  asked: readonly Message[],
+  signal: AbortSignal,
+  show: (message: Message) => void,
+): Promise<Message> {
+  const number = (value: string) =>
+    value.trim() === '' || !Number.isFinite(Number(value)) ? undefined : Number(value);
   const system = settings.system.trim() === '' ? [] : [{ role: 'system', content: settings.system }];
   const body = JSON.stringify({
-    model: settings.model, messages: [...system, ...asked.map(({ role, text }) => ({ role, content: text }))], stream: true, stream_options: { include_usage: true },
-    temperature: number(settings.temperature), max_tokens: number(settings.maxTokens),
+    model: settings.model,
+    messages: [...system, ...asked.map(({ role, text }) => ({ role, content: text }))],
+    stream: true,
+    stream_options: { include_usage: true },
+    temperature: number(settings.temperature),
+    max_tokens: number(settings.maxTokens),
   });
-  const request = toTestRequest({ method: 'POST', path: '/v1/chat/completions', query: [], headers: [], bodyType: 'json', body, auth: settings.auth, key: settings.key });
+  const request = toTestRequest({
+    method: 'POST',
+    path: '/v1/chat/completions',
+    query: [],
+    headers: [],
+    bodyType: 'json',
+    body,
+    auth: settings.auth,
+    key: settings.key,
+  });
   const reader = new AnswerReader();
   const message: Message = { role: 'assistant', text: '', reasoning: '' };
   let seen = 0;
   let firstMs: number | null = null;
   let tokens: number | undefined;
-  for await (const event of readEvents(await openStream('POST', `/deployments/${of.id}/test`, { body: request, signal }))) {
+  for await (const event of readEvents(
+    await openStream('POST', `/deployments/${of.id}/test`, { body: request, signal }),
+  )) {
     const parsed = parseTestEvent(event.data);
     if (parsed === undefined) continue;
     const answer = reader.take(parsed);
@@ -141,10 +229,20 @@ async function converse(of: Deployment, settings: Settings, asked: readonly Mess
   }
   const { status, body: text, error, end, isEventStream } = reader.answer;
   if (error !== null) return { ...message, text: `${error.code}: ${error.message}`, isFailed: true };
-  if (status === null || status >= 300 || !isEventStream) return { ...message, text: `${status ?? ''} ${errorText(text)}`, isFailed: true };
+  if (status === null || status >= 300 || !isEventStream)
+    return { ...message, text: `${status ?? ''} ${errorText(text)}`, isFailed: true };
   const totalMs = end?.at_ms ?? null;
-  const speed = tokens !== undefined && totalMs !== null && firstMs !== null && totalMs > firstMs && tokens > 1 ? t('chat.speed', { speed: formatNumber((tokens - 1) / (totalMs - firstMs) * 1000, locale(), 1) }) : undefined;
-  const meta = [firstMs === null ? undefined : t('chat.first', { time: formatMs(firstMs, locale()) }), tokens === undefined ? undefined : t('chat.tokens', { n: tokens }), speed].filter((part) => part !== undefined).join(' · ');
+  const speed =
+    tokens !== undefined && totalMs !== null && firstMs !== null && totalMs > firstMs && tokens > 1
+      ? t('chat.speed', { speed: formatNumber(((tokens - 1) / (totalMs - firstMs)) * 1000, locale(), 1) })
+      : undefined;
+  const meta = [
+    firstMs === null ? undefined : t('chat.first', { time: formatMs(firstMs, locale()) }),
+    tokens === undefined ? undefined : t('chat.tokens', { n: tokens }),
+    speed,
+  ]
+    .filter((part) => part !== undefined)
+    .join(' · ');
   return { ...message, meta };
 }
 

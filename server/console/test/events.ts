@@ -27,7 +27,16 @@ export interface TestAnswer {
   error: { code: string; message: string } | null;
 }
 
-export const NO_ANSWER: TestAnswer = { status: null, headers: [], body: '', pieces: [], isEventStream: false, firstEventMs: null, end: null, error: null };
+export const NO_ANSWER: TestAnswer = {
+  status: null,
+  headers: [],
+  body: '',
+  pieces: [],
+  isEventStream: false,
+  firstEventMs: null,
+  end: null,
+  error: null,
+};
 const MAX_BODY = 2_000_000;
 const MAX_PIECES = 5_000;
 
@@ -41,23 +50,38 @@ export class AnswerReader {
     switch (event.type) {
       case 'head': {
         const type = event.headers.find(([name]) => name.toLowerCase() === 'content-type')?.[1] ?? '';
-        this.answer = { ...this.answer, status: event.status, headers: event.headers, isEventStream: type.startsWith('text/event-stream') };
+        this.answer = {
+          ...this.answer,
+          status: event.status,
+          headers: event.headers,
+          isEventStream: type.startsWith('text/event-stream'),
+        };
         break;
       }
-      case 'chunk': this.#takeChunk(event.text ?? `[base64] ${event.base64 ?? ''}`, event.at_ms); break;
-      case 'end': this.answer = { ...this.answer, end: event }; break;
-      case 'error': this.answer = { ...this.answer, error: { code: event.code, message: event.message } }; break;
+      case 'chunk':
+        this.#takeChunk(event.text ?? `[base64] ${event.base64 ?? ''}`, event.at_ms);
+        break;
+      case 'end':
+        this.answer = { ...this.answer, end: event };
+        break;
+      case 'error':
+        this.answer = { ...this.answer, error: { code: event.code, message: event.message } };
+        break;
     }
     return this.answer;
   }
 
   #takeChunk(text: string, atMs: number): void {
     const { body, pieces, isEventStream, firstEventMs } = this.answer;
-    const texts = isEventStream ? this.#parser.push(text).map(({ event, data }) => (event === 'message' ? data : `${event}: ${data}`)) : [text];
+    const texts = isEventStream
+      ? this.#parser.push(text).map(({ event, data }) => (event === 'message' ? data : `${event}: ${data}`))
+      : [text];
     const added = texts.map((piece, i) => ({ atMs, gapMs: i === 0 ? atMs - this.#lastMs : 0, text: piece }));
     if (texts.length > 0) this.#lastMs = atMs;
     this.answer = {
-      ...this.answer, body: body.length < MAX_BODY ? body + text : body, pieces: pieces.length < MAX_PIECES ? [...pieces, ...added] : pieces,
+      ...this.answer,
+      body: body.length < MAX_BODY ? body + text : body,
+      pieces: pieces.length < MAX_PIECES ? [...pieces, ...added] : pieces,
       firstEventMs: firstEventMs ?? (texts.length > 0 ? atMs : null),
     };
   }
@@ -73,14 +97,27 @@ export function parseTestEvent(data: string): TestEvent | undefined {
 }
 
 /** What one event of a chat stream adds, where it is one. */
-export function chatDelta(data: string): { text: string; reasoning: string; usage?: { completion_tokens?: number; prompt_tokens?: number }; error?: string } {
+export function chatDelta(data: string): {
+  text: string;
+  reasoning: string;
+  usage?: { completion_tokens?: number; prompt_tokens?: number };
+  error?: string;
+} {
   const nothing = { text: '', reasoning: '' };
   if (data === '[DONE]') return nothing;
   try {
-    const chunk = JSON.parse(data) as { choices?: { delta?: { content?: string | null; reasoning_content?: string | null } }[]; usage?: { completion_tokens?: number } | null; error?: { message?: string } };
+    const chunk = JSON.parse(data) as {
+      choices?: { delta?: { content?: string | null; reasoning_content?: string | null } }[];
+      usage?: { completion_tokens?: number } | null;
+      error?: { message?: string };
+    };
     if (chunk.error !== undefined) return { ...nothing, error: chunk.error.message ?? data };
     const delta = chunk.choices?.[0]?.delta;
-    return { text: delta?.content ?? '', reasoning: delta?.reasoning_content ?? '', ...(chunk.usage === undefined || chunk.usage === null ? {} : { usage: chunk.usage }) };
+    return {
+      text: delta?.content ?? '',
+      reasoning: delta?.reasoning_content ?? '',
+      ...(chunk.usage === undefined || chunk.usage === null ? {} : { usage: chunk.usage }),
+    };
   } catch {
     return nothing;
   }

@@ -17,11 +17,24 @@ export interface RequestDraft {
 
 export type RequestProblem = 'test.error.path' | 'test.error.json' | 'test.error.header' | 'test.error.key';
 
-export function requestProblems({ path, headers, body, bodyType, auth, key }: RequestDraft): Partial<Record<'path' | 'body' | 'headers' | 'key', RequestProblem>> {
+export function requestProblems({
+  path,
+  headers,
+  body,
+  bodyType,
+  auth,
+  key,
+}: RequestDraft): Partial<Record<'path' | 'body' | 'headers' | 'key', RequestProblem>> {
   const problems: ReturnType<typeof requestProblems> = {};
   if (!/^\/(?![/\\])[!-~]*$/.test(path)) problems.path = 'test.error.path';
   if (bodyType === 'json' && !isJson(body)) problems.body = 'test.error.json';
-  if (headers.some(([name, value]) => !/^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/.test(name) || /[\u0000-\u0008\u000a-\u001f\u007f]/.test(value))) problems.headers = 'test.error.header';
+  if (
+    headers.some(
+      ([name, value]) =>
+        !/^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/.test(name) || /[\u0000-\u0008\u000a-\u001f\u007f]/.test(value),
+    )
+  )
+    problems.headers = 'test.error.header';
   if (auth === 'key' && key.trim() === '') problems.key = 'test.error.key';
   return problems;
 }
@@ -29,10 +42,17 @@ export function requestProblems({ path, headers, body, bodyType, auth, key }: Re
 export function toTestRequest({ method, path, query, headers, body, bodyType, auth, key }: RequestDraft): TestRequest {
   const hasBody = bodyType !== 'none' && method !== 'GET' && method !== 'HEAD';
   const isTyped = headers.some(([name]) => name.toLowerCase() === 'content-type');
-  const type: [string, string][] = hasBody && !isTyped ? [['Content-Type', bodyType === 'json' ? 'application/json' : 'text/plain; charset=utf-8']] : [];
+  const type: [string, string][] =
+    hasBody && !isTyped
+      ? [['Content-Type', bodyType === 'json' ? 'application/json' : 'text/plain; charset=utf-8']]
+      : [];
   return {
-    method, path, query: query.filter(([name]) => name !== ''), headers: [...headers.filter(([name]) => name !== ''), ...type],
-    body: hasBody ? body : null, auth: auth === 'none' ? { type: 'none' } : { type: 'key', key: key.trim() },
+    method,
+    path,
+    query: query.filter(([name]) => name !== ''),
+    headers: [...headers.filter(([name]) => name !== ''), ...type],
+    body: hasBody ? body : null,
+    auth: auth === 'none' ? { type: 'none' } : { type: 'key', key: key.trim() },
   };
 }
 

@@ -16,7 +16,16 @@ import { chatExample, METHODS, type Method, type RequestDraft, requestProblems, 
 
 /** Any request to the deployment, sent through the gateway, so that access control is really tried. */
 export function TestTool({ of, model }: { of: Deployment; model: string }) {
-  const [draft, setDraft] = useState<RequestDraft>(() => ({ method: 'POST', path: '/v1/chat/completions', query: [], headers: [], body: chatExample(model), bodyType: 'json', auth: 'none', key: '' }));
+  const [draft, setDraft] = useState<RequestDraft>(() => ({
+    method: 'POST',
+    path: '/v1/chat/completions',
+    query: [],
+    headers: [],
+    body: chatExample(model),
+    bodyType: 'json',
+    auth: 'none',
+    key: '',
+  }));
   const [answer, setAnswer] = useState<TestAnswer | null>(null);
   const [problem, setProblem] = useState<ApiProblem | null>(null);
   const [isTried, setTried] = useState(false);
@@ -25,7 +34,8 @@ export function TestTool({ of, model }: { of: Deployment; model: string }) {
   useEffect(() => () => running.current?.abort(), []);
   const set = (part: Partial<RequestDraft>) => setDraft({ ...draft, ...part });
   const problems = requestProblems(draft);
-  const errorOf = (field: keyof typeof problems) => (isTried && problems[field] !== undefined ? t(problems[field]) : undefined);
+  const errorOf = (field: keyof typeof problems) =>
+    isTried && problems[field] !== undefined ? t(problems[field]) : undefined;
   const send = async () => {
     const controller = new AbortController();
     running.current = controller;
@@ -34,7 +44,10 @@ export function TestTool({ of, model }: { of: Deployment; model: string }) {
     setAnswer(NO_ANSWER);
     try {
       const reader = new AnswerReader();
-      const body = await openStream('POST', `/deployments/${of.id}/test`, { body: toTestRequest(draft), signal: controller.signal });
+      const body = await openStream('POST', `/deployments/${of.id}/test`, {
+        body: toTestRequest(draft),
+        signal: controller.signal,
+      });
       for await (const event of readEvents(body)) {
         const parsed = parseTestEvent(event.data);
         if (parsed !== undefined) setAnswer(reader.take(parsed));
@@ -59,23 +72,87 @@ export function TestTool({ of, model }: { of: Deployment; model: string }) {
       <Card title={t('test.request')}>
         <form class="stack" noValidate onSubmit={submit}>
           <div class="request-line">
-            <div class="field"><span class="label">{t('test.method')}</span><Select label={t('test.method')} value={draft.method} onChange={(method) => set({ method: method as Method })} options={METHODS.map((method) => ({ value: method, label: method }))} /></div>
-            <TextField label={t('test.path')} isMono value={draft.path} onInput={(path) => set({ path })} error={errorOf('path')} />
-            {isRunning
-              ? <Button icon="stop" onClick={() => running.current?.abort()}>{t('test.cancel')}</Button>
-              : <Button type="submit" look="primary" icon="send">{t('test.send')}</Button>}
+            <div class="field">
+              <span class="label">{t('test.method')}</span>
+              <Select
+                label={t('test.method')}
+                value={draft.method}
+                onChange={(method) => set({ method: method as Method })}
+                options={METHODS.map((method) => ({ value: method, label: method }))}
+              />
+            </div>
+            <TextField
+              label={t('test.path')}
+              isMono
+              value={draft.path}
+              onInput={(path) => set({ path })}
+              error={errorOf('path')}
+            />
+            {isRunning ? (
+              <Button icon="stop" onClick={() => running.current?.abort()}>
+                {t('test.cancel')}
+              </Button>
+            ) : (
+              <Button type="submit" look="primary" icon="send">
+                {t('test.send')}
+              </Button>
+            )}
           </div>
           <div class="row">
-            <Button isSmall look="quiet" onClick={() => set({ method: 'POST', path: '/v1/chat/completions', bodyType: 'json', body: chatExample(model) })}>{t('test.exampleChat')}</Button>
-            <Button isSmall look="quiet" onClick={() => set({ method: 'GET', path: '/v1/models' })}>{t('test.exampleModels')}</Button>
+            <Button
+              isSmall
+              look="quiet"
+              onClick={() =>
+                set({ method: 'POST', path: '/v1/chat/completions', bodyType: 'json', body: chatExample(model) })
+              }
+            >
+              {t('test.exampleChat')}
+            </Button>
+            <Button isSmall look="quiet" onClick={() => set({ method: 'GET', path: '/v1/models' })}>
+              {t('test.exampleModels')}
+            </Button>
           </div>
           <KeyChoice value={draft} onChange={set} error={errorOf('key')} isRestricted={of.access_control} />
-          <details class="disclosure" open={draft.query.length > 0}><summary>{t('test.query')} {draft.query.length > 0 && `(${draft.query.length})`}</summary><PairRows name={t('test.query')} value={draft.query} onChange={(query) => set({ query })} /></details>
-          <details class="disclosure" open={draft.headers.length > 0}><summary>{t('test.headers')} {draft.headers.length > 0 && `(${draft.headers.length})`}</summary><PairRows name={t('test.headers')} value={draft.headers} onChange={(headers) => set({ headers })} error={errorOf('headers')} /></details>
+          <details class="disclosure" open={draft.query.length > 0}>
+            <summary>
+              {t('test.query')} {draft.query.length > 0 && `(${draft.query.length})`}
+            </summary>
+            <PairRows name={t('test.query')} value={draft.query} onChange={(query) => set({ query })} />
+          </details>
+          <details class="disclosure" open={draft.headers.length > 0}>
+            <summary>
+              {t('test.headers')} {draft.headers.length > 0 && `(${draft.headers.length})`}
+            </summary>
+            <PairRows
+              name={t('test.headers')}
+              value={draft.headers}
+              onChange={(headers) => set({ headers })}
+              error={errorOf('headers')}
+            />
+          </details>
           {hasBody && (
             <div class="stack-small">
-              <div><Segments label={t('test.bodyType')} value={draft.bodyType} onChange={(bodyType) => set({ bodyType })} options={(['json', 'text', 'none'] as const).map((value) => ({ value, label: t(`test.body.${value}`) }))} /></div>
-              {draft.bodyType !== 'none' && <TextArea label={t('test.body')} isMono rows={12} value={draft.body} onInput={(body) => set({ body })} error={errorOf('body')} />}
+              <div>
+                <Segments
+                  label={t('test.bodyType')}
+                  value={draft.bodyType}
+                  onChange={(bodyType) => set({ bodyType })}
+                  options={(['json', 'text', 'none'] as const).map((value) => ({
+                    value,
+                    label: t(`test.body.${value}`),
+                  }))}
+                />
+              </div>
+              {draft.bodyType !== 'none' && (
+                <TextArea
+                  label={t('test.body')}
+                  isMono
+                  rows={12}
+                  value={draft.body}
+                  onInput={(body) => set({ body })}
+                  error={errorOf('body')}
+                />
+              )}
             </div>
           )}
         </form>

@@ -18,11 +18,30 @@ export interface ButtonProps {
   onClick?: (event: MouseEvent) => void;
 }
 
-export function Button({ children, look = 'plain', icon, label, isSmall, isBlock, isBusy = false, isDisabled = false, type = 'button', form, onClick }: ButtonProps) {
+export function Button({
+  children,
+  look = 'plain',
+  icon,
+  label,
+  isSmall,
+  isBlock,
+  isBusy = false,
+  isDisabled = false,
+  type = 'button',
+  form,
+  onClick,
+}: ButtonProps) {
   return (
     <button
-      type={type} form={form} class={classOf(look, children === undefined, isSmall, isBlock)} aria-label={label} title={children === undefined ? label : undefined}
-      disabled={isDisabled} aria-disabled={isBusy || undefined} aria-busy={isBusy || undefined} onClick={isBusy ? (event) => event.preventDefault() : onClick}
+      type={type}
+      form={form}
+      class={classOf(look, children === undefined, isSmall, isBlock)}
+      aria-label={label}
+      title={children === undefined ? label : undefined}
+      disabled={isDisabled}
+      aria-disabled={isBusy || undefined}
+      aria-busy={isBusy || undefined}
+      onClick={isBusy ? (event) => event.preventDefault() : onClick}
     >
       {icon !== undefined && <Icon name={icon} size={isSmall === true ? 14 : 16} />}
       {children}
@@ -31,7 +50,21 @@ export function Button({ children, look = 'plain', icon, label, isSmall, isBlock
 }
 
 /** Looks like a button and leads to an address. */
-export function LinkButton({ children, href, look = 'plain', icon, isSmall, isDownload }: { children: ComponentChildren; href: string; look?: Look; icon?: IconName; isSmall?: boolean; isDownload?: boolean }) {
+export function LinkButton({
+  children,
+  href,
+  look = 'plain',
+  icon,
+  isSmall,
+  isDownload,
+}: {
+  children: ComponentChildren;
+  href: string;
+  look?: Look;
+  icon?: IconName;
+  isSmall?: boolean;
+  isDownload?: boolean;
+}) {
   return (
     <a href={href} class={classOf(look, false, isSmall)} download={isDownload}>
       {icon !== undefined && <Icon name={icon} size={isSmall === true ? 14 : 16} />}
@@ -41,5 +74,13 @@ export function LinkButton({ children, href, look = 'plain', icon, isSmall, isDo
 }
 
 function classOf(look: Look, isIcon: boolean, isSmall = false, isBlock = false): string {
-  return ['button', look !== 'plain' && `button-${look}`, isIcon && 'button-icon', isSmall && 'button-small', isBlock && 'button-block'].filter(Boolean).join(' ');
+  return [
+    'button',
+    look !== 'plain' && `button-${look}`,
+    isIcon && 'button-icon',
+    isSmall && 'button-small',
+    isBlock && 'button-block',
+  ]
+    .filter(Boolean)
+    .join(' ');
 }

@@ -24,7 +24,19 @@ function copyBySelection(text: string): boolean {
   return isCopied;
 }
 
-export function CopyButton({ text, label, isSmall = true, children, look = 'quiet' }: { text: string; label: string; isSmall?: boolean; children?: string; look?: 'quiet' | 'plain' | 'primary' }) {
+export function CopyButton({
+  text,
+  label,
+  isSmall = true,
+  children,
+  look = 'quiet',
+}: {
+  text: string;
+  label: string;
+  isSmall?: boolean;
+  children?: string;
+  look?: 'quiet' | 'plain' | 'primary';
+}) {
   const [isCopied, setCopied] = useState(false);
   useEffect(() => {
     if (!isCopied) return undefined;
@@ -37,8 +49,18 @@ export function CopyButton({ text, label, isSmall = true, children, look = 'quie
   };
   return (
     <>
-      <Button look={look} isSmall={isSmall} icon={isCopied ? 'check' : 'copy'} label={children === undefined ? label : undefined} onClick={() => void copy()}>{children === undefined ? undefined : isCopied ? t('copy.done') : children}</Button>
-      <span class="visually-hidden" role="status">{isCopied ? t('copy.done') : ''}</span>
+      <Button
+        look={look}
+        isSmall={isSmall}
+        icon={isCopied ? 'check' : 'copy'}
+        label={children === undefined ? label : undefined}
+        onClick={() => void copy()}
+      >
+        {children === undefined ? undefined : isCopied ? t('copy.done') : children}
+      </Button>
+      <span class="visually-hidden" role="status">
+        {isCopied ? t('copy.done') : ''}
+      </span>
     </>
   );
 }
@@ -47,7 +69,14 @@ export function CopyButton({ text, label, isSmall = true, children, look = 'quie
 export function CopyLine({ text, label, isWrapped = false }: { text: string; label: string; isWrapped?: boolean }) {
   return (
     <div class={isWrapped ? 'copy-line copy-line-wrap' : 'copy-line'}>
-      <code tabIndex={isWrapped ? undefined : 0} role={isWrapped ? undefined : 'textbox'} aria-readonly={isWrapped ? undefined : 'true'} aria-label={isWrapped ? undefined : label}>{text}</code>
+      <code
+        tabIndex={isWrapped ? undefined : 0}
+        role={isWrapped ? undefined : 'textbox'}
+        aria-readonly={isWrapped ? undefined : 'true'}
+        aria-label={isWrapped ? undefined : label}
+      >
+        {text}
+      </code>
       <CopyButton text={text} label={`${t('action.copy')}: ${label}`} />
     </div>
   );
@@ -56,7 +85,9 @@ export function CopyLine({ text, label, isWrapped = false }: { text: string; lab
 export function CodeBlock({ text, label, isScrolled = false }: { text: string; label: string; isScrolled?: boolean }) {
   return (
     <div class={isScrolled ? 'code code-scroll' : 'code'}>
-      <pre tabIndex={0} aria-label={label} role="region"><code>{text}</code></pre>
+      <pre tabIndex={0} aria-label={label} role="region">
+        <code>{text}</code>
+      </pre>
       <CopyButton text={text} label={`${t('action.copy')}: ${label}`} />
     </div>
   );

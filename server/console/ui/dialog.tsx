@@ -7,8 +7,21 @@ import { TextField } from './field';
 import { ProblemBanner } from './state';
 
 /** A modal window: the browser keeps the focus within, and closes it by Escape. */
-export function Dialog({ title, onClose, children, foot, onSubmit, isWide = false, isKept = false }: {
-  title: string; onClose: () => void; children: ComponentChildren; foot?: ComponentChildren; onSubmit?: () => void; isWide?: boolean;
+export function Dialog({
+  title,
+  onClose,
+  children,
+  foot,
+  onSubmit,
+  isWide = false,
+  isKept = false,
+}: {
+  title: string;
+  onClose: () => void;
+  children: ComponentChildren;
+  foot?: ComponentChildren;
+  onSubmit?: () => void;
+  isWide?: boolean;
   /** Neither Escape nor a cross closes it. */
   isKept?: boolean;
 }) {
@@ -44,25 +57,84 @@ export function Dialog({ title, onClose, children, foot, onSubmit, isWide = fals
     </>
   );
   return (
-    <dialog ref={ref} class={isWide ? 'dialog dialog-wide' : 'dialog'} aria-labelledby={id} onKeyDown={onKeyDown} onCancel={(event) => event.preventDefault()} onClose={reopen}>
-      {onSubmit === undefined ? <div class="dialog-form">{content}</div> : <form class="dialog-form" noValidate onSubmit={(event) => { event.preventDefault(); onSubmit(); }}>{content}</form>}
+    <dialog
+      ref={ref}
+      class={isWide ? 'dialog dialog-wide' : 'dialog'}
+      aria-labelledby={id}
+      onKeyDown={onKeyDown}
+      onCancel={(event) => event.preventDefault()}
+      onClose={reopen}
+    >
+      {onSubmit === undefined ? (
+        <div class="dialog-form">{content}</div>
+      ) : (
+        <form
+          class="dialog-form"
+          noValidate
+          onSubmit={(event) => {
+            event.preventDefault();
+            onSubmit();
+          }}
+        >
+          {content}
+        </form>
+      )}
     </dialog>
   );
 }
 
 /** Asks before something that cannot be taken back; with `name`, for the name to be typed. */
-export function ConfirmDialog({ title, children, confirm, name, isBusy, problem, onConfirm, onClose, isDanger = true }: {
-  title: string; children: ComponentChildren; confirm: string; name?: string; isBusy: boolean; problem: ApiProblem | null; onConfirm: () => void; onClose: () => void; isDanger?: boolean;
+export function ConfirmDialog({
+  title,
+  children,
+  confirm,
+  name,
+  isBusy,
+  problem,
+  onConfirm,
+  onClose,
+  isDanger = true,
+}: {
+  title: string;
+  children: ComponentChildren;
+  confirm: string;
+  name?: string;
+  isBusy: boolean;
+  problem: ApiProblem | null;
+  onConfirm: () => void;
+  onClose: () => void;
+  isDanger?: boolean;
 }) {
   const [typed, setTyped] = useState('');
   const isReady = name === undefined || typed.trim() === name;
   return (
     <Dialog
-      title={title} onClose={onClose} onSubmit={() => { if (isReady && !isBusy) onConfirm(); }}
-      foot={<><Button onClick={onClose}>{t('action.cancel')}</Button><Button type="submit" look={isDanger ? 'danger-solid' : 'primary'} isBusy={isBusy} isDisabled={!isReady}>{confirm}</Button></>}
+      title={title}
+      onClose={onClose}
+      onSubmit={() => {
+        if (isReady && !isBusy) onConfirm();
+      }}
+      foot={
+        <>
+          <Button onClick={onClose}>{t('action.cancel')}</Button>
+          <Button type="submit" look={isDanger ? 'danger-solid' : 'primary'} isBusy={isBusy} isDisabled={!isReady}>
+            {confirm}
+          </Button>
+        </>
+      }
     >
       <div class="stack-small">{children}</div>
-      {name !== undefined && <TextField label={<>{t('confirm.typeName')} <strong class="isolate">{name}</strong></>} value={typed} onInput={setTyped} />}
+      {name !== undefined && (
+        <TextField
+          label={
+            <>
+              {t('confirm.typeName')} <strong class="isolate">{name}</strong>
+            </>
+          }
+          value={typed}
+          onInput={setTyped}
+        />
+      )}
       <ProblemBanner problem={problem} />
     </Dialog>
   );

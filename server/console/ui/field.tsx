@@ -10,21 +10,44 @@ interface FieldProps {
 }
 
 interface Wiring {
-  'id': string;
+  id: string;
   'aria-describedby'?: string;
   'aria-invalid'?: 'true';
 }
 
 /** A label, what it labels, a hint and what is wrong with the value; the parts know each other by id. */
-export function Field({ label, hint, error, isOptional, children }: FieldProps & { children: (wiring: Wiring) => ComponentChildren }) {
+export function Field({
+  label,
+  hint,
+  error,
+  isOptional,
+  children,
+}: FieldProps & { children: (wiring: Wiring) => ComponentChildren }) {
   const id = useId();
-  const described = [hint !== undefined && `${id}-hint`, error !== undefined && `${id}-error`].filter(Boolean).join(' ');
+  const described = [hint !== undefined && `${id}-hint`, error !== undefined && `${id}-error`]
+    .filter(Boolean)
+    .join(' ');
   return (
     <div class="field">
-      <label for={id}>{label}{isOptional === true && <span class="optional"> ({t('field.optional')})</span>}</label>
-      {children({ 'id': id, 'aria-describedby': described === '' ? undefined : described, 'aria-invalid': error === undefined ? undefined : 'true' })}
-      {hint !== undefined && <div class="hint" id={`${id}-hint`}>{hint}</div>}
-      {error !== undefined && <div class="field-error" id={`${id}-error`}>{error}</div>}
+      <label for={id}>
+        {label}
+        {isOptional === true && <span class="optional"> ({t('field.optional')})</span>}
+      </label>
+      {children({
+        id: id,
+        'aria-describedby': described === '' ? undefined : described,
+        'aria-invalid': error === undefined ? undefined : 'true',
+      })}
+      {hint !== undefined && (
+        <div class="hint" id={`${id}-hint`}>
+          {hint}
+        </div>
+      )}
+      {error !== undefined && (
+        <div class="field-error" id={`${id}-error`}>
+          {error}
+        </div>
+      )}
     </div>
   );
 }
@@ -44,22 +67,79 @@ interface InputProps extends FieldProps {
   autoFocus?: boolean;
 }
 
-export function TextField({ label, hint, error, isOptional, value, onInput, type = 'text', unit, isMono, autocomplete = 'off', ...rest }: InputProps) {
+export function TextField({
+  label,
+  hint,
+  error,
+  isOptional,
+  value,
+  onInput,
+  type = 'text',
+  unit,
+  isMono,
+  autocomplete = 'off',
+  ...rest
+}: InputProps) {
   return (
     <Field label={label} hint={hint} error={error} isOptional={isOptional}>
       {(wiring) => {
-        const props = { ...rest, ...wiring, 'class': isMono === true ? 'input mono' : 'input', autocomplete, 'spellcheck': false, value, 'type': type as 'text', 'onInput': (event: { currentTarget: HTMLInputElement }) => onInput(event.currentTarget.value) };
+        const props = {
+          ...rest,
+          ...wiring,
+          class: isMono === true ? 'input mono' : 'input',
+          autocomplete,
+          spellcheck: false,
+          value,
+          type: type as 'text',
+          onInput: (event: { currentTarget: HTMLInputElement }) => onInput(event.currentTarget.value),
+        };
         const input = <input {...props} />;
-        return unit === undefined ? input : <div class="input-group">{input}<span class="unit">{unit}</span></div>;
+        return unit === undefined ? (
+          input
+        ) : (
+          <div class="input-group">
+            {input}
+            <span class="unit">{unit}</span>
+          </div>
+        );
       }}
     </Field>
   );
 }
 
-export function TextArea({ label, hint, error, isOptional, value, onInput, isMono, rows = 4, maxLength, placeholder }: FieldProps & { value: string; onInput: (value: string) => void; isMono?: boolean; rows?: number; maxLength?: number; placeholder?: string }) {
+export function TextArea({
+  label,
+  hint,
+  error,
+  isOptional,
+  value,
+  onInput,
+  isMono,
+  rows = 4,
+  maxLength,
+  placeholder,
+}: FieldProps & {
+  value: string;
+  onInput: (value: string) => void;
+  isMono?: boolean;
+  rows?: number;
+  maxLength?: number;
+  placeholder?: string;
+}) {
   return (
     <Field label={label} hint={hint} error={error} isOptional={isOptional}>
-      {(wiring) => <textarea class={isMono === true ? 'input mono' : 'input'} rows={rows} maxLength={maxLength} placeholder={placeholder} spellcheck={false} {...wiring} value={value} onInput={(event) => onInput(event.currentTarget.value)} />}
+      {(wiring) => (
+        <textarea
+          class={isMono === true ? 'input mono' : 'input'}
+          rows={rows}
+          maxLength={maxLength}
+          placeholder={placeholder}
+          spellcheck={false}
+          {...wiring}
+          value={value}
+          onInput={(event) => onInput(event.currentTarget.value)}
+        />
+      )}
     </Field>
   );
 }
@@ -70,7 +150,15 @@ export interface Option {
   isDisabled?: boolean;
 }
 
-export function SelectField({ label, hint, error, isOptional, value, onChange, options }: FieldProps & { value: string; onChange: (value: string) => void; options: readonly Option[] }) {
+export function SelectField({
+  label,
+  hint,
+  error,
+  isOptional,
+  value,
+  onChange,
+  options,
+}: FieldProps & { value: string; onChange: (value: string) => void; options: readonly Option[] }) {
   return (
     <Field label={label} hint={hint} error={error} isOptional={isOptional}>
       {(wiring) => <Select value={value} onChange={onChange} options={options} wiring={wiring} />}
@@ -78,25 +166,82 @@ export function SelectField({ label, hint, error, isOptional, value, onChange, o
   );
 }
 
-export function Select({ value, onChange, options, label, wiring }: { value: string; onChange: (value: string) => void; options: readonly Option[]; label?: string; wiring?: Wiring }) {
+export function Select({
+  value,
+  onChange,
+  options,
+  label,
+  wiring,
+}: {
+  value: string;
+  onChange: (value: string) => void;
+  options: readonly Option[];
+  label?: string;
+  wiring?: Wiring;
+}) {
   return (
-    <select class="input" aria-label={label} {...wiring} value={value} onChange={(event) => onChange(event.currentTarget.value)}>
-      {options.map((option) => <option key={option.value} value={option.value} disabled={option.isDisabled}>{option.label}</option>)}
+    <select
+      class="input"
+      aria-label={label}
+      {...wiring}
+      value={value}
+      onChange={(event) => onChange(event.currentTarget.value)}
+    >
+      {options.map((option) => (
+        <option key={option.value} value={option.value} disabled={option.isDisabled}>
+          {option.label}
+        </option>
+      ))}
     </select>
   );
 }
 
-export function Checkbox({ label, hint, isChecked, onChange, isDisabled }: { label: ComponentChildren; hint?: ComponentChildren; isChecked: boolean; onChange: (value: boolean) => void; isDisabled?: boolean }) {
+export function Checkbox({
+  label,
+  hint,
+  isChecked,
+  onChange,
+  isDisabled,
+}: {
+  label: ComponentChildren;
+  hint?: ComponentChildren;
+  isChecked: boolean;
+  onChange: (value: boolean) => void;
+  isDisabled?: boolean;
+}) {
   return (
     <label class="check">
-      <input type="checkbox" checked={isChecked} disabled={isDisabled} onChange={(event) => onChange(event.currentTarget.checked)} />
-      <span>{label}{hint !== undefined && <span class="hint"><br />{hint}</span>}</span>
+      <input
+        type="checkbox"
+        checked={isChecked}
+        disabled={isDisabled}
+        onChange={(event) => onChange(event.currentTarget.checked)}
+      />
+      <span>
+        {label}
+        {hint !== undefined && (
+          <span class="hint">
+            <br />
+            {hint}
+          </span>
+        )}
+      </span>
     </label>
   );
 }
 
 /** One of a few, each with what it means. */
-export function Choices<V extends string>({ legend, value, onChange, options }: { legend: string; value: V; onChange: (value: V) => void; options: readonly { value: V; label: string; hint: string; isDisabled?: boolean }[] }) {
+export function Choices<V extends string>({
+  legend,
+  value,
+  onChange,
+  options,
+}: {
+  legend: string;
+  value: V;
+  onChange: (value: V) => void;
+  options: readonly { value: V; label: string; hint: string; isDisabled?: boolean }[];
+}) {
   const name = useId();
   return (
     <fieldset class="stack-small">
@@ -104,8 +249,17 @@ export function Choices<V extends string>({ legend, value, onChange, options }: 
       <div class="columns">
         {options.map((option) => (
           <label key={option.value} class="choice">
-            <input type="radio" name={name} checked={option.value === value} disabled={option.isDisabled} onChange={() => onChange(option.value)} />
-            <span><strong>{option.label}</strong><span class="hint">{option.hint}</span></span>
+            <input
+              type="radio"
+              name={name}
+              checked={option.value === value}
+              disabled={option.isDisabled}
+              onChange={() => onChange(option.value)}
+            />
+            <span>
+              <strong>{option.label}</strong>
+              <span class="hint">{option.hint}</span>
+            </span>
           </label>
         ))}
       </div>
@@ -113,19 +267,55 @@ export function Choices<V extends string>({ legend, value, onChange, options }: 
   );
 }
 
-export function Switch({ label, isOn, onChange, isDisabled }: { label: ComponentChildren; isOn: boolean; onChange: (value: boolean) => void; isDisabled?: boolean }) {
+export function Switch({
+  label,
+  isOn,
+  onChange,
+  isDisabled,
+}: {
+  label: ComponentChildren;
+  isOn: boolean;
+  onChange: (value: boolean) => void;
+  isDisabled?: boolean;
+}) {
   return (
-    <button type="button" role="switch" class="switch" aria-checked={isOn} disabled={isDisabled} onClick={() => onChange(!isOn)}>
+    <button
+      type="button"
+      role="switch"
+      class="switch"
+      aria-checked={isOn}
+      disabled={isDisabled}
+      onClick={() => onChange(!isOn)}
+    >
       <span class="switch-track" />
       <span>{label}</span>
     </button>
   );
 }
 
-export function Segments<V extends string>({ label, value, onChange, options }: { label: string; value: V; onChange: (value: V) => void; options: readonly { value: V; label: string }[] }) {
+export function Segments<V extends string>({
+  label,
+  value,
+  onChange,
+  options,
+}: {
+  label: string;
+  value: V;
+  onChange: (value: V) => void;
+  options: readonly { value: V; label: string }[];
+}) {
   return (
     <div class="segments" role="group" aria-label={label}>
-      {options.map((option) => <button key={option.value} type="button" aria-pressed={option.value === value} onClick={() => onChange(option.value)}>{option.label}</button>)}
+      {options.map((option) => (
+        <button
+          key={option.value}
+          type="button"
+          aria-pressed={option.value === value}
+          onClick={() => onChange(option.value)}
+        >
+          {option.label}
+        </button>
+      ))}
     </div>
   );
 }

@@ -18,7 +18,8 @@ const SHAPES = {
   restart: 'M13.2 8a5.2 5.2 0 1 1-1.6-3.7M13.4 1.9v3h-3',
   sleep: 'M13.4 9.6A5.8 5.8 0 0 1 6.4 2.6a5.8 5.8 0 1 0 7 7z',
   trash: 'M2.5 4.2h11M6 4.2V2.4h4v1.8M4 4.2l.6 9.4h6.8l.6-9.4M6.6 7v4M9.4 7v4',
-  rocket: 'M6 10 4.4 8.4C5.4 5 8 2.4 13.6 2.4 13.6 8 11 10.6 7.6 11.6zM4.4 8.4H2l1.8-2.6 2 .2M7.6 11.6V14l2.6-1.8-.2-2M2.4 13.6l2-2M10 6h.1',
+  rocket:
+    'M6 10 4.4 8.4C5.4 5 8 2.4 13.6 2.4 13.6 8 11 10.6 7.6 11.6zM4.4 8.4H2l1.8-2.6 2 .2M7.6 11.6V14l2.6-1.8-.2-2M2.4 13.6l2-2M10 6h.1',
   send: 'M14 2 7 9M14 2 9.6 14 7 9 2 6.4z',
   warning: 'M8 2 1.4 13.6h13.2zM8 6.4v3.4M8 11.7v.1',
   info: 'M8 14.2A6.2 6.2 0 1 0 8 1.8a6.2 6.2 0 0 0 0 12.4zM8 7.4v3.6M8 5v.1',
@@ -29,9 +30,11 @@ const SHAPES = {
   edit: 'M3 13l.6-3L11 2.6 13.4 5 6 12.4zM9.4 4.2l2.4 2.4',
   signOut: 'M6 2.5H2.5v11H6M10.5 4.8 13.7 8l-3.2 3.2M13.5 8H6',
   theme: 'M8 14.2A6.2 6.2 0 1 0 8 1.8a6.2 6.2 0 0 0 0 12.4zM8 1.8v12.4M8 5l4.6-1.2M8 8h6M8 11l4.6 1.2',
-  language: 'M8 14.2A6.2 6.2 0 1 0 8 1.8a6.2 6.2 0 0 0 0 12.4zM1.8 8h12.4M8 1.8c2 1.8 2.8 3.9 2.8 6.2S10 12.4 8 14.2C6 12.4 5.2 10.3 5.2 8S6 3.6 8 1.8',
+  language:
+    'M8 14.2A6.2 6.2 0 1 0 8 1.8a6.2 6.2 0 0 0 0 12.4zM1.8 8h12.4M8 1.8c2 1.8 2.8 3.9 2.8 6.2S10 12.4 8 14.2C6 12.4 5.2 10.3 5.2 8S6 3.6 8 1.8',
   lock: 'M3.5 7.2h9v6.6h-9zM5.4 7.2V5a2.6 2.6 0 0 1 5.2 0v2.2',
-  globe: 'M8 14.2A6.2 6.2 0 1 0 8 1.8a6.2 6.2 0 0 0 0 12.4zM1.8 8h12.4M8 1.8c2 1.8 2.8 3.9 2.8 6.2S10 12.4 8 14.2C6 12.4 5.2 10.3 5.2 8S6 3.6 8 1.8',
+  globe:
+    'M8 14.2A6.2 6.2 0 1 0 8 1.8a6.2 6.2 0 0 0 0 12.4zM1.8 8h12.4M8 1.8c2 1.8 2.8 3.9 2.8 6.2S10 12.4 8 14.2C6 12.4 5.2 10.3 5.2 8S6 3.6 8 1.8',
   rotate: 'M13.2 6.5A5.3 5.3 0 0 0 3.4 5M2.8 2.4V5.2h2.8M2.8 9.5A5.3 5.3 0 0 0 12.6 11M13.2 13.6v-2.8h-2.8',
 } as const;
 
@@ -39,7 +42,18 @@ export type IconName = keyof typeof SHAPES;
 
 export function Icon({ name, size = 16 }: { name: IconName; size?: number }) {
   return (
-    <svg width={size} height={size} viewBox="0 0 16 16" fill="none" stroke="currentColor" stroke-width={name === 'more' ? 2.4 : 1.5} stroke-linecap="round" stroke-linejoin="round" aria-hidden="true" focusable="false">
+    <svg
+      width={size}
+      height={size}
+      viewBox="0 0 16 16"
+      fill="none"
+      stroke="currentColor"
+      stroke-width={name === 'more' ? 2.4 : 1.5}
+      stroke-linecap="round"
+      stroke-linejoin="round"
+      aria-hidden="true"
+      focusable="false"
+    >
       <path d={SHAPES[name]} />
     </svg>
   );

@@ -8,14 +8,44 @@ import { Checkbox } from './field';
 import { Banner } from './state';
 
 /** A secret, for the only time. It closes once somebody says that it is kept elsewhere, never by accident. */
-export function SecretDialog({ title, secret, label, children, onClose }: { title: string; secret: string; label: string; children?: ComponentChildren; onClose: () => void }) {
+export function SecretDialog({
+  title,
+  secret,
+  label,
+  children,
+  onClose,
+}: {
+  title: string;
+  secret: string;
+  label: string;
+  children?: ComponentChildren;
+  onClose: () => void;
+}) {
   const [isKept, setKept] = useState(false);
   return (
-    <Dialog title={title} onClose={onClose} isKept foot={<Button look="primary" isDisabled={!isKept} onClick={onClose}>{t('action.done')}</Button>}>
-      <Banner tone="warn" title={t('secret.once')}>{t('secret.onceHint')}</Banner>
+    <Dialog
+      title={title}
+      onClose={onClose}
+      isKept
+      foot={
+        <Button look="primary" isDisabled={!isKept} onClick={onClose}>
+          {t('action.done')}
+        </Button>
+      }
+    >
+      <Banner tone="warn" title={t('secret.once')}>
+        {t('secret.onceHint')}
+      </Banner>
       <div class="secret">
-        <div class="copy-line copy-line-wrap"><code>{secret}</code></div>
-        <div class="row"><CopyButton look="plain" isSmall={false} text={secret} label={label}>{t('action.copy')}</CopyButton>{children}</div>
+        <div class="copy-line copy-line-wrap">
+          <code>{secret}</code>
+        </div>
+        <div class="row">
+          <CopyButton look="plain" isSmall={false} text={secret} label={label}>
+            {t('action.copy')}
+          </CopyButton>
+          {children}
+        </div>
       </div>
       <Checkbox label={t('secret.kept')} isChecked={isKept} onChange={setKept} />
     </Dialog>

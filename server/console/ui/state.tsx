@@ -9,12 +9,25 @@ import { Icon, type IconName } from './icons';
 
 type Tone = 'info' | 'ok' | 'warn' | 'bad';
 
-export function Banner({ tone = 'info', title, children, role }: { tone?: Tone; title?: ComponentChildren; children?: ComponentChildren; role?: 'alert' | 'status' }) {
+export function Banner({
+  tone = 'info',
+  title,
+  children,
+  role,
+}: {
+  tone?: Tone;
+  title?: ComponentChildren;
+  children?: ComponentChildren;
+  role?: 'alert' | 'status';
+}) {
   const icon: IconName = tone === 'bad' ? 'error' : tone === 'warn' ? 'warning' : tone === 'ok' ? 'check' : 'info';
   return (
     <div class={`banner banner-${tone}`} role={role}>
       <Icon name={icon} />
-      <div class="banner-text">{title !== undefined && <strong>{title}</strong>}{children}</div>
+      <div class="banner-text">
+        {title !== undefined && <strong>{title}</strong>}
+        {children}
+      </div>
     </div>
   );
 }
@@ -26,14 +39,36 @@ export function ProblemBanner({ problem, children }: { problem: ApiProblem | nul
   return (
     <Banner tone="bad" role="alert" title={title}>
       {detail !== '' && <span class="isolate">{neutralise(detail)}</span>}
-      {problem.fields.length > 0 && <ul>{problem.fields.map((field) => <li key={field.pointer}><code>{field.pointer}</code> {neutralise(field.message)}</li>)}</ul>}
-      {problem.requestId !== null && problem.status >= 500 && <div class="tiny faint">{t('problem.requestId', { id: problem.requestId })}</div>}
+      {problem.fields.length > 0 && (
+        <ul>
+          {problem.fields.map((field) => (
+            <li key={field.pointer}>
+              <code>{field.pointer}</code> {neutralise(field.message)}
+            </li>
+          ))}
+        </ul>
+      )}
+      {problem.requestId !== null && problem.status >= 500 && (
+        <div class="tiny faint">{t('problem.requestId', { id: problem.requestId })}</div>
+      )}
       {children}
     </Banner>
   );
 }
 
-export function Empty({ icon, title, children, actions, level = 2 }: { icon: IconName; title: string; children?: ComponentChildren; actions?: ComponentChildren; level?: 2 | 3 }) {
+export function Empty({
+  icon,
+  title,
+  children,
+  actions,
+  level = 2,
+}: {
+  icon: IconName;
+  title: string;
+  children?: ComponentChildren;
+  actions?: ComponentChildren;
+  level?: 2 | 3;
+}) {
   const Heading = level === 2 ? 'h2' : 'h3';
   return (
     <div class="empty">
@@ -55,14 +90,41 @@ export function Skeleton({ lines = 3 }: { lines?: number }) {
   return (
     <div class="stack-small" role="status">
       <span class="visually-hidden">{t('state.loading')}</span>
-      {isShown && Array.from({ length: lines }, (_, i) => <div key={i} class="skeleton" style={{ height: '18px', width: `${[92, 78, 85, 60][i % 4]}%` }} />)}
+      {isShown &&
+        Array.from({ length: lines }, (_, i) => (
+          <div key={i} class="skeleton" style={{ height: '18px', width: `${[92, 78, 85, 60][i % 4]}%` }} />
+        ))}
     </div>
   );
 }
 
 /** The four conditions of what is loaded: on its way, failed, there, and there but old because the last attempt failed. */
-export function Loaded<T>({ of, children, lines }: { of: { data: T | undefined; problem: ApiProblem | null; reload: () => void }; children: (data: T) => ComponentChildren; lines?: number }) {
-  const retry = <div class="row"><Button isSmall icon="restart" onClick={of.reload}>{t('action.retry')}</Button></div>;
-  if (of.data === undefined) return of.problem === null ? <Skeleton lines={lines} /> : <ProblemBanner problem={of.problem}>{retry}</ProblemBanner>;
-  return <>{of.problem !== null && <ProblemBanner problem={of.problem}>{retry}</ProblemBanner>}{children(of.data)}</>;
+export function Loaded<T>({
+  of,
+  children,
+  lines,
+}: {
+  of: { data: T | undefined; problem: ApiProblem | null; reload: () => void };
+  children: (data: T) => ComponentChildren;
+  lines?: number;
+}) {
+  const retry = (
+    <div class="row">
+      <Button isSmall icon="restart" onClick={of.reload}>
+        {t('action.retry')}
+      </Button>
+    </div>
+  );
+  if (of.data === undefined)
+    return of.problem === null ? (
+      <Skeleton lines={lines} />
+    ) : (
+      <ProblemBanner problem={of.problem}>{retry}</ProblemBanner>
+    );
+  return (
+    <>
+      {of.problem !== null && <ProblemBanner problem={of.problem}>{retry}</ProblemBanner>}
+      {children(of.data)}
+    </>
+  );
 }

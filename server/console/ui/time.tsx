@@ -16,9 +16,19 @@ export function useNow(everyMs: number): number {
 export function Ago({ time }: { time: string | null }) {
   const now = useNow(30_000);
   if (time === null) return <>–</>;
-  return <time dateTime={time} title={formatTime(time, locale())} class="nowrap">{formatRelative(time, locale(), now)}</time>;
+  return (
+    <time dateTime={time} title={formatTime(time, locale())} class="nowrap">
+      {formatRelative(time, locale(), now)}
+    </time>
+  );
 }
 
 export function At({ time }: { time: string | null }) {
-  return time === null ? <>–</> : <time dateTime={time} class="numeric">{formatTime(time, locale())}</time>;
+  return time === null ? (
+    <>–</>
+  ) : (
+    <time dateTime={time} class="numeric">
+      {formatTime(time, locale())}
+    </time>
+  );
 }

@@ -30,14 +30,22 @@ export function Toasts() {
   useEffect(() => {
     const update = () => setRound((value) => value + 1);
     listeners.add(update);
-    return () => { listeners.delete(update); };
+    return () => {
+      listeners.delete(update);
+    };
   }, []);
   return (
     <div class="toasts" role="status" aria-live="polite">
       {toasts.map(({ id, text, isBad }) => (
         <div key={id} class={isBad ? 'toast toast-bad' : 'toast'}>
           <span class="grow">{text}</span>
-          <Button look="quiet" isSmall icon="close" label={t('action.dismiss')} onClick={() => change(toasts.filter((other) => other.id !== id))} />
+          <Button
+            look="quiet"
+            isSmall
+            icon="close"
+            label={t('action.dismiss')}
+            onClick={() => change(toasts.filter((other) => other.id !== id))}
+          />
         </div>
       ))}
     </div>

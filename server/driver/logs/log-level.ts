@@ -4,10 +4,33 @@ export type LogLineLevel = (typeof LOG_LINE_LEVELS)[number];
 
 /** Words of common loggers. */
 const WORDS: Readonly<Record<string, LogLineLevel>> = {
-  emerg: 'error', emergency: 'error', alert: 'error', panic: 'error', fatal: 'error', critical: 'error', crit: 'error', severe: 'error', error: 'error', err: 'error', e: 'error', f: 'error',
-  warning: 'warn', warn: 'warn', w: 'warn', notice: 'info', information: 'info', info: 'info', i: 'info', debug: 'debug', dbg: 'debug', verbose: 'debug', trace: 'debug', fine: 'debug',
+  emerg: 'error',
+  emergency: 'error',
+  alert: 'error',
+  panic: 'error',
+  fatal: 'error',
+  critical: 'error',
+  crit: 'error',
+  severe: 'error',
+  error: 'error',
+  err: 'error',
+  e: 'error',
+  f: 'error',
+  warning: 'warn',
+  warn: 'warn',
+  w: 'warn',
+  notice: 'info',
+  information: 'info',
+  info: 'info',
+  i: 'info',
+  debug: 'debug',
+  dbg: 'debug',
+  verbose: 'debug',
+  trace: 'debug',
+  fine: 'debug',
 };
-const WORD = 'emerg|emergency|alert|panic|fatal|critical|crit|severe|error|err|warning|warn|notice|information|info|debug|dbg|verbose|trace';
+const WORD =
+  'emerg|emergency|alert|panic|fatal|critical|crit|severe|error|err|warning|warn|notice|information|info|debug|dbg|verbose|trace';
 
 /** A line tells its level near its beginning, or not at all. */
 const MAX_CHARS = 500;
@@ -32,7 +55,7 @@ export function levelOf({ stream, text }: { stream: string; text: string }): Log
 function levelOfText(text: string): LogLineLevel {
   if (/^\s*\{/.test(text)) {
     const [, word, number] = JSON_FIELD.exec(text) ?? [];
-    return number === undefined ? WORDS[word?.toLowerCase() ?? ''] ?? 'unknown' : levelOfNumber(Number(number));
+    return number === undefined ? (WORDS[word?.toLowerCase() ?? ''] ?? 'unknown') : levelOfNumber(Number(number));
   }
   const [, pair] = PAIR.exec(text) ?? [];
   const [, letter] = GLOG.exec(text) ?? [];

@@ -34,7 +34,15 @@ export function encodeLine({ seq, at, stream, replica, text }: LogLine): string 
 /** undefined for a mark, or what is no line. */
 export function decodeLine(text: string): LogLine | undefined {
   const match = LINE.exec(text);
-  return match === null ? undefined : { seq: Number(match[1]), at: Number(match[2]), stream: streamOf(match[3]), replica: Number(match[4]), text: match[5] };
+  return match === null
+    ? undefined
+    : {
+        seq: Number(match[1]),
+        at: Number(match[2]),
+        stream: streamOf(match[3]),
+        replica: Number(match[4]),
+        text: match[5],
+      };
 }
 
 export function streamOf(letter: string): LogStreamName {
@@ -77,10 +85,11 @@ export interface LogFilter {
 
 export function matcher({ stream, replica, since, until, level, text }: LogFilter): (line: LogLine) => boolean {
   const wanted = text?.toLowerCase();
-  return (line) => (stream === undefined || line.stream === stream)
-    && (replica === undefined || line.replica === replica)
-    && (since === undefined || line.at >= since)
-    && (until === undefined || line.at <= until)
-    && (level === undefined || isOfLevel(levelOf(line), level))
-    && (wanted === undefined || line.text.toLowerCase().includes(wanted));
+  return (line) =>
+    (stream === undefined || line.stream === stream) &&
+    (replica === undefined || line.replica === replica) &&
+    (since === undefined || line.at >= since) &&
+    (until === undefined || line.at <= until) &&
+    (level === undefined || isOfLevel(levelOf(line), level)) &&
+    (wanted === undefined || line.text.toLowerCase().includes(wanted));
 }

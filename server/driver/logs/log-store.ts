@@ -53,7 +53,11 @@ export class LogStore {
    * Adds lines; those of a replica together with how far its spool has been read, so that after a crash each line is there once.
    * Rejects when the disk does not take them; then nothing of them is there, and they may be given again.
    */
-  async append(logId: string, lines: readonly NewLogLine[], source?: { replicaId: string; position: SpoolPosition }): Promise<void> {
+  async append(
+    logId: string,
+    lines: readonly NewLogLine[],
+    source?: { replicaId: string; position: SpoolPosition },
+  ): Promise<void> {
     await (await this.#open(logId)).append(lines, source);
   }
 
@@ -83,7 +87,12 @@ export class LogStore {
    * Lines after a number that match, then those that come, in groups, until the signal is aborted. A slow reader reads from the disk: nothing piles up.
    * @throws LogExpiredError
    */
-  async* follow(logId: string, after: number, filter: LogFilter, signal: AbortSignal): AsyncGenerator<readonly LogLine[], void> {
+  async *follow(
+    logId: string,
+    after: number,
+    filter: LogFilter,
+    signal: AbortSignal,
+  ): AsyncGenerator<readonly LogLine[], void> {
     const log = await this.#open(logId);
     checkThere(log, after);
     for (let at = after; !signal.aborted;) {

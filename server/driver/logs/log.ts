@@ -1,5 +1,14 @@
 import { encodeLine, type LogFilter, type LogLine, matcher, type NewLogLine, type SpoolPosition } from './log-line';
-import { createSegment, readSegment, type Recovered, recover, removeSegment, type Segment, setLast, writeAtEnd } from './segments';
+import {
+  createSegment,
+  readSegment,
+  type Recovered,
+  recover,
+  removeSegment,
+  type Segment,
+  setLast,
+  writeAtEnd,
+} from './segments';
 
 export interface LogLimits {
   /** Of a log; the oldest lines go. */
@@ -46,7 +55,12 @@ export class Log {
     return new Log(folder, limits, redact, await recover(folder));
   }
 
-  private constructor(folder: string, limits: LogLimits, redact: (text: string) => string, { segments, nextSeq, positions, lastLines }: Recovered) {
+  private constructor(
+    folder: string,
+    limits: LogLimits,
+    redact: (text: string) => string,
+    { segments, nextSeq, positions, lastLines }: Recovered,
+  ) {
     this.#folder = folder;
     this.#limits = limits;
     this.#redact = redact;
@@ -77,13 +91,19 @@ export class Log {
 
   /** A line of the service's own. Kept in memory while the disk is full. */
   async note(replica: number, text: string): Promise<void> {
-    this.#notes = [...this.#notes, { at: Date.now(), stream: 'system' as const, replica, text }].slice(-MAX_WAITING_NOTES);
+    this.#notes = [...this.#notes, { at: Date.now(), stream: 'system' as const, replica, text }].slice(
+      -MAX_WAITING_NOTES,
+    );
     await this.append([]).catch(() => {});
   }
 
   async #write(lines: readonly NewLogLine[], source?: { replicaId: string; position: SpoolPosition }): Promise<void> {
     const notes = this.#notes;
-    const all = [...this.#interruption(), ...notes, ...lines].map((line, i): LogLine => ({ ...line, seq: this.#nextSeq + i, text: this.#redact(line.text) }));
+    const all = [...this.#interruption(), ...notes, ...lines].map((line, i): LogLine => ({
+      ...line,
+      seq: this.#nextSeq + i,
+      text: this.#redact(line.text),
+    }));
     if (all.length === 0 && source === undefined) return;
     try {
       const segment = await this.#segmentForMore();
@@ -120,7 +140,8 @@ export class Log {
       this.#recent.push(line);
       this.#numRecentChars += line.text.length;
     }
-    while (this.#recent.length > MAX_RECENT_LINES || this.#numRecentChars > MAX_RECENT_CHARS) this.#numRecentChars -= this.#recent.shift()!.text.length;
+    while (this.#recent.length > MAX_RECENT_LINES || this.#numRecentChars > MAX_RECENT_CHARS)
+      this.#numRecentChars -= this.#recent.shift()!.text.length;
   }
 
   /** Lines after a number, in order. */
@@ -141,13 +162,18 @@ export class Log {
     return this.#page(lines, seen < end - 1 ? seen : undefined, end);
   }
 
-  async* #segmentsAfter(after: number, since = 0): AsyncGenerator<readonly LogLine[]> {
+  async *#segmentsAfter(after: number, since = 0): AsyncGenerator<readonly LogLine[]> {
     if (this.#recent.length > 0 && after >= this.#recent[0].seq - 1) {
       yield this.#recent;
       return;
     }
-    const from = Math.max(0, this.#segments.findLastIndex(({ firstSeq }) => firstSeq <= after + 1));
-    const wanted = this.#segments.slice(from).filter(({ modifiedMs }, i, all) => i === all.length - 1 || modifiedMs >= since);
+    const from = Math.max(
+      0,
+      this.#segments.findLastIndex(({ firstSeq }) => firstSeq <= after + 1),
+    );
+    const wanted = this.#segments
+      .slice(from)
+      .filter(({ modifiedMs }, i, all) => i === all.length - 1 || modifiedMs >= since);
     for (const segment of wanted.slice(0, MAX_SEGMENTS_PER_PAGE)) yield await readSegment(segment);
   }
 

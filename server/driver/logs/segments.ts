@@ -83,9 +83,20 @@ export async function readSegment({ file }: Segment): Promise<LogLine[]> {
 }
 
 /** A new segment begins with what is known of the spools, so that the ones before it may go. */
-export async function createSegment(folder: string, firstSeq: number, positions: ReadonlyMap<string, SpoolPosition>): Promise<Segment> {
-  const segment: Segment = { file: join(folder, `${String(firstSeq).padStart(12, '0')}.log`), firstSeq, numBytes: 0, modifiedMs: Date.now() };
-  const marks = [...positions].slice(-MAX_POSITIONS).map(([replicaId, position]) => encodeMark({ replicaId, position }));
+export async function createSegment(
+  folder: string,
+  firstSeq: number,
+  positions: ReadonlyMap<string, SpoolPosition>,
+): Promise<Segment> {
+  const segment: Segment = {
+    file: join(folder, `${String(firstSeq).padStart(12, '0')}.log`),
+    firstSeq,
+    numBytes: 0,
+    modifiedMs: Date.now(),
+  };
+  const marks = [...positions]
+    .slice(-MAX_POSITIONS)
+    .map(([replicaId, position]) => encodeMark({ replicaId, position }));
   await writeAtEnd(segment, marks.join(''), {});
   return segment;
 }
@@ -108,7 +119,10 @@ export async function writeAtEnd(segment: Segment, lines: string, mark: Mark): P
 
 /** Of a log that nobody has open: all but its last segment. */
 export async function expireClosed(folder: string, beforeMs: number): Promise<void> {
-  for (const name of (await readdir(folder)).filter((candidate) => NAME.test(candidate)).sort().slice(0, -1)) {
+  for (const name of (await readdir(folder))
+    .filter((candidate) => NAME.test(candidate))
+    .sort()
+    .slice(0, -1)) {
     const segment = await toSegment(join(folder, name), 0);
     if (segment.modifiedMs < beforeMs) await removeSegment(segment);
   }

@@ -10,7 +10,11 @@ const MAX_SOCKET_PATH = 107;
 const MAX_TRIES = 64;
 
 /** Where the replica will be reached. @param sockets The folder for sockets. */
-export async function chooseAddress(level: Level, { id, isProduction }: Pick<ReplicaSpec, 'id' | 'isProduction'>, sockets: string): Promise<ReplicaAddress> {
+export async function chooseAddress(
+  level: Level,
+  { id, isProduction }: Pick<ReplicaSpec, 'id' | 'isProduction'>,
+  sockets: string,
+): Promise<ReplicaAddress> {
   if (level === 'L2') return { type: 'unix', path: join(sockets, `${id}.sock`) };
   if (level === 'L0') return { type: 'tcp', host: '127.0.0.1', port: await freePort() };
   const port = isProduction ? PRODUCTION_PORT : CONTAINER_PORT;
@@ -48,7 +52,9 @@ function freePort(): Promise<number> {
     server.once('error', reject);
     server.listen({ host: '127.0.0.1', port: 0 }, () => {
       const address = server.address();
-      server.close(() => (typeof address === 'object' && address !== null ? resolve(address.port) : reject(new Error('no port'))));
+      server.close(() =>
+        typeof address === 'object' && address !== null ? resolve(address.port) : reject(new Error('no port')),
+      );
     });
   });
 }

@@ -29,13 +29,23 @@ export interface CgroupFiles {
   isSystemdService: boolean;
 }
 
-const MACHINE: CgroupFiles = { root: '/sys/fs/cgroup', membership: '/proc/self/cgroup', write: writeFileSync, isSystemdService: process.env.SYSTEMD_EXEC_PID === String(process.pid) };
+const MACHINE: CgroupFiles = {
+  root: '/sys/fs/cgroup',
+  membership: '/proc/self/cgroup',
+  write: writeFileSync,
+  isSystemdService: process.env.SYSTEMD_EXEC_PID === String(process.pid),
+};
 
 /** Undefined where this process may make none, as most ordinary users. */
 export function openCgroups(files: CgroupFiles = MACHINE): Cgroups | undefined {
   try {
-    const own = readFileSync(files.membership, 'utf8').trim().split('\n').map((line) => line.split(':') as [string, string, string]);
-    return existsSync(join(files.root, 'cgroup.controllers')) ? openUnified(own.find(([number]) => number === '0')?.[2] ?? '', files) : openLegacy(own, files);
+    const own = readFileSync(files.membership, 'utf8')
+      .trim()
+      .split('\n')
+      .map((line) => line.split(':') as [string, string, string]);
+    return existsSync(join(files.root, 'cgroup.controllers'))
+      ? openUnified(own.find(([number]) => number === '0')?.[2] ?? '', files)
+      : openLegacy(own, files);
   } catch {
     return undefined;
   }
@@ -61,17 +71,20 @@ function openUnified(own: string, { root, write, isSystemdService }: CgroupFiles
   }
   return {
     remove: (name) => removeAll([join(folder, name)]),
-    create: (name, { cpuMillis, memoryMb }) => createAll([{
-      path: join(folder, name),
-      configure: (path) => {
-        write(join(path, 'memory.max'), String(memoryMb * 2 ** 20));
-        write(join(path, 'cpu.max'), `${cpuMillis * CPU_PERIOD_US / 1_000} ${CPU_PERIOD_US}`);
-        write(join(path, 'pids.max'), String(MAX_PROCESSES));
-        // Else one of its processes would be ended, and the rest wait for it for ever.
-        write(join(path, 'memory.oom.group'), '1');
-        attempt(() => write(join(path, 'memory.swap.max'), '0'));
-      },
-    }]),
+    create: (name, { cpuMillis, memoryMb }) =>
+      createAll([
+        {
+          path: join(folder, name),
+          configure: (path) => {
+            write(join(path, 'memory.max'), String(memoryMb * 2 ** 20));
+            write(join(path, 'cpu.max'), `${(cpuMillis * CPU_PERIOD_US) / 1_000} ${CPU_PERIOD_US}`);
+            write(join(path, 'pids.max'), String(MAX_PROCESSES));
+            // Else one of its processes would be ended, and the rest wait for it for ever.
+            write(join(path, 'memory.oom.group'), '1');
+            attempt(() => write(join(path, 'memory.swap.max'), '0'));
+          },
+        },
+      ]),
   };
 }
 
@@ -90,18 +103,34 @@ function openLegacy(own: readonly [string, string, string][], { root, write }: C
   rmdirSync(probe);
   return {
     remove: (name) => removeAll([memory, cpu, pids].flatMap((tree) => (tree === undefined ? [] : [join(tree, name)]))),
-    create: (name, { cpuMillis, memoryMb }) => createAll([
-      { path: join(memory, name), configure: (path) => write(join(path, 'memory.limit_in_bytes'), String(memoryMb * 2 ** 20)) },
-      // What a kernel was built without is not held to.
-      ...(cpu === undefined ? [] : [{
-        path: join(cpu, name),
-        configure: (path: string) => attempt(() => {
-          write(join(path, 'cpu.cfs_period_us'), String(CPU_PERIOD_US));
-          write(join(path, 'cpu.cfs_quota_us'), String(Math.round(cpuMillis * CPU_PERIOD_US / 1_000)));
-        }),
-      }]),
-      ...(pids === undefined ? [] : [{ path: join(pids, name), configure: (path: string) => attempt(() => write(join(path, 'pids.max'), String(MAX_PROCESSES))) }]),
-    ]),
+    create: (name, { cpuMillis, memoryMb }) =>
+      createAll([
+        {
+          path: join(memory, name),
+          configure: (path) => write(join(path, 'memory.limit_in_bytes'), String(memoryMb * 2 ** 20)),
+        },
+        // What a kernel was built without is not held to.
+        ...(cpu === undefined
+          ? []
+          : [
+              {
+                path: join(cpu, name),
+                configure: (path: string) =>
+                  attempt(() => {
+                    write(join(path, 'cpu.cfs_period_us'), String(CPU_PERIOD_US));
+                    write(join(path, 'cpu.cfs_quota_us'), String(Math.round((cpuMillis * CPU_PERIOD_US) / 1_000)));
+                  }),
+              },
+            ]),
+        ...(pids === undefined
+          ? []
+          : [
+              {
+                path: join(pids, name),
+                configure: (path: string) => attempt(() => write(join(path, 'pids.max'), String(MAX_PROCESSES))),
+              },
+            ]),
+      ]),
   };
 }
 

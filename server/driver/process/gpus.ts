@@ -8,7 +8,12 @@ const TIMEOUT_MS = 10_000;
 /** As the driver of this machine lists them; none where there is none. */
 export function listGpus(): Promise<DriverCapacity['gpus']> {
   return new Promise((resolve) => {
-    execFile('nvidia-smi', ['--query-gpu=uuid,name,memory.total', '--format=csv,noheader,nounits'], { timeout: TIMEOUT_MS }, (error, output) => resolve(error === null ? parseGpus(output) : []));
+    execFile(
+      'nvidia-smi',
+      ['--query-gpu=uuid,name,memory.total', '--format=csv,noheader,nounits'],
+      { timeout: TIMEOUT_MS },
+      (error, output) => resolve(error === null ? parseGpus(output) : []),
+    );
   });
 }
 
@@ -35,7 +40,9 @@ export function gpuDevices(uuids: readonly string[], { devices, gpus }: GpuFiles
   const own = new Set(uuids.map((uuid) => minors.get(uuid)));
   const names = readdirSync(devices).filter((name) => {
     const [, minor] = /^nvidia(\d+)$/.exec(name) ?? [];
-    return minor === undefined ? /^nvidia(ctl|-uvm|-uvm-tools|-modeset|-caps)$/.test(name) : own.has(undefined) || own.has(minor);
+    return minor === undefined
+      ? /^nvidia(ctl|-uvm|-uvm-tools|-modeset|-caps)$/.test(name)
+      : own.has(undefined) || own.has(minor);
   });
   return names.map((name) => join(devices, name));
 }

@@ -9,12 +9,19 @@ import type { Level } from './world';
 const PLATFORM_PATH = /\/platform\/(input|home)\b/;
 
 /** @throws DriverError `data_binding_missing` when something that the replica is given is not there. */
-export async function checkBindings({ inputs, home, startCommand }: ReplicaSpec, level: Level, readsAsOther: boolean): Promise<void> {
+export async function checkBindings(
+  { inputs, home, startCommand }: ReplicaSpec,
+  level: Level,
+  readsAsOther: boolean,
+): Promise<void> {
   for (const { mount, path } of inputs) await checkSource(mount, path, readsAsOther);
   if (home !== null) await checkSource('home', home.path, false);
   if (level !== 'L2' && startCommand !== null && PLATFORM_PATH.test(startCommand)) {
     const found = PLATFORM_PATH.exec(startCommand)![0];
-    throw new DriverError('data_binding_missing', `The start script names ${found}, which is not there: this machine lets the service use no namespaces (level ${level}), so that a script has to take its folders from PLATFORM_INPUT_DIR and PLATFORM_HOME`);
+    throw new DriverError(
+      'data_binding_missing',
+      `The start script names ${found}, which is not there: this machine lets the service use no namespaces (level ${level}), so that a script has to take its folders from PLATFORM_INPUT_DIR and PLATFORM_HOME`,
+    );
   }
 }
 
@@ -22,11 +29,19 @@ async function checkSource(mount: string, path: string, readsAsOther: boolean): 
   const found = await stat(path).catch(() => undefined);
   if (found === undefined) throw new DriverError('data_binding_missing', `${mount}: the data is not there any more`);
   const needed = found.isDirectory() ? 0o5 : 0o4;
-  if (readsAsOther && (found.mode & needed) !== needed) throw new DriverError('data_binding_missing', `${mount}: the data cannot be read by other users of the machine, as which deployments run`);
+  if (readsAsOther && (found.mode & needed) !== needed)
+    throw new DriverError(
+      'data_binding_missing',
+      `${mount}: the data cannot be read by other users of the machine, as which deployments run`,
+    );
 }
 
 /** The home folder of a new start: a copy, so that restarts are clean. @param owner Whom all in it is to belong to. Returns its path. */
-export async function prepareHome({ home }: Pick<ReplicaSpec, 'home'>, folder: ReplicaFolder, owner: number | undefined): Promise<string> {
+export async function prepareHome(
+  { home }: Pick<ReplicaSpec, 'home'>,
+  folder: ReplicaFolder,
+  owner: number | undefined,
+): Promise<string> {
   if (home?.mode === 'rw') {
     if (owner !== undefined && (await stat(home.path)).uid !== owner) await give(home.path, owner);
     return home.path;
@@ -41,7 +56,10 @@ export async function prepareHome({ home }: Pick<ReplicaSpec, 'home'>, folder: R
 /** Links stay links; pipes and sockets stay behind. Shares blocks where the file system can. */
 async function copy(from: string, to: string): Promise<void> {
   await cp(from, to, {
-    recursive: true, verbatimSymlinks: true, preserveTimestamps: true, mode: constants.COPYFILE_FICLONE,
+    recursive: true,
+    verbatimSymlinks: true,
+    preserveTimestamps: true,
+    mode: constants.COPYFILE_FICLONE,
     filter: async (path) => {
       const found = await lstat(path);
       return found.isFile() || found.isDirectory() || found.isSymbolicLink();

@@ -13,9 +13,12 @@ const MEMORY = '/dev/shm';
 /** In which Node.js has to start, and to read what `capstan serve` is. */
 const PROBE = (file: string): string => `require('fs').readFileSync(${JSON.stringify(file)})`;
 
-const NONE = 'Every deployment has a free port of 127.0.0.1, which its start script has to take from PLATFORM_SERVING_HOST and PLATFORM_SERVING_PORT; nothing keeps it from the files and processes of this machine that the service may touch.';
-const OWN_ADDRESS = 'Every deployment serves on port 80 of a loopback address of its own, which its start script has to take from PLATFORM_SERVING_HOST; nothing keeps it from the files and processes of this machine that the service may touch.';
-const NAMESPACES = 'Every deployment has namespaces of its own: port 80 on all its addresses, read-only inputs, and no sight of the service\'s data or of other deployments. It has no way out to the network: what it needs has to come with its data bindings or its home.';
+const NONE =
+  'Every deployment has a free port of 127.0.0.1, which its start script has to take from PLATFORM_SERVING_HOST and PLATFORM_SERVING_PORT; nothing keeps it from the files and processes of this machine that the service may touch.';
+const OWN_ADDRESS =
+  'Every deployment serves on port 80 of a loopback address of its own, which its start script has to take from PLATFORM_SERVING_HOST; nothing keeps it from the files and processes of this machine that the service may touch.';
+const NAMESPACES =
+  "Every deployment has namespaces of its own: port 80 on all its addresses, read-only inputs, and no sight of the service's data or of other deployments. It has no way out to the network: what it needs has to come with its data bindings or its home.";
 
 export interface ProbeOptions {
   sandbox: string | undefined;
@@ -57,11 +60,24 @@ async function tryIn(replicas: string, sandbox: string, { sockets, hides }: Prob
     const file = [runtimeMain(), join(packageRoot(), 'package.json')].find((candidate) => existsSync(candidate))!;
     const args = [realpathSync(process.execPath), '-e', PROBE(file)];
     const ended = new Promise<void>((resolve, reject) => {
-      launch(sandbox, worldInput(folder, hides, { socket: join(sockets, 'probe.sock'), inner_port: PRODUCTION_PORT, home: folder.home, arg: args, env: ['PATH=/usr/bin:/bin'], cwd: '/platform/home' }), resolve).catch(reject);
+      launch(
+        sandbox,
+        worldInput(folder, hides, {
+          socket: join(sockets, 'probe.sock'),
+          inner_port: PRODUCTION_PORT,
+          home: folder.home,
+          arg: args,
+          env: ['PATH=/usr/bin:/bin'],
+          cwd: '/platform/home',
+        }),
+        resolve,
+      ).catch(reject);
     });
     await within(PROBE_MS, ended);
     const exit = await folder.exit();
-    return exit?.exitCode === 0 ? undefined : `in them Node.js cannot read ${file}, which has to be readable by all users (exit code ${exit?.exitCode ?? 'unknown'})`;
+    return exit?.exitCode === 0
+      ? undefined
+      : `in them Node.js cannot read ${file}, which has to be readable by all users (exit code ${exit?.exitCode ?? 'unknown'})`;
   } catch (error) {
     return (error as Error).message;
   } finally {
@@ -71,16 +87,29 @@ async function tryIn(replicas: string, sandbox: string, { sockets, hides }: Prob
 
 async function within(timeMs: number, promise: Promise<void>): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_resolve, reject) => { timer = setTimeout(() => reject(new Error(`nothing came of it within ${timeMs / 1000} s`)), timeMs); });
+  const late = new Promise<never>((_resolve, reject) => {
+    timer = setTimeout(() => reject(new Error(`nothing came of it within ${timeMs / 1000} s`)), timeMs);
+  });
   await Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
 /** What every world has. */
 export function worldInput(folder: ReplicaFolder, hides: readonly string[], more: SandboxInput): SandboxInput {
-  return { dir: folder.path, isolated: 1, inner_host: INNER_HOST, share: runtimeShares(), hide: hides, uid: WORKLOAD_UID, gid: WORKLOAD_UID, ...more };
+  return {
+    dir: folder.path,
+    isolated: 1,
+    inner_host: INNER_HOST,
+    share: runtimeShares(),
+    hide: hides,
+    uid: WORKLOAD_UID,
+    gid: WORKLOAD_UID,
+    ...more,
+  };
 }
 
 async function tryPort(): Promise<string | undefined> {
   const host = `127.${64 + (process.pid % 64)}.${process.pid % 256}.254`;
-  return await canListen(host, PRODUCTION_PORT) ? undefined : 'this user may not listen on it, or another program does on all addresses (root, CAP_NET_BIND_SERVICE or the setting net.ipv4.ip_unprivileged_port_start=80 allow it)';
+  return (await canListen(host, PRODUCTION_PORT))
+    ? undefined
+    : 'this user may not listen on it, or another program does on all addresses (root, CAP_NET_BIND_SERVICE or the setting net.ipv4.ip_unprivileged_port_start=80 allow it)';
 }

@@ -2,7 +2,17 @@ import { mkdir, readdir, readFile, realpath, rm, rmdir, stat, writeFile } from '
 import { availableParallelism, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { DISK_FULL } from '../../disk-full';
-import { type Driver, type DriverCapacity, DriverError, type DriverHandle, type Isolation, type ReplicaAddress, type ReplicaEvent, type ReplicaSpec, type ReplicaUsage } from '../driver';
+import {
+  type Driver,
+  type DriverCapacity,
+  DriverError,
+  type DriverHandle,
+  type Isolation,
+  type ReplicaAddress,
+  type ReplicaEvent,
+  type ReplicaSpec,
+  type ReplicaUsage,
+} from '../driver';
 import type { LogStore } from '../logs/log-store';
 import { chooseAddress, socketFolder } from './address';
 import { type Cgroups, openCgroups } from './cgroups';
@@ -12,7 +22,16 @@ import { probeIsolation, worldInput } from './probe';
 import { type Intervals, type LookedAfter, Replica } from './replica';
 import { isAlive, ReplicaFolder, type SupervisorState, toReference } from './replica-folder';
 import { findSandbox, launch, type SandboxInput } from './sandbox';
-import { CONTAINER_PORT, INNER_HOST, commandOf, environmentOf, type Level, PRODUCTION_PORT, WORKLOAD_UID, worldOf } from './world';
+import {
+  CONTAINER_PORT,
+  INNER_HOST,
+  commandOf,
+  environmentOf,
+  type Level,
+  PRODUCTION_PORT,
+  WORKLOAD_UID,
+  worldOf,
+} from './world';
 
 export interface ProcessDriverOptions {
   /** Replicas see nothing of it. Their folders are in `replicas`. */
@@ -58,20 +77,39 @@ export class ProcessDriver implements Driver {
   /** @throws Error where no process can be looked after here at all, or not at the level that was asked for */
   static async open(options: ProcessDriverOptions): Promise<ProcessDriver> {
     const sandbox = findSandbox();
-    if (process.platform !== 'linux') throw new Error(`deployments run on Linux alone: expected linux, got ${process.platform}`);
-    if (sandbox === undefined) throw new Error('the helper program capstan_sandbox is not there: run "npm run build:addon" (it needs python3, make and g++)');
+    if (process.platform !== 'linux')
+      throw new Error(`deployments run on Linux alone: expected linux, got ${process.platform}`);
+    if (sandbox === undefined)
+      throw new Error(
+        'the helper program capstan_sandbox is not there: run "npm run build:addon" (it needs python3, make and g++)',
+      );
     await mkdir(join(options.dataDir, 'replicas'), { recursive: true, mode: 0o700 });
     const dataDir = await realpath(options.dataDir);
     const root = join(dataDir, 'replicas');
     const sockets = socketFolder(dataDir, LONGEST_SOCKET_NAME);
     await mkdir(sockets, { recursive: true, mode: 0o700 });
     if ((await stat(sockets)).uid !== process.geteuid!()) throw new Error(`${sockets} belongs to another user`);
-    const hides = [dataDir, ...options.hides ?? []];
-    const isolation = await probeIsolation({ sandbox, replicas: root, sockets, hides, ...(options.level === undefined ? {} : { level: options.level }) });
+    const hides = [dataDir, ...(options.hides ?? [])];
+    const isolation = await probeIsolation({
+      sandbox,
+      replicas: root,
+      sockets,
+      hides,
+      ...(options.level === undefined ? {} : { level: options.level }),
+    });
     return new ProcessDriver({ ...options, dataDir }, { sandbox, root, sockets, hides, isolation });
   }
 
-  private constructor(options: ProcessDriverOptions, { sandbox, root, sockets, hides, isolation }: { sandbox: string; root: string; sockets: string; hides: readonly string[]; isolation: Isolation }) {
+  private constructor(
+    options: ProcessDriverOptions,
+    {
+      sandbox,
+      root,
+      sockets,
+      hides,
+      isolation,
+    }: { sandbox: string; root: string; sockets: string; hides: readonly string[]; isolation: Isolation },
+  ) {
     this.#options = options;
     this.#sandbox = sandbox;
     this.#root = root;
@@ -94,7 +132,11 @@ export class ProcessDriver implements Driver {
   ensure(spec: ReplicaSpec): Promise<DriverHandle> {
     const running = this.#replicas.get(spec.id);
     if (running !== undefined) return Promise.resolve(handleOf(running));
-    const starting = this.#starting.get(spec.id) ?? this.#ensure(spec).catch(tellFullDisk).finally(() => this.#starting.delete(spec.id));
+    const starting =
+      this.#starting.get(spec.id) ??
+      this.#ensure(spec)
+        .catch(tellFullDisk)
+        .finally(() => this.#starting.delete(spec.id));
     this.#starting.set(spec.id, starting);
     return starting;
   }
@@ -102,7 +144,8 @@ export class ProcessDriver implements Driver {
   async #ensure(spec: ReplicaSpec): Promise<DriverHandle> {
     const folder = new ReplicaFolder(this.#root, spec.id);
     const supervisor = await folder.supervisor();
-    const found = supervisor !== undefined && isAlive(supervisor) ? await this.#takeUp(spec, folder, supervisor) : undefined;
+    const found =
+      supervisor !== undefined && isAlive(supervisor) ? await this.#takeUp(spec, folder, supervisor) : undefined;
     return found ?? this.#start(spec, folder);
   }
 
@@ -112,11 +155,15 @@ export class ProcessDriver implements Driver {
     const folder = new ReplicaFolder(this.#root, spec.id);
     // NOTE: its folder says it, not the reference: the service may have died between a start and its note of it.
     const supervisor = await folder.supervisor();
-    if (supervisor === undefined || (!isAlive(supervisor) && await folder.exit() === undefined)) return undefined;
+    if (supervisor === undefined || (!isAlive(supervisor) && (await folder.exit()) === undefined)) return undefined;
     return this.#takeUp(spec, folder, supervisor);
   }
 
-  async #takeUp(spec: ReplicaSpec, folder: ReplicaFolder, supervisor: SupervisorState): Promise<DriverHandle | undefined> {
+  async #takeUp(
+    spec: ReplicaSpec,
+    folder: ReplicaFolder,
+    supervisor: SupervisorState,
+  ): Promise<DriverHandle | undefined> {
     const note = await readNote(folder);
     return note === undefined ? undefined : handleOf(this.#lookAfter(spec, folder, supervisor, note));
   }
@@ -147,24 +194,47 @@ export class ProcessDriver implements Driver {
     const world = worldOf(this.isolation.level, folder, spec, address);
     const cgroups = this.#cgroups?.create(groupOf(spec.id), spec) ?? [];
     const common: SandboxInput = {
-      arg: commandOf(spec, world), env: environmentOf(spec, world), cwd: world.home, cgroup: cgroups, memory_bytes: cgroups.length === 0 ? spec.memoryMb * 2 ** 20 : 0,
+      arg: commandOf(spec, world),
+      env: environmentOf(spec, world),
+      cwd: world.home,
+      cgroup: cgroups,
+      memory_bytes: cgroups.length === 0 ? spec.memoryMb * 2 ** 20 : 0,
     };
-    const input = address.type === 'unix'
-      ? worldInput(folder, this.#hides, {
-        ...common, socket: address.path, home, input: spec.inputs.map(({ mount, path }) => `${mount}=${path}`), device: gpuDevices(spec.gpuUuids, this.#options.gpuFiles),
-        // A container may serve itself alone; what is deployed has to be reachable.
-        inner_host: spec.isProduction ? INNER_HOST : '127.0.0.1', inner_port: spec.isProduction ? PRODUCTION_PORT : CONTAINER_PORT,
-      })
-      : { dir: folder.path, ...common };
+    const input =
+      address.type === 'unix'
+        ? worldInput(folder, this.#hides, {
+            ...common,
+            socket: address.path,
+            home,
+            input: spec.inputs.map(({ mount, path }) => `${mount}=${path}`),
+            device: gpuDevices(spec.gpuUuids, this.#options.gpuFiles),
+            // A container may serve itself alone; what is deployed has to be reachable.
+            inner_host: spec.isProduction ? INNER_HOST : '127.0.0.1',
+            inner_port: spec.isProduction ? PRODUCTION_PORT : CONTAINER_PORT,
+          })
+        : { dir: folder.path, ...common };
     await launch(this.#sandbox, input, () => void this.#replicas.get(spec.id)?.checkAlive()).catch((error: Error) => {
-      const reason = /^exec .*No such file/.test(error.message) ? 'image_missing' : DISK_FULL.test(error.message) ? 'disk_full' : 'driver_lost';
+      const reason = /^exec .*No such file/.test(error.message)
+        ? 'image_missing'
+        : DISK_FULL.test(error.message)
+          ? 'disk_full'
+          : 'driver_lost';
       throw new DriverError(reason, `The replica does not start: ${error.message}`);
     });
   }
 
   #lookAfter(spec: LookedAfter, folder: ReplicaFolder, supervisor: SupervisorState, { level, address }: Note): Replica {
     const { logs, intervals = {} } = this.#options;
-    const replica = new Replica({ spec, level, folder, address, supervisor, logs, intervals, emit: (event) => this.#emit(event) });
+    const replica = new Replica({
+      spec,
+      level,
+      folder,
+      address,
+      supervisor,
+      logs,
+      intervals,
+      emit: (event) => this.#emit(event),
+    });
     this.#replicas.set(spec.id, replica);
     return replica;
   }
@@ -186,7 +256,7 @@ export class ProcessDriver implements Driver {
 
   async stop(replicaId: string, graceMs: number): Promise<void> {
     await this.#starting.get(replicaId)?.catch(() => {});
-    await (this.#replicas.get(replicaId) ?? await this.#find(replicaId))?.stop(graceMs);
+    await (this.#replicas.get(replicaId) ?? (await this.#find(replicaId)))?.stop(graceMs);
   }
 
   /** One that an earlier process started, and this one was not told of: its folder knows enough to end it, and to keep its last words. */
@@ -194,7 +264,10 @@ export class ProcessDriver implements Driver {
     const folder = new ReplicaFolder(this.#root, replicaId);
     const [supervisor, note] = [await folder.supervisor(), await readNote(folder)];
     if (supervisor === undefined || note === undefined || !isAlive(supervisor)) return undefined;
-    return this.#replicas.get(replicaId) ?? this.#lookAfter({ id: replicaId, secret: '', ...note.spec }, folder, supervisor, note);
+    return (
+      this.#replicas.get(replicaId) ??
+      this.#lookAfter({ id: replicaId, secret: '', ...note.spec }, folder, supervisor, note)
+    );
   }
 
   usage(replicaId: string): Promise<ReplicaUsage | undefined> {
@@ -257,5 +330,8 @@ function handleOf({ address, supervisor }: Replica): DriverHandle {
 /** A folder or a file of the replica could not be made. */
 function tellFullDisk(error: Error): never {
   if (error instanceof DriverError || !DISK_FULL.test(error.message)) throw error;
-  throw new DriverError('disk_full', `The replica does not start, as the disk of the data directory is full: ${error.message}`);
+  throw new DriverError(
+    'disk_full',
+    `The replica does not start, as the disk of the data directory is full: ${error.message}`,
+  );
 }

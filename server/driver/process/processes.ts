@@ -15,7 +15,12 @@ export function descendantsOf(pid: number): number[] {
 
 function childrenOf(pid: number): number[] {
   try {
-    return readdirSync(`/proc/${pid}/task`).flatMap((task) => readFileSync(`/proc/${pid}/task/${task}/children`, 'utf8').split(' ').filter((text) => text !== '').map(Number));
+    return readdirSync(`/proc/${pid}/task`).flatMap((task) =>
+      readFileSync(`/proc/${pid}/task/${task}/children`, 'utf8')
+        .split(' ')
+        .filter((text) => text !== '')
+        .map(Number),
+    );
   } catch {
     // Gone meanwhile.
     return [];
@@ -39,9 +44,10 @@ export class UsageMeter {
       pages += Number(fields[21]);
     }
     const seconds = (nowMs - this.#lastMs) / 1000;
-    const cpuPercent = this.#lastMs === 0 || seconds <= 0 ? 0 : Math.max(0, (ticks - this.#lastTicks) / TICKS_PER_S / seconds * 100);
+    const cpuPercent =
+      this.#lastMs === 0 || seconds <= 0 ? 0 : Math.max(0, ((ticks - this.#lastTicks) / TICKS_PER_S / seconds) * 100);
     this.#lastTicks = ticks;
     this.#lastMs = nowMs;
-    return { cpuPercent: Math.round(cpuPercent * 10) / 10, memoryMb: Math.round(pages * PAGE_BYTES / 2 ** 20) };
+    return { cpuPercent: Math.round(cpuPercent * 10) / 10, memoryMb: Math.round((pages * PAGE_BYTES) / 2 ** 20) };
   }
 }

@@ -8,7 +8,8 @@ export class ReplicaFolder {
   readonly path: string;
 
   constructor(root: string, replicaId: string) {
-    if (!/^[a-z]{2,10}_[0-9A-Za-z]{1,64}$/.test(replicaId)) throw new Error(`expected an id such as rep_01ABC, got '${replicaId.slice(0, 100)}'`);
+    if (!/^[a-z]{2,10}_[0-9A-Za-z]{1,64}$/.test(replicaId))
+      throw new Error(`expected an id such as rep_01ABC, got '${replicaId.slice(0, 100)}'`);
     this.path = join(root, replicaId);
   }
 
@@ -39,7 +40,9 @@ export class ReplicaFolder {
 
   async supervisor(): Promise<SupervisorState | undefined> {
     const fields = await readFields(join(this.path, 'state'));
-    return fields === undefined ? undefined : { pid: Number(fields.pid), startTime: fields.start, bootId: fields.boot, childPid: Number(fields.child) };
+    return fields === undefined
+      ? undefined
+      : { pid: Number(fields.pid), startTime: fields.start, bootId: fields.boot, childPid: Number(fields.child) };
   }
 
   async exit(): Promise<ReplicaExit | undefined> {
@@ -47,8 +50,14 @@ export class ReplicaFolder {
     if (fields === undefined) return undefined;
     const signal = Number(fields.signal);
     return {
-      exitCode: signal === 0 ? Number(fields.code) : null, signal: signal === 0 ? null : signalName(signal), wasStopped: fields.stopped === '1', wasKilled: fields.killed === '1',
-      memory: fields.memory === 'watch' || fields.memory === 'cgroup' || fields.memory === 'enough' ? fields.memory : undefined,
+      exitCode: signal === 0 ? Number(fields.code) : null,
+      signal: signal === 0 ? null : signalName(signal),
+      wasStopped: fields.stopped === '1',
+      wasKilled: fields.killed === '1',
+      memory:
+        fields.memory === 'watch' || fields.memory === 'cgroup' || fields.memory === 'enough'
+          ? fields.memory
+          : undefined,
     };
   }
 }
@@ -82,7 +91,7 @@ export function isAlive({ pid, startTime, bootId }: SupervisorState): boolean {
 
 let bootId: string | undefined;
 function currentBootId(): string {
-  return bootId ??= readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
+  return (bootId ??= readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim());
 }
 
 /** In ticks since boot; undefined for no process, or one that only waits to be reaped. */
@@ -103,7 +112,14 @@ export function statFields(pid: number): string[] | undefined {
 
 async function readFields(file: string): Promise<Record<string, string> | undefined> {
   const text = await readFile(file, 'utf8').catch(() => undefined);
-  return text === undefined ? undefined : Object.fromEntries(text.trim().split('\n').map((line) => line.split(' ', 2) as [string, string]));
+  return text === undefined
+    ? undefined
+    : Object.fromEntries(
+        text
+          .trim()
+          .split('\n')
+          .map((line) => line.split(' ', 2) as [string, string]),
+      );
 }
 
 function signalName(number: number): string {

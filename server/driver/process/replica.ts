@@ -68,10 +68,21 @@ export class Replica {
     this.#options = options;
     this.#intervals = { ...INTERVALS, ...options.intervals };
     const { spec, folder, logs } = options;
-    this.#ended = new Promise((resolve) => { this.#end = resolve; });
-    this.#reader = new SpoolReader({ folder: folder.spool, logs, logId: spec.logId, replicaId: spec.id, ordinal: spec.ordinal, onLine: ({ text }) => this.#remember(text) });
+    this.#ended = new Promise((resolve) => {
+      this.#end = resolve;
+    });
+    this.#reader = new SpoolReader({
+      folder: folder.spool,
+      logs,
+      logId: spec.logId,
+      replicaId: spec.id,
+      ordinal: spec.ordinal,
+      onLine: ({ text }) => this.#remember(text),
+    });
     this.#watch(folder.spool, () => this.#readLog());
-    this.#watch(folder.path, (name) => { if (name === 'exit') void this.checkAlive(); });
+    this.#watch(folder.path, (name) => {
+      if (name === 'exit') void this.checkAlive();
+    });
     const timer = setInterval(() => {
       this.#readLog();
       void this.checkAlive();
@@ -108,7 +119,10 @@ export class Replica {
   async stop(graceMs: number): Promise<void> {
     const { folder, supervisor } = this.#options;
     // On a full disk the supervisor keeps to its own patience: what stops may be what makes room.
-    const patienceMs = await writeFile(folder.stopFile, String(Math.max(0, Math.round(graceMs)))).then(() => graceMs, () => Math.max(graceMs, DEFAULT_GRACE_MS));
+    const patienceMs = await writeFile(folder.stopFile, String(Math.max(0, Math.round(graceMs)))).then(
+      () => graceMs,
+      () => Math.max(graceMs, DEFAULT_GRACE_MS),
+    );
     this.#signal('SIGTERM');
     const timer = setTimeout(() => this.#signal('SIGKILL'), patienceMs + SUPERVISOR_MS);
     void this.checkAlive();
@@ -133,8 +147,20 @@ export class Replica {
     if (this.#closing.signal.aborted) return;
     const event = explainExit(spec.id, level, exit, this.#lastLines);
     await logs.note(spec.logId, spec.ordinal, event.message);
-    const isRefused = level !== 'L2' && spec.isProduction && !this.#isReady && event.exitCode !== 0 && !event.wasStopped && this.#lastLines.some((line) => PORT_REFUSED.test(line));
-    if (isRefused) emit({ type: 'misplaced', replicaId: spec.id, reason: 'port_80_not_bound', message: `It ended, and its log speaks of an address that it may not listen on${why(level)}` });
+    const isRefused =
+      level !== 'L2' &&
+      spec.isProduction &&
+      !this.#isReady &&
+      event.exitCode !== 0 &&
+      !event.wasStopped &&
+      this.#lastLines.some((line) => PORT_REFUSED.test(line));
+    if (isRefused)
+      emit({
+        type: 'misplaced',
+        replicaId: spec.id,
+        reason: 'port_80_not_bound',
+        message: `It ended, and its log speaks of an address that it may not listen on${why(level)}`,
+      });
     this.#endWatch();
     this.isWritten = this.#reader.read().then(() => this.#reader.close());
     emit(event);
@@ -195,7 +221,8 @@ export class Replica {
         emit({ type: 'unready', replicaId: spec.id, message: `It does not answer any more: ${trouble.message}` });
       }
       const elapsedMs = performance.now() - startedMs;
-      if (trouble !== undefined && !this.#isReady && spec.isProduction) await this.#judgePlace(trouble, elapsedMs).catch(() => {});
+      if (trouble !== undefined && !this.#isReady && spec.isProduction)
+        await this.#judgePlace(trouble, elapsedMs).catch(() => {});
       const waitMs = this.#isReady && numMisses === 0 ? liveMs : elapsedMs < FAST_FOR_MS ? fastMs : slowMs;
       await sleep(waitMs, undefined, { signal, ref: false }).catch(() => {});
     }
@@ -203,14 +230,22 @@ export class Replica {
 
   async #judgePlace(trouble: Trouble, elapsedMs: number): Promise<void> {
     const { spec, level, address, supervisor, emit } = this.#options;
-    const listeners = level === 'L2' ? await listenersOf(supervisor.childPid) : await ownListeners(descendantsOf(supervisor.pid));
-    const { host, port } = address.type === 'unix' ? { host: '0.0.0.0', port: spec.isProduction ? PRODUCTION_PORT : CONTAINER_PORT } : address;
+    const listeners =
+      level === 'L2' ? await listenersOf(supervisor.childPid) : await ownListeners(descendantsOf(supervisor.pid));
+    const { host, port } =
+      address.type === 'unix'
+        ? { host: '0.0.0.0', port: spec.isProduction ? PRODUCTION_PORT : CONTAINER_PORT }
+        : address;
     const isEarly = elapsedMs < this.#intervals.graceMs;
     const place = judge(listeners, level, host, port);
     if (this.#closing.signal.aborted || (place !== undefined && listeners.length === 0 && isEarly)) return;
     const verdict = place ?? (isEarly ? undefined : judgeAnswer(trouble));
     if (verdict?.message === this.#misplaced) return;
     this.#misplaced = verdict?.message;
-    emit(verdict === undefined ? { type: 'placed', replicaId: spec.id } : { type: 'misplaced', replicaId: spec.id, ...verdict });
+    emit(
+      verdict === undefined
+        ? { type: 'placed', replicaId: spec.id }
+        : { type: 'misplaced', replicaId: spec.id, ...verdict },
+    );
   }
 }

@@ -41,7 +41,12 @@ export class SpoolReader {
 
   /** The same, and resolves as well once the disk did not take it; the rest follows when there is room. */
   async readIfRoom(): Promise<void> {
-    await Promise.race([this.read(), new Promise<void>((resolve) => { this.#onTrouble = resolve; })]);
+    await Promise.race([
+      this.read(),
+      new Promise<void>((resolve) => {
+        this.#onTrouble = resolve;
+      }),
+    ]);
   }
 
   /** Reads no more. */
@@ -70,9 +75,13 @@ export class SpoolReader {
   /** Whether there may be more. */
   async #readOne(): Promise<boolean> {
     const { folder, logs, logId, replicaId } = this.#options;
-    this.#position ??= await logs.positionOf(logId, replicaId) ?? { file: 0, offset: 0 };
-    const numbers = (await readdir(folder).catch(() => [])).map(Number).filter((number) => number > 0).sort((a, b) => a - b);
-    for (const done of numbers.filter((number) => number < this.#position!.file)) await unlink(fileOf(folder, done)).catch(() => {});
+    this.#position ??= (await logs.positionOf(logId, replicaId)) ?? { file: 0, offset: 0 };
+    const numbers = (await readdir(folder).catch(() => []))
+      .map(Number)
+      .filter((number) => number > 0)
+      .sort((a, b) => a - b);
+    for (const done of numbers.filter((number) => number < this.#position!.file))
+      await unlink(fileOf(folder, done)).catch(() => {});
     const number = numbers.find((candidate) => candidate >= this.#position!.file);
     if (number === undefined) return false;
     const at: SpoolPosition = number === this.#position.file ? this.#position : { file: number, offset: 0 };
@@ -90,10 +99,16 @@ export class SpoolReader {
   }
 
   #parse(records: Buffer): NewLogLine[] {
-    return records.toString('utf8').split('\n').slice(0, -1).flatMap((record) => {
-      const match = RECORD.exec(record);
-      return match === null ? [] : [{ at: Number(match[1]), stream: streamOf(match[2]), replica: this.#options.ordinal, text: match[3] }];
-    });
+    return records
+      .toString('utf8')
+      .split('\n')
+      .slice(0, -1)
+      .flatMap((record) => {
+        const match = RECORD.exec(record);
+        return match === null
+          ? []
+          : [{ at: Number(match[1]), stream: streamOf(match[2]), replica: this.#options.ordinal, text: match[3] }];
+      });
   }
 
   async #wait(): Promise<void> {

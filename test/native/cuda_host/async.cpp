@@ -1,4 +1,5 @@
-// Twins of what compute capability 9.0 does by and by. Everything happens as late as the manual allows, so that whoever does not wait sees poison.
+// Twins of what compute capability 9.0 does by and by. Everything happens as late as the manual allows, so that whoever
+// does not wait sees poison.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -64,12 +65,14 @@ struct OwnCopy {
 struct OwnCopies {
   std::vector<std::vector<OwnCopy>> groups;  // committed, the oldest first
   std::vector<OwnCopy> open;
-  std::vector<uint32_t> landed;              // and not shown to products
+  std::vector<uint32_t> landed;  // and not shown to products
 };
 
 bool refuses_maps = false;
 
-[[noreturn]] void complain(const std::string& what) { throw std::runtime_error("cuda_host: " + what); }
+[[noreturn]] void complain(const std::string& what) {
+  throw std::runtime_error("cuda_host: " + what);
+}
 
 }  // namespace
 
@@ -124,19 +127,25 @@ uint16_t operand(uint64_t descriptor, int row, int k) {
 void multiply(const std::vector<const Product*>& lanes, const std::vector<std::vector<float>*>& sums) {
   const Product& first = *lanes[0];
   for (const Product* lane : lanes)
-    if (lane->b != first.b || lane->acc.size() != first.acc.size()) complain("threads of a warp give wgmma different operands");
+    if (lane->b != first.b || lane->acc.size() != first.acc.size())
+      complain("threads of a warp give wgmma different operands");
   double a[16][16];
   for (int lane = 0; lane < 32; ++lane)
     for (int r = 0; r < 4; ++r)
-      for (int half = 0; half < 2; ++half) a[lane / 4 + r % 2 * 8][lane % 4 * 2 + r / 2 * 8 + half] = static_cast<double>(first.to_float(static_cast<uint16_t>(*lanes[static_cast<size_t>(lane)]->a[static_cast<size_t>(r)] >> 16 * half)));
+      for (int half = 0; half < 2; ++half)
+        a[lane / 4 + r % 2 * 8][lane % 4 * 2 + r / 2 * 8 + half] = static_cast<double>(first.to_float(
+            static_cast<uint16_t>(*lanes[static_cast<size_t>(lane)]->a[static_cast<size_t>(r)] >> 16 * half)));
   for (int column = 0; column < static_cast<int>(first.acc.size()) * 2; ++column) {
     double b[16];
-    for (int k = 0; k < 16; ++k) b[k] = static_cast<double>(first.to_float(operand(first.b, column, k)));
+    for (int k = 0; k < 16; ++k)
+      b[k] = static_cast<double>(first.to_float(operand(first.b, column, k)));
     for (int row = 0; row < 16; ++row) {
       // NOTE: the order within one instruction is the hardware's own; in double it has no say.
       double sum = 0;
-      for (int k = 0; k < 16; ++k) sum += a[row][k] * b[k];
-      float& value = (*sums[static_cast<size_t>(row % 8 * 4 + column % 8 / 2)])[static_cast<size_t>(column / 8 * 4 + row / 8 * 2 + column % 2)];
+      for (int k = 0; k < 16; ++k)
+        sum += a[row][k] * b[k];
+      float& value = (*sums[static_cast<size_t>(row % 8 * 4 + column % 8 / 2)])[static_cast<size_t>(
+          column / 8 * 4 + row / 8 * 2 + column % 2)];
       value = static_cast<float>(value + sum);
     }
   }
@@ -153,25 +162,34 @@ void check_end(const Async& async) {
     if (!products.groups.empty() || !products.open.empty()) complain("a block ends before its products are there");
 }
 
-void refuse_tensor_maps(bool refuses) { refuses_maps = refuses; }
-bool knows_tensor_maps() { return !refuses_maps; }
+void refuse_tensor_maps(bool refuses) {
+  refuses_maps = refuses;
+}
+bool knows_tensor_maps() {
+  return !refuses_maps;
+}
 
 // As the driver does: alignment, sizes and boxes that the copy engine has no way with.
 bool encode_tensor_map(TensorMap& map, const void* data, int64_t rows, int64_t columns, int box_rows, int box_columns) {
-  if (refuses_maps || data == nullptr || reinterpret_cast<uintptr_t>(data) % 16 != 0 || columns * 2 % 16 != 0) return false;
-  if (rows < 1 || columns < 1 || rows > int64_t{1} << 32 || columns > int64_t{1} << 32 || box_rows < 1 || box_rows > 256 || box_columns * 2 != 128) return false;
+  if (refuses_maps || data == nullptr || reinterpret_cast<uintptr_t>(data) % 16 != 0 || columns * 2 % 16 != 0)
+    return false;
+  if (rows < 1 || columns < 1 || rows > int64_t{1} << 32 || columns > int64_t{1} << 32 || box_rows < 1 ||
+      box_rows > 256 || box_columns * 2 != 128)
+    return false;
   map = {static_cast<const unsigned char*>(data), rows, columns, box_rows, box_columns};
   return true;
 }
 
 uint32_t shared_address(const void* at) {
   const auto* byte = static_cast<const unsigned char*>(at);
-  if (byte < place.shared || byte > place.shared + place.shared_bytes) complain("an address outside of the shared memory");
+  if (byte < place.shared || byte > place.shared + place.shared_bytes)
+    complain("an address outside of the shared memory");
   return static_cast<uint32_t>(byte - place.shared);
 }
 
 void mbarrier_init(const void* barrier, int count) {
-  if (shared_address(barrier) % 8 != 0 || shared_address(barrier) + 8 > place.shared_bytes) complain("a barrier that is not 8 bytes of the shared memory");
+  if (shared_address(barrier) % 8 != 0 || shared_address(barrier) + 8 > place.shared_bytes)
+    complain("a barrier that is not 8 bytes of the shared memory");
   async().barriers[barrier] = {count, count, 0, 0, {}};
 }
 
@@ -192,8 +210,10 @@ void mbarrier_wait(const char* where, const void* barrier, int parity) {
 }
 
 void bulk_copy(void* to, const void* from, int bytes, const void* barrier) {
-  if (bytes <= 0 || bytes % 16 != 0 || shared_address(to) % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0) complain("a bulk copy is of 16 bytes each");
-  start_copy(to, static_cast<size_t>(bytes), bytes, barrier, [=] { std::memcpy(to, from, static_cast<size_t>(bytes)); });
+  if (bytes <= 0 || bytes % 16 != 0 || shared_address(to) % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0)
+    complain("a bulk copy is of 16 bytes each");
+  start_copy(to, static_cast<size_t>(bytes), bytes, barrier,
+             [=] { std::memcpy(to, from, static_cast<size_t>(bytes)); });
 }
 
 void tensor_copy(void* to, const TensorMap& map, int column, int row, const void* barrier) {
@@ -208,15 +228,18 @@ void tensor_copy(void* to, const TensorMap& map, int column, int row, const void
         const bool is_there = from_row >= 0 && from_row < map.rows && from_column >= 0 && from_column < map.columns;
         uint32_t address = begin + static_cast<uint32_t>(r * 128 + c * 2);
         address ^= (address >> 7 & 7) << 4;
-        if (is_there) std::memcpy(shared + address, map.data + (from_row * map.columns + from_column) * 2, 2);
-        else std::memset(shared + address, 0, 2);
+        if (is_there)
+          std::memcpy(shared + address, map.data + (from_row * map.columns + from_column) * 2, 2);
+        else
+          std::memset(shared + address, 0, 2);
       }
   });
 }
 
 void copy_later(void* to, const void* from) {
   const uint32_t address = shared_address(to);
-  if (address % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0) complain("a copy of 16 bytes lies at multiples of them");
+  if (address % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0)
+    complain("a copy of 16 bytes lies at multiples of them");
   if (address + 16 > place.shared_bytes) complain("a copy ends outside of the shared memory");
   std::memset(to, 0xff, 16);
   async().is_hidden[address / 16] = true;
@@ -241,10 +264,13 @@ void wait_for_copies(int pending) {
 }
 
 void show_to_products() {
-  for (const uint32_t word : std::exchange(async().copies[running_thread()].landed, {})) async().is_hidden[word] = false;
+  for (const uint32_t word : std::exchange(async().copies[running_thread()].landed, {}))
+    async().is_hidden[word] = false;
 }
 
-void wgmma_fence() { async().products[running_thread()].is_fenced = true; }
+void wgmma_fence() {
+  async().products[running_thread()].is_fenced = true;
+}
 
 void wgmma(std::vector<float*> acc, const std::array<const uint32_t*, 4>& a, uint64_t b, float (*to_float)(uint16_t)) {
   Products& mine = async().products[running_thread()];
@@ -279,23 +305,28 @@ void wgmma_wait(int pending) {
         std::vector<std::vector<float>*> sums;
         for (int lane = 0; lane < 32; ++lane) {
           Products& products = products_of(lane);
-          if (products.groups.empty() || products.groups.front().size() != count) complain("threads of a warp wait for different products");
+          if (products.groups.empty() || products.groups.front().size() != count)
+            complain("threads of a warp wait for different products");
           of_lanes.push_back(&products.groups.front()[i]);
           sums.push_back(&products.sums.at(of_lanes.back()->acc[0]).values);
         }
         multiply(of_lanes, sums);
       }
-      for (int lane = 0; lane < 32; ++lane) products_of(lane).groups.erase(products_of(lane).groups.begin());
+      for (int lane = 0; lane < 32; ++lane)
+        products_of(lane).groups.erase(products_of(lane).groups.begin());
     }
     for (int lane = 0; lane < 32; ++lane) {
       Products& products = products_of(lane);
       const auto is_awaited = [&](const float* acc) {
-        const auto has = [&](const std::vector<Product>& group) { return std::ranges::any_of(group, [&](const Product& product) { return product.acc[0] == acc; }); };
+        const auto has = [&](const std::vector<Product>& group) {
+          return std::ranges::any_of(group, [&](const Product& product) { return product.acc[0] == acc; });
+        };
         return has(products.open) || std::ranges::any_of(products.groups, has);
       };
       std::erase_if(products.sums, [&](const auto& entry) {
         if (is_awaited(entry.first)) return false;
-        for (size_t i = 0; i < entry.second.acc.size(); ++i) *entry.second.acc[i] = entry.second.values[i];
+        for (size_t i = 0; i < entry.second.acc.size(); ++i)
+          *entry.second.acc[i] = entry.second.values[i];
         return true;
       });
     }

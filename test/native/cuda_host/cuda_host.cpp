@@ -32,7 +32,8 @@ std::atomic<uint64_t> current_seed{1};
 std::atomic<int> skipped_barrier{-1};
 std::atomic<size_t> threads_that_skip{0};
 
-// ---- fibers ----------------------------------------------------------------------------------------------------------------------------
+// ---- fibers
+// ----------------------------------------------------------------------------------------------------------------------------
 
 constexpr size_t kStackBytes = 256 << 10;
 
@@ -73,7 +74,8 @@ struct Stacks {
   }
   char* get(size_t i) {
     while (all.size() <= i) {
-      void* memory = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      void* memory =
+          mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (memory == MAP_FAILED) throw std::runtime_error("cuda_host: no memory for the stacks of a block");
       all.push_back(static_cast<char*>(memory));
     }
@@ -147,7 +149,8 @@ struct Block {
 
   Block(const std::function<void()>& kernel_, dim3 block, uint64_t random_) : kernel(kernel_), random(random_) {
     const unsigned size = block.x * block.y * block.z;
-    if (size == 0 || size > 1024 || size % 32 != 0) throw std::runtime_error("cuda_host: a block has 32 to 1,024 threads, a multiple of 32");
+    if (size == 0 || size > 1024 || size % 32 != 0)
+      throw std::runtime_error("cuda_host: a block has 32 to 1,024 threads, a multiple of 32");
     fibers.resize(size);
     warps.resize(size / 32);
     num_alive = size;
@@ -158,7 +161,8 @@ struct Block {
   }
 
 #if CAPSTAN_ASAN
-  // Threads that an error left in the middle of a kernel leave the guards of their frames behind, on stacks that are used again.
+  // Threads that an error left in the middle of a kernel leave the guards of their frames behind, on stacks that are
+  // used again.
   ~Block() {
     for (const Fiber& fiber : fibers)
       if (fiber.state != State::kDone) ASAN_UNPOISON_MEMORY_REGION(fiber.stack, kStackBytes);
@@ -180,7 +184,8 @@ struct Block {
     auto* top = reinterpret_cast<void**>(fiber.stack + kStackBytes);
     *--top = nullptr;  // keeps the stack aligned as after a call
     *--top = reinterpret_cast<void*>(&Block::entry);
-    for (int r = 0; r < 6; ++r) *--top = nullptr;
+    for (int r = 0; r < 6; ++r)
+      *--top = nullptr;
     fiber.stack_pointer = top;
 #else
     getcontext(&fiber.context);
@@ -210,7 +215,8 @@ struct Block {
 
   void leave(Fiber& fiber) {
 #if CAPSTAN_ASAN
-    __sanitizer_start_switch_fiber(fiber.state == State::kDone ? nullptr : &fiber.fake_stack, main_stack_bottom, main_stack_size);
+    __sanitizer_start_switch_fiber(fiber.state == State::kDone ? nullptr : &fiber.fake_stack, main_stack_bottom,
+                                   main_stack_size);
 #endif
 #if defined(__x86_64__)
     capstan_fiber_switch(&fiber.stack_pointer, main_stack_pointer);
@@ -231,27 +237,34 @@ struct Block {
 
   std::string places() const {
     std::map<std::string, int> counts;
-    for (const Fiber& fiber : fibers) ++counts[fiber.state == State::kDone ? "the end" : fiber.where];
+    for (const Fiber& fiber : fibers)
+      ++counts[fiber.state == State::kDone ? "the end" : fiber.where];
     std::string text;
-    for (const auto& [where, count] : counts) text += "\n  " + std::to_string(count) + " threads at " + where;
+    for (const auto& [where, count] : counts)
+      text += "\n  " + std::to_string(count) + " threads at " + where;
     return text;
   }
 
   bool run_previous() {
-    if (previous == nullptr || std::ranges::any_of(fibers, [](const Fiber& fiber) { return fiber.state != State::kAtPrevious; })) return false;
+    if (previous == nullptr ||
+        std::ranges::any_of(fibers, [](const Fiber& fiber) { return fiber.state != State::kAtPrevious; }))
+      return false;
     const Within<size_t> stacks_used(num_stacks_used, num_stacks_used + fibers.size());
     const Within<bool> is_not_early(is_early, false);
     (*std::exchange(previous, nullptr))();
-    for (Fiber& fiber : fibers) fiber.state = State::kReady;
+    for (Fiber& fiber : fibers)
+      fiber.state = State::kReady;
     return true;
   }
 
   // Rounds over the warps in random order; each is left out now and then.
   void run() {
     std::vector<unsigned> order(warps.size());
-    for (unsigned w = 0; w < order.size(); ++w) order[w] = w;
+    for (unsigned w = 0; w < order.size(); ++w)
+      order[w] = w;
     while (num_alive > 0) {
-      for (unsigned w = static_cast<unsigned>(order.size()); w > 1; --w) std::swap(order[w - 1], order[draw(w)]);
+      for (unsigned w = static_cast<unsigned>(order.size()); w > 1; --w)
+        std::swap(order[w - 1], order[draw(w)]);
       bool has_run = false, has_skipped = false;
       for (const unsigned w : order) {
         if (order.size() > 1 && draw(4) == 0) {
@@ -285,7 +298,8 @@ void Block::entry() {
     block.error = std::current_exception();
   }
   if (is_early && !fiber.has_waited && !block.error)
-    block.error = std::make_exception_ptr(std::runtime_error("cuda_host: a thread of an early kernel ended without waiting for the kernel in front"));
+    block.error = std::make_exception_ptr(
+        std::runtime_error("cuda_host: a thread of an early kernel ended without waiting for the kernel in front"));
   fiber.state = State::kDone;
   --block.num_alive;
   block.release_barrier_if_full();
@@ -294,9 +308,15 @@ void Block::entry() {
 
 }  // namespace
 
-void set_seed(uint64_t value) { current_seed = value * 2 + 1; }
-uint64_t seed() { return current_seed; }
-void skip_barrier(int n, size_t num_threads) { skipped_barrier = n, threads_that_skip = num_threads; }
+void set_seed(uint64_t value) {
+  current_seed = value * 2 + 1;
+}
+uint64_t seed() {
+  return current_seed;
+}
+void skip_barrier(int n, size_t num_threads) {
+  skipped_barrier = n, threads_that_skip = num_threads;
+}
 
 void sync_threads(const char* where) {
   Block& block = *current_block;
@@ -336,7 +356,8 @@ void meet_warp(const char* where, void* payload, const std::function<void(void* 
   if (++warp.num_arrived == 32) {
     warp.num_arrived = 0;
     compute(warp.payloads);
-    for (unsigned lane = 0; lane < 32; ++lane) block.fibers[i / 32 * 32 + lane].state = State::kReady;
+    for (unsigned lane = 0; lane < 32; ++lane)
+      block.fibers[i / 32 * 32 + lane].state = State::kReady;
   }
   block.leave(fiber);
 }
@@ -350,16 +371,23 @@ void wait_until(const char* where, const std::function<bool()>& is_over) {
   block.leave(fiber);
 }
 
-std::shared_ptr<Async>& async_of_block() { return current_block->async; }
-unsigned running_thread() { return current_block->running; }
+std::shared_ptr<Async>& async_of_block() {
+  return current_block->async;
+}
+unsigned running_thread() {
+  return current_block->running;
+}
 
 void run_grid(dim3 grid, dim3 block_size, size_t shared_bytes, const std::function<void()>& kernel) {
-  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 || grid.z > 65535) throw std::runtime_error("cuda_host: a grid has no blocks, or too many");
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 || grid.z > 65535)
+    throw std::runtime_error("cuda_host: a grid has no blocks, or too many");
   if (shared_bytes > kMaxSharedBytes) throw std::runtime_error("cuda_host: more shared memory than a block may have");
   const ThreadPlace before = place;
   uint64_t random = seed();
   // The exact size, so that the address sanitizer sees the first byte beyond it.
-  const std::unique_ptr<unsigned char, void (*)(void*)> shared(static_cast<unsigned char*>(std::aligned_alloc(128, (std::max<size_t>(shared_bytes, 1) + 127) / 128 * 128)), std::free);
+  const std::unique_ptr<unsigned char, void (*)(void*)> shared(
+      static_cast<unsigned char*>(std::aligned_alloc(128, (std::max<size_t>(shared_bytes, 1) + 127) / 128 * 128)),
+      std::free);
 #if CAPSTAN_ASAN
   const size_t allocated = (std::max<size_t>(shared_bytes, 1) + 127) / 128 * 128;
   ASAN_POISON_MEMORY_REGION(shared.get() + shared_bytes, allocated - shared_bytes);

@@ -1,9 +1,11 @@
 #pragma once
-// CUDA for g++: what the sources of `cuda/` need of the language and the runtime, so that every kernel runs on the CPU (design: cuda.md, 5.5).
+// CUDA for g++: what the sources of `cuda/` need of the language and the runtime, so that every kernel runs on the CPU
+// (design: cuda.md, 5.5).
 //
-// A block's threads are fibers; blocks run one after the other. __syncthreads and all operations of a warp are rendezvous points. Which warp goes
-// on is drawn from a seed, and each round leaves some out, so that a missing barrier shows up as a wrong result. Device and shared memory begin as
-// NaN patterns and have their exact size, for the address sanitizer. Streams run late: when somebody waits for them.
+// A block's threads are fibers; blocks run one after the other. __syncthreads and all operations of a warp are
+// rendezvous points. Which warp goes on is drawn from a seed, and each round leaves some out, so that a missing barrier
+// shows up as a wrong result. Device and shared memory begin as NaN patterns and have their exact size, for the address
+// sanitizer. Streams run late: when somebody waits for them.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -44,7 +46,8 @@ namespace capstan::cuda_host {
 
 // Seed of the order in which warps and blocks of threads go on.
 void set_seed(uint64_t seed);
-// Makes a __syncthreads do nothing: the n-th of each thread (0 based; -1: none), in blocks of so many threads. For mutation tests.
+// Makes a __syncthreads do nothing: the n-th of each thread (0 based; -1: none), in blocks of so many threads. For
+// mutation tests.
 void skip_barrier(int n, size_t num_threads = 0);
 // Bytes that cudaMemGetInfo and cudaMalloc have.
 void set_device_memory(size_t bytes);
@@ -61,7 +64,8 @@ std::set<int> forget_devices_used();
 // The next call of the runtime that waits reports this error, and every later one too (a sticky error).
 void break_device(int error);
 void repair_device();
-// Nothing that was enqueued comes to its end any more, as with a kernel that hangs. Calls that would wait for it end the process.
+// Nothing that was enqueued comes to its end any more, as with a kernel that hangs. Calls that would wait for it end
+// the process.
 void hang_device();
 // Calls of the runtime so far, and those that have waited for a device.
 size_t num_calls();
@@ -111,7 +115,8 @@ struct Graph;
 struct GraphExec;
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& kernel);
 
-// ---- what compute capability 9.0 does by and by (cuda/hopper.h; async.cpp) ------------------------------------------------------------------
+// ---- what compute capability 9.0 does by and by (cuda/hopper.h; async.cpp)
+// ------------------------------------------------------------------
 
 void set_compute_capability(int major);
 // That kernels were compiled for: 80, 90 and the like.
@@ -159,7 +164,8 @@ void wgmma_wait(int pending);
 
 #define __syncthreads() ::capstan::cuda_host::sync_threads(CAPSTAN_HERE)
 #define __syncwarp() ::capstan::cuda_host::meet_warp(CAPSTAN_HERE, nullptr, [](void* const*) {})
-#define __shfl_xor_sync(mask, value, bits) ::capstan::cuda_host::exchange(CAPSTAN_HERE, value, [=](unsigned l) { return l ^ static_cast<unsigned>(bits); })
+#define __shfl_xor_sync(mask, value, bits) \
+  ::capstan::cuda_host::exchange(CAPSTAN_HERE, value, [=](unsigned l) { return l ^ static_cast<unsigned>(bits); })
 #define __shfl_sync(mask, value, from) ::capstan::cuda_host::shuffle(CAPSTAN_HERE, value, static_cast<unsigned>(from))
 
 namespace capstan::cuda_host {
@@ -196,11 +202,18 @@ T atomicMax(T* address, T value) {
   return old;
 }
 inline void __threadfence() {}
-inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
-inline float __fmul_rn(float a, float b) { return a * b; }
-inline int __ffs(int bits) { return __builtin_ffs(bits); }
+inline int __popc(unsigned bits) {
+  return __builtin_popcount(bits);
+}
+inline float __fmul_rn(float a, float b) {
+  return a * b;
+}
+inline int __ffs(int bits) {
+  return __builtin_ffs(bits);
+}
 
-// ---- the runtime ------------------------------------------------------------------------------------------------------------------------
+// ---- the runtime
+// ------------------------------------------------------------------------------------------------------------------------
 
 using cudaStream_t = capstan::cuda_host::Stream*;
 using cudaEvent_t = capstan::cuda_host::Event*;
@@ -233,11 +246,20 @@ enum cudaError_t {
 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
-enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16, cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76, cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
+enum cudaDeviceAttr {
+  cudaDevAttrMultiProcessorCount = 16,
+  cudaDevAttrComputeCapabilityMajor = 75,
+  cudaDevAttrComputeCapabilityMinor = 76,
+  cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
+};
 struct cudaFuncAttributes {
   int ptxVersion;
 };
-enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed };
+enum cudaStreamCaptureMode {
+  cudaStreamCaptureModeGlobal,
+  cudaStreamCaptureModeThreadLocal,
+  cudaStreamCaptureModeRelaxed
+};
 
 const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaDriverGetVersion(int* version);
@@ -268,8 +290,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end);
-// A recording stream runs nothing, nor does one that has waited for its events; the graph runs what was recorded each time it is launched, in any order that the
-// streams and events allow.
+// A recording stream runs nothing, nor does one that has waited for its events; the graph runs what was recorded each
+// time it is launched, in any order that the streams and events allow.
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long flags);
@@ -284,12 +306,15 @@ struct KernelArgument {
   const void* value;
   size_t bytes;
 };
-// What a thread of the kernel does by the PTX that nvcc has made of it, where CAPSTAN_TEST_PTX names a folder of such files; else nothing (ptx.cpp).
+// What a thread of the kernel does by the PTX that nvcc has made of it, where CAPSTAN_TEST_PTX names a folder of such
+// files; else nothing (ptx.cpp).
 std::function<void()> compiled_kernel(const void* kernel, std::vector<KernelArgument> arguments);
 // What a thread of the kernel does.
 template <class... Parameters>
 std::function<void()> kernel_of(void (*kernel)(Parameters...), Parameters... arguments) {
-  if (auto compiled = compiled_kernel(reinterpret_cast<const void*>(kernel), {KernelArgument{&arguments, sizeof arguments}...})) return compiled;
+  if (auto compiled =
+          compiled_kernel(reinterpret_cast<const void*>(kernel), {KernelArgument{&arguments, sizeof arguments}...}))
+    return compiled;
   return [=] { kernel(arguments...); };
 }
 

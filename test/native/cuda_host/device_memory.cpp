@@ -20,7 +20,9 @@ constexpr size_t kRoom = size_t{4} << 30;  // of addresses
 constexpr size_t kAlignment = 256;
 
 // With as much behind it that belongs to nobody.
-size_t taken(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment + kAlignment; }
+size_t taken(size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment + kAlignment;
+}
 
 const char* hidden = nullptr;
 bool was_touched = false;

@@ -1,5 +1,6 @@
 #pragma once
-// The memory of a device: addresses of its own, so that it can be taken away from a kernel of another device that does not reach it.
+// The memory of a device: addresses of its own, so that it can be taken away from a kernel of another device that does
+// not reach it.
 #include <cstddef>
 #include <map>
 

@@ -1,6 +1,8 @@
-// Runs what nvcc made of the kernels: their PTX, an instruction after the other, with the threads, barriers, copies and products of cuda_host. It shows what the
-// sources by g++ cannot: assembly as it is written in cuda/device.h and cuda/hopper.h, what the compiler moves or leaves out around it, the branches of `__CUDACC__`,
-// how vector accesses are aligned, and registers that nobody has written (they begin as NaN). Semantics: "PTX ISA", NVIDIA; what the kernels do not use is refused.
+// Runs what nvcc made of the kernels: their PTX, an instruction after the other, with the threads, barriers, copies and
+// products of cuda_host. It shows what the sources by g++ cannot: assembly as it is written in cuda/device.h and
+// cuda/hopper.h, what the compiler moves or leaves out around it, the branches of `__CUDACC__`, how vector accesses are
+// aligned, and registers that nobody has written (they begin as NaN). Semantics: "PTX ISA", NVIDIA; what the kernels do
+// not use is refused.
 #include <elf.h>
 #include <link.h>
 
@@ -54,10 +56,10 @@ struct Buffer {  // of a function's own memory
 
 struct Function {
   std::string name;
-  std::vector<int32_t> parameters;      // places of their addresses
+  std::vector<int32_t> parameters;  // places of their addresses
   std::vector<size_t> parameter_bytes;
   std::vector<int32_t> results;
-  std::vector<uint64_t> registers;      // as they begin
+  std::vector<uint64_t> registers;  // as they begin
   std::vector<Buffer> buffers;
   size_t memory_bytes = 0;
   std::vector<Instruction> code;
@@ -70,7 +72,9 @@ struct Thread {
   size_t next = 0;
 };
 
-[[noreturn]] void refuse(const std::string& where, const std::string& what) { throw std::runtime_error("PTX " + where + ": " + what); }
+[[noreturn]] void refuse(const std::string& where, const std::string& what) {
+  throw std::runtime_error("PTX " + where + ": " + what);
+}
 
 template <class T>
 T get(const Thread& thread, int32_t place) {
@@ -93,18 +97,21 @@ T operand(const Thread& thread, const Instruction& at, int i) {
   return get<T>(thread, at.operands[i]);
 }
 
-// ---- memory -----------------------------------------------------------------------------------------------------------------------------------
+// ---- memory
+// -----------------------------------------------------------------------------------------------------------------------------------
 
 unsigned char* address(const Thread& thread, const Instruction& at, int i, bool is_shared, size_t bytes) {
   unsigned char* memory;
   if (is_shared) {
     const int64_t begin = operand<uint32_t>(thread, at, i) + at.offset;
-    if (begin < 0 || static_cast<size_t>(begin) + bytes > place.shared_bytes) refuse(at.where, "outside of the shared memory: " + at.text);
+    if (begin < 0 || static_cast<size_t>(begin) + bytes > place.shared_bytes)
+      refuse(at.where, "outside of the shared memory: " + at.text);
     memory = place.shared + begin;
   } else {
     memory = reinterpret_cast<unsigned char*>(operand<uint64_t>(thread, at, i) + static_cast<uint64_t>(at.offset));
   }
-  if (reinterpret_cast<uintptr_t>(memory) % bytes != 0) refuse(at.where, "an address that is no multiple of " + std::to_string(bytes) + ": " + at.text);
+  if (reinterpret_cast<uintptr_t>(memory) % bytes != 0)
+    refuse(at.where, "an address that is no multiple of " + std::to_string(bytes) + ": " + at.text);
   return memory;
 }
 
@@ -126,9 +133,12 @@ void store(Thread& thread, const Instruction& at) {
   }
 }
 
-unsigned char* shared_place(const Thread& thread, const Instruction& at, int i) { return place.shared + operand<uint32_t>(thread, at, i); }
+unsigned char* shared_place(const Thread& thread, const Instruction& at, int i) {
+  return place.shared + operand<uint32_t>(thread, at, i);
+}
 
-// ---- arithmetic -------------------------------------------------------------------------------------------------------------------------------
+// ---- arithmetic
+// -------------------------------------------------------------------------------------------------------------------------------
 
 // With the type that an instruction ends with: `make` of a value of it.
 template <class Make>
@@ -153,17 +163,22 @@ Handler of_number(std::string_view type, Make make) {
 template <class T>
 using Wide = std::conditional_t<std::is_signed_v<T>, __int128, unsigned __int128>;
 template <class T>
-using Twice = std::conditional_t<sizeof(T) == 2, std::conditional_t<std::is_signed_v<T>, int32_t, uint32_t>, std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>;
+using Twice = std::conditional_t<sizeof(T) == 2, std::conditional_t<std::is_signed_v<T>, int32_t, uint32_t>,
+                                 std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>;
 
-#define CAPSTAN_HANDLER +[]([[maybe_unused]] Thread & thread, [[maybe_unused]] const Instruction& at)
+#define CAPSTAN_HANDLER +[]([[maybe_unused]] Thread& thread, [[maybe_unused]] const Instruction& at)
 
 template <class T, class Compute>
 Handler binary(Compute) {
-  return CAPSTAN_HANDLER { put(thread, at.operands[0], static_cast<T>(Compute{}(operand<T>(thread, at, 1), operand<T>(thread, at, 2)))); };
+  return CAPSTAN_HANDLER {
+    put(thread, at.operands[0], static_cast<T>(Compute{}(operand<T>(thread, at, 1), operand<T>(thread, at, 2))));
+  };
 }
 template <class T, class Compute>
 Handler unary(Compute) {
-  return CAPSTAN_HANDLER { put(thread, at.operands[0], static_cast<T>(Compute{}(operand<T>(thread, at, 1)))); };
+  return CAPSTAN_HANDLER {
+    put(thread, at.operands[0], static_cast<T>(Compute{}(operand<T>(thread, at, 1))));
+  };
 }
 
 template <class T>
@@ -174,11 +189,11 @@ bool is_unordered(T a, T b) {
 
 template <class T>
 Handler comparison(std::string_view how) {
-#define CAPSTAN_COMPARE(name, expression)                                             \
-  if (how == name) return CAPSTAN_HANDLER {                                           \
-    const T a = operand<T>(thread, at, 1), b = operand<T>(thread, at, 2);             \
-    put(thread, at.operands[0], static_cast<uint32_t>(expression));                   \
-  };
+#define CAPSTAN_COMPARE(name, expression)                                   \
+  if (how == name) return CAPSTAN_HANDLER {                                 \
+      const T a = operand<T>(thread, at, 1), b = operand<T>(thread, at, 2); \
+      put(thread, at.operands[0], static_cast<uint32_t>(expression));       \
+    };
   CAPSTAN_COMPARE("eq", a == b)
   CAPSTAN_COMPARE("ne", a != b && !is_unordered(a, b))
   CAPSTAN_COMPARE("lt", a < b)
@@ -200,18 +215,24 @@ Handler conversion(bool is_saturated) {
   if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>) {
     return CAPSTAN_HANDLER {  // towards zero, into the range
       const From value = operand<From>(thread, at, 1);
-      const auto low = static_cast<double>(std::numeric_limits<To>::min()), high = static_cast<double>(std::numeric_limits<To>::max());
-      put(thread, at.operands[0], std::isnan(value) ? To{0} : static_cast<double>(value) <= low ? std::numeric_limits<To>::min()
-                                  : static_cast<double>(value) >= high ? std::numeric_limits<To>::max() : static_cast<To>(value));
+      const auto low = static_cast<double>(std::numeric_limits<To>::min()),
+                 high = static_cast<double>(std::numeric_limits<To>::max());
+      put(thread, at.operands[0],
+          std::isnan(value)                    ? To{0}
+          : static_cast<double>(value) <= low  ? std::numeric_limits<To>::min()
+          : static_cast<double>(value) >= high ? std::numeric_limits<To>::max()
+                                               : static_cast<To>(value));
     };
   }
   if constexpr (std::is_same_v<To, float> && std::is_same_v<From, float>) {
     if (is_saturated) return CAPSTAN_HANDLER {
-      const float value = operand<float>(thread, at, 1);
-      put(thread, at.operands[0], value > 0 ? std::min(value, 1.0f) : 0.0f);
-    };
+        const float value = operand<float>(thread, at, 1);
+        put(thread, at.operands[0], value > 0 ? std::min(value, 1.0f) : 0.0f);
+      };
   }
-  return CAPSTAN_HANDLER { put(thread, at.operands[0], static_cast<To>(operand<From>(thread, at, 1))); };
+  return CAPSTAN_HANDLER {
+    put(thread, at.operands[0], static_cast<To>(operand<From>(thread, at, 1)));
+  };
 }
 
 template <class T>
@@ -222,7 +243,9 @@ template <class T>
 void fma_pair(Thread& thread, const Instruction& at) {
   uint32_t result = 0;
   for (int shift = 0; shift < 32; shift += 16) {
-    const auto half = [&](int i) { return static_cast<double>(cuda::to_float<T>(static_cast<uint16_t>(operand<uint32_t>(thread, at, i) >> shift))); };
+    const auto half = [&](int i) {
+      return static_cast<double>(cuda::to_float<T>(static_cast<uint16_t>(operand<uint32_t>(thread, at, i) >> shift)));
+    };
     // NOTE: rounded twice where a sum of products does not fit 53 bits; the kernels add nothing.
     result |= cuda::to_bits_pair<T>(static_cast<float>(half(1) * half(2) + half(3)), 0.0f) << shift;
   }
@@ -233,10 +256,13 @@ template <class T>
 void multiply_tiles(Thread& thread, const Instruction& at) {
   float c[4];
   uint32_t a[4], b[2];
-  for (int i = 0; i < 4; ++i) a[i] = operand<uint32_t>(thread, at, 4 + i), c[i] = operand<float>(thread, at, 10 + i);
-  for (int i = 0; i < 2; ++i) b[i] = operand<uint32_t>(thread, at, 8 + i);
+  for (int i = 0; i < 4; ++i)
+    a[i] = operand<uint32_t>(thread, at, 4 + i), c[i] = operand<float>(thread, at, 10 + i);
+  for (int i = 0; i < 2; ++i)
+    b[i] = operand<uint32_t>(thread, at, 8 + i);
   cuda::mma_m16n8k16<T>(c, a, b);
-  for (int i = 0; i < 4; ++i) put(thread, at.operands[i], c[i]);
+  for (int i = 0; i < 4; ++i)
+    put(thread, at.operands[i], c[i]);
 }
 // target: columns. Operands: acc, a, the descriptor, and the constants of scales and order, which are 1, 1, 1 and 0.
 template <class T>
@@ -244,15 +270,19 @@ void multiply_wide(Thread& thread, const Instruction& at) {
   const int count = at.target / 2;
   if (at.num_operands != count + 9) refuse(at.where, "other operands of wgmma than expected");
   for (int i = 0; i < 4; ++i)
-    if (operand<int32_t>(thread, at, count + 5 + i) != (i < 3 ? 1 : 0)) refuse(at.where, "other scales of wgmma than expected");
+    if (operand<int32_t>(thread, at, count + 5 + i) != (i < 3 ? 1 : 0))
+      refuse(at.where, "other scales of wgmma than expected");
   std::vector<float*> acc;
-  for (int i = 0; i < count; ++i) acc.push_back(reinterpret_cast<float*>(&thread.registers[at.operands[i]]));
+  for (int i = 0; i < count; ++i)
+    acc.push_back(reinterpret_cast<float*>(&thread.registers[at.operands[i]]));
   std::array<const uint32_t*, 4> a;
-  for (int i = 0; i < 4; ++i) a[static_cast<size_t>(i)] = reinterpret_cast<const uint32_t*>(&thread.registers[at.operands[count + i]]);
-  cuda_host::wgmma(std::move(acc), a, operand<uint64_t>(thread, at, count + 4), [](uint16_t bits) { return cuda::to_float<T>(bits); });
+  for (int i = 0; i < 4; ++i)
+    a[static_cast<size_t>(i)] = reinterpret_cast<const uint32_t*>(&thread.registers[at.operands[count + i]]);
+  cuda_host::wgmma(std::move(acc), a, operand<uint64_t>(thread, at, count + 4),
+                   [](uint16_t bits) { return cuda::to_float<T>(bits); });
 }
 
-template <unsigned dim3::*kMember, dim3 ThreadPlace::*kOf>
+template <unsigned dim3::* kMember, dim3 ThreadPlace::* kOf>
 void special(Thread& thread, const Instruction& at) {
   put(thread, at.operands[0], (place.*kOf).*kMember);
 }
@@ -262,11 +292,13 @@ void run_function(const Function& function, const void* const* parameters, void*
 void call(Thread& thread, const Instruction& at) {
   const Function& callee = *at.callee;
   void* places[32];
-  for (int i = 0; i < at.num_operands; ++i) places[i] = reinterpret_cast<void*>(operand<uint64_t>(thread, at, i));
+  for (int i = 0; i < at.num_operands; ++i)
+    places[i] = reinterpret_cast<void*>(operand<uint64_t>(thread, at, i));
   run_function(callee, places + callee.results.size(), places);
 }
 
-// ---- instructions -----------------------------------------------------------------------------------------------------------------------------
+// ---- instructions
+// -----------------------------------------------------------------------------------------------------------------------------
 
 std::vector<std::string_view> split(std::string_view text, char by) {
   std::vector<std::string_view> parts;
@@ -278,37 +310,53 @@ std::vector<std::string_view> split(std::string_view text, char by) {
   }
 }
 
-#define CAPSTAN_BINARY(expression) \
-  [](auto tag) -> Handler { using T = decltype(tag); return binary<T>([](T a, T b) { return expression; }); }
-#define CAPSTAN_UNARY(expression) \
-  [](auto tag) -> Handler { using T = decltype(tag); return unary<T>([](T a) { return expression; }); }
+#define CAPSTAN_BINARY(expression)                         \
+  [](auto tag) -> Handler {                                \
+    using T = decltype(tag);                               \
+    return binary<T>([](T a, T b) { return expression; }); \
+  }
+#define CAPSTAN_UNARY(expression)                    \
+  [](auto tag) -> Handler {                          \
+    using T = decltype(tag);                         \
+    return unary<T>([](T a) { return expression; }); \
+  }
 
 // Integers wrap around.
 template <class T>
 T added(T a, T b) {
-  if constexpr (std::is_integral_v<T>) return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) + static_cast<std::make_unsigned_t<T>>(b));
-  else return a + b;
+  if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) + static_cast<std::make_unsigned_t<T>>(b));
+  else
+    return a + b;
 }
 template <class T>
 T subtracted(T a, T b) {
-  if constexpr (std::is_integral_v<T>) return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) - static_cast<std::make_unsigned_t<T>>(b));
-  else return a - b;
+  if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) - static_cast<std::make_unsigned_t<T>>(b));
+  else
+    return a - b;
 }
 template <class T>
 T multiplied(T a, T b) {
-  if constexpr (std::is_integral_v<T>) return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
-  else return a * b;
+  if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+  else
+    return a * b;
 }
 // Of floats the one that is a number.
 template <class T>
 T smaller(T a, T b) {
-  if constexpr (std::is_floating_point_v<T>) return std::fmin(a, b);
-  else return std::min(a, b);
+  if constexpr (std::is_floating_point_v<T>)
+    return std::fmin(a, b);
+  else
+    return std::min(a, b);
 }
 template <class T>
 T larger(T a, T b) {
-  if constexpr (std::is_floating_point_v<T>) return std::fmax(a, b);
-  else return std::max(a, b);
+  if constexpr (std::is_floating_point_v<T>)
+    return std::fmax(a, b);
+  else
+    return std::max(a, b);
 }
 
 Handler arithmetic(const std::vector<std::string_view>& words) {
@@ -324,51 +372,69 @@ Handler arithmetic(const std::vector<std::string_view>& words) {
       if constexpr (sizeof(T) == 2 || sizeof(T) == 4) {
         return CAPSTAN_HANDLER {
           using W = Twice<T>;
-          put(thread, at.operands[0], static_cast<W>(static_cast<W>(operand<T>(thread, at, 1)) * static_cast<W>(operand<T>(thread, at, 2))));
+          put(thread, at.operands[0],
+              static_cast<W>(static_cast<W>(operand<T>(thread, at, 1)) * static_cast<W>(operand<T>(thread, at, 2))));
         };
       }
       return nullptr;
     };
     return of_integer(type, make);
   }
-  if (name == "mul" && has("hi")) return of_integer(type, CAPSTAN_BINARY(static_cast<T>(static_cast<Wide<T>>(a) * static_cast<Wide<T>>(b) >> sizeof(T) * 8)));
+  if (name == "mul" && has("hi"))
+    return of_integer(
+        type, CAPSTAN_BINARY(static_cast<T>(static_cast<Wide<T>>(a) * static_cast<Wide<T>>(b) >> sizeof(T) * 8)));
   if (name == "mul") return of_number(type, CAPSTAN_BINARY(multiplied(a, b)));
   if (name == "mad" && has("lo"))
     return of_integer(type, [](auto tag) -> Handler {
       using T = decltype(tag);
-      return CAPSTAN_HANDLER { put(thread, at.operands[0], added<T>(multiplied<T>(operand<T>(thread, at, 1), operand<T>(thread, at, 2)), operand<T>(thread, at, 3))); };
+      return CAPSTAN_HANDLER {
+        put(thread, at.operands[0],
+            added<T>(multiplied<T>(operand<T>(thread, at, 1), operand<T>(thread, at, 2)), operand<T>(thread, at, 3)));
+      };
     });
   if (name == "fma" && type == "bf16x2") return fma_pair<cuda::Bf16>;
   if (name == "fma" && type == "f16x2") return fma_pair<cuda::F16>;
-  if (name == "fma" && has("rm"))
-    return CAPSTAN_HANDLER {
+  if (name == "fma" && has("rm")) return CAPSTAN_HANDLER {
       const int before = std::fegetround();
       std::fesetround(FE_DOWNWARD);
-      volatile float a = operand<float>(thread, at, 1), b = operand<float>(thread, at, 2), c = operand<float>(thread, at, 3);
+      volatile float a = operand<float>(thread, at, 1), b = operand<float>(thread, at, 2),
+                     c = operand<float>(thread, at, 3);
       const float result = std::fma(a, b, c);
       std::fesetround(before);
       put(thread, at.operands[0], result);
     };
   if (name == "fma" && has("rn")) {
-    if (type == "f32") return CAPSTAN_HANDLER { put(thread, at.operands[0], std::fma(operand<float>(thread, at, 1), operand<float>(thread, at, 2), operand<float>(thread, at, 3))); };
-    if (type == "f64") return CAPSTAN_HANDLER { put(thread, at.operands[0], std::fma(operand<double>(thread, at, 1), operand<double>(thread, at, 2), operand<double>(thread, at, 3))); };
+    if (type == "f32") return CAPSTAN_HANDLER {
+        put(thread, at.operands[0],
+            std::fma(operand<float>(thread, at, 1), operand<float>(thread, at, 2), operand<float>(thread, at, 3)));
+      };
+    if (type == "f64") return CAPSTAN_HANDLER {
+        put(thread, at.operands[0],
+            std::fma(operand<double>(thread, at, 1), operand<double>(thread, at, 2), operand<double>(thread, at, 3)));
+      };
   }
   // What divides by zero is nobody's to say.
-  if (name == "div" && (type == "f32" || type == "f64")) return type == "f32" ? binary<float>([](float a, float b) { return a / b; }) : binary<double>([](double a, double b) { return a / b; });
+  if (name == "div" && (type == "f32" || type == "f64"))
+    return type == "f32" ? binary<float>([](float a, float b) { return a / b; })
+                         : binary<double>([](double a, double b) { return a / b; });
   if (name == "div") return of_integer(type, CAPSTAN_BINARY(b == 0 ? static_cast<T>(-1) : static_cast<T>(a / b)));
   if (name == "rem") return of_integer(type, CAPSTAN_BINARY(b == 0 ? a : static_cast<T>(a % b)));
-  if (name == "rcp" && type == "f64") return unary<double>([](double a) { return std::bit_cast<double>(std::bit_cast<uint64_t>(1 / a) & ~uint64_t{0xffffffff}); });
+  if (name == "rcp" && type == "f64")
+    return unary<double>(
+        [](double a) { return std::bit_cast<double>(std::bit_cast<uint64_t>(1 / a) & ~uint64_t{0xffffffff}); });
   if (name == "rcp") return unary<float>([](float a) { return 1 / a; });
   if (name == "sqrt" && type == "f32") return unary<float>([](float a) { return std::sqrt(a); });
-  if (name == "ex2") return unary<float>([](float a) {
-    const float power = std::exp2(a);
-    return power < std::numeric_limits<float>::min() ? 0.0f : power;
-  });
+  if (name == "ex2")
+    return unary<float>([](float a) {
+      const float power = std::exp2(a);
+      return power < std::numeric_limits<float>::min() ? 0.0f : power;
+    });
   if (name == "neg" && type == "f32") return unary<float>([](float a) { return -a; });
   if (name == "neg" && type == "f64") return unary<double>([](double a) { return -a; });
   if (name == "neg") return of_integer(type, CAPSTAN_UNARY(subtracted<T>(0, a)));
   if (name == "abs" && type == "f32") return unary<float>([](float a) { return std::fabs(a); });
-  if (name == "copysign" && type == "f32") return binary<float>([](float sign, float value) { return std::copysign(value, sign); });
+  if (name == "copysign" && type == "f32")
+    return binary<float>([](float sign, float value) { return std::copysign(value, sign); });
   if (type == "pred") {
     if (name == "and") return binary<uint32_t>([](uint32_t a, uint32_t b) { return a != 0 && b != 0 ? 1 : 0; });
     if (name == "or") return binary<uint32_t>([](uint32_t a, uint32_t b) { return a != 0 || b != 0 ? 1 : 0; });
@@ -386,7 +452,8 @@ Handler arithmetic(const std::vector<std::string_view>& words) {
       using T = decltype(tag);
       return CAPSTAN_HANDLER {
         const uint32_t by = operand<uint32_t>(thread, at, 2);
-        put(thread, at.operands[0], by >= sizeof(T) * 8 ? T{0} : static_cast<T>(static_cast<uint64_t>(operand<T>(thread, at, 1)) << by));
+        put(thread, at.operands[0],
+            by >= sizeof(T) * 8 ? T{0} : static_cast<T>(static_cast<uint64_t>(operand<T>(thread, at, 1)) << by));
       };
     });
   if (name == "shr")
@@ -395,16 +462,20 @@ Handler arithmetic(const std::vector<std::string_view>& words) {
       return CAPSTAN_HANDLER {
         const T value = operand<T>(thread, at, 1);
         const uint32_t by = operand<uint32_t>(thread, at, 2);
-        put(thread, at.operands[0], by >= sizeof(T) * 8 ? static_cast<T>(value < T{0} ? -1 : 0) : static_cast<T>(value >> by));
+        put(thread, at.operands[0],
+            by >= sizeof(T) * 8 ? static_cast<T>(value < T{0} ? -1 : 0) : static_cast<T>(value >> by));
       };
     });
   if (name == "popc") return unary<uint32_t>([](uint32_t a) { return std::popcount(a); });
-  if (name == "brev" && type == "b32") return unary<uint32_t>([](uint32_t a) {
-    uint32_t turned = 0;
-    for (int i = 0; i < 32; ++i) turned |= (a >> i & 1) << (31 - i);
-    return turned;
-  });
-  if (name == "bfind" && has("shiftamt") && type == "u32") return unary<uint32_t>([](uint32_t a) { return a == 0 ? ~0u : static_cast<uint32_t>(std::countl_zero(a)); });
+  if (name == "brev" && type == "b32")
+    return unary<uint32_t>([](uint32_t a) {
+      uint32_t turned = 0;
+      for (int i = 0; i < 32; ++i)
+        turned |= (a >> i & 1) << (31 - i);
+      return turned;
+    });
+  if (name == "bfind" && has("shiftamt") && type == "u32")
+    return unary<uint32_t>([](uint32_t a) { return a == 0 ? ~0u : static_cast<uint32_t>(std::countl_zero(a)); });
   if (name == "bfi")
     return of_integer(type, [](auto tag) -> Handler {
       using T = decltype(tag);
@@ -418,8 +489,7 @@ Handler arithmetic(const std::vector<std::string_view>& words) {
         put(thread, at.operands[0], bits);
       };
     });
-  if (name == "prmt" && words.size() == 2)
-    return CAPSTAN_HANDLER {
+  if (name == "prmt" && words.size() == 2) return CAPSTAN_HANDLER {
       const uint64_t bytes = operand<uint32_t>(thread, at, 1) | uint64_t{operand<uint32_t>(thread, at, 2)} << 32;
       const uint32_t choice = operand<uint32_t>(thread, at, 3);
       uint32_t result = 0;
@@ -429,7 +499,9 @@ Handler arithmetic(const std::vector<std::string_view>& words) {
       }
       put(thread, at.operands[0], result);
     };
-  if (name == "selp") return CAPSTAN_HANDLER { thread.registers[at.operands[0]] = thread.registers[at.operands[operand<uint32_t>(thread, at, 3) != 0 ? 1 : 2]]; };
+  if (name == "selp") return CAPSTAN_HANDLER {
+      thread.registers[at.operands[0]] = thread.registers[at.operands[operand<uint32_t>(thread, at, 3) != 0 ? 1 : 2]];
+    };
   if (name == "setp" && words.size() == 3)
     return of_number(type, [&](auto tag) -> Handler {
       using T = decltype(tag);
@@ -437,13 +509,16 @@ Handler arithmetic(const std::vector<std::string_view>& words) {
     });
   if (name == "cvt" && type == "f32" && words[words.size() - 2] == "bf16x2") return convert_pair<cuda::Bf16>;
   if (name == "cvt" && type == "f32" && words[words.size() - 2] == "f16x2") return convert_pair<cuda::F16>;
-  if (name == "cvt" && type == "f16" && words[words.size() - 2] == "f32") return CAPSTAN_HANDLER { put(thread, at.operands[0], cuda::to_float<cuda::F16>(operand<uint16_t>(thread, at, 1))); };
+  if (name == "cvt" && type == "f16" && words[words.size() - 2] == "f32") return CAPSTAN_HANDLER {
+      put(thread, at.operands[0], cuda::to_float<cuda::F16>(operand<uint16_t>(thread, at, 1)));
+    };
   if (name == "cvt") {
     const std::string_view to = words[words.size() - 2];
     const bool is_saturated = has("sat"), is_towards_zero = has("rzi");
     if (to.starts_with("f") != type.starts_with("f") && to.starts_with("f") == is_towards_zero) return nullptr;
     return of_number(type, [&](auto from) -> Handler {
-      return of_number(to, [&](auto into) -> Handler { return conversion<decltype(into), decltype(from)>(is_saturated); });
+      return of_number(to,
+                       [&](auto into) -> Handler { return conversion<decltype(into), decltype(from)>(is_saturated); });
     });
   }
   return nullptr;
@@ -454,15 +529,20 @@ Handler other(const std::string& opcode, const std::vector<std::string_view>& wo
   const std::string_view name = words[0], type = words.back();
   const auto has = [&](std::string_view word) { return std::ranges::find(words, word) != words.end(); };
   at.count = has("v4") ? 4 : has("v2") ? 2 : 1;
-  if (name == "ld" && has("acquire"))
-    return CAPSTAN_HANDLER {
+  if (name == "ld" && has("acquire")) return CAPSTAN_HANDLER {
       int32_t flag;
       std::memcpy(&flag, address(thread, at, 1, false, sizeof flag), sizeof flag);
       await_flag(flag);
       put(thread, at.operands[0], flag);
     };
-  if (name == "ld") return of_number(type, [&](auto tag) -> Handler { return has("shared") ? load<decltype(tag), true> : load<decltype(tag), false>; });
-  if (name == "st") return of_number(type, [&](auto tag) -> Handler { return has("shared") ? store<decltype(tag), true> : store<decltype(tag), false>; });
+  if (name == "ld")
+    return of_number(type, [&](auto tag) -> Handler {
+      return has("shared") ? load<decltype(tag), true> : load<decltype(tag), false>;
+    });
+  if (name == "st")
+    return of_number(type, [&](auto tag) -> Handler {
+      return has("shared") ? store<decltype(tag), true> : store<decltype(tag), false>;
+    });
   if (name == "atom" && has("add") && type == "u32") {
     static constexpr auto kAdd = [](Thread& thread, const Instruction& at, bool is_shared) {
       unsigned char* memory = address(thread, at, 1, is_shared, 4);
@@ -472,83 +552,167 @@ Handler other(const std::string& opcode, const std::vector<std::string_view>& wo
       std::memcpy(memory, &after, 4);
       put(thread, at.operands[0], before);
     };
-    return has("shared") ? CAPSTAN_HANDLER { kAdd(thread, at, true); } : CAPSTAN_HANDLER { kAdd(thread, at, false); };
-  }
-  if (name == "cvta" && has("to")) return has("shared") ? CAPSTAN_HANDLER { put(thread, at.operands[0], uint64_t{cuda_host::shared_address(operand<const void*>(thread, at, 1))}); }
-                                                        : CAPSTAN_HANDLER { thread.registers[at.operands[0]] = thread.registers[at.operands[1]]; };
-  if (name == "cvta") return has("shared") ? CAPSTAN_HANDLER { put(thread, at.operands[0], reinterpret_cast<uint64_t>(place.shared) + operand<uint64_t>(thread, at, 1)); }
-                                           : CAPSTAN_HANDLER { thread.registers[at.operands[0]] = thread.registers[at.operands[1]]; };
-  if (opcode == "bar.sync") return CAPSTAN_HANDLER {
-    if (operand<int32_t>(thread, at, 0) != 0) refuse(at.where, "another barrier than the block's");
-    sync_threads(at.where.c_str());
-  };
-  if (opcode == "bar.warp.sync") return CAPSTAN_HANDLER { meet_warp(at.where.c_str(), nullptr, [](void* const*) {}); };
-  if (opcode == "shfl.sync.bfly.b32" || opcode == "shfl.sync.idx.b32") {
-    static constexpr auto kShuffle = [](Thread& thread, const Instruction& at, uint32_t from) {
-      if (operand<uint32_t>(thread, at, 4) != 31 || operand<int32_t>(thread, at, 5) != -1) refuse(at.where, "a part of a warp");
-      put(thread, at.operands[0], shuffle(at.where.c_str(), operand<uint32_t>(thread, at, 2), from));
-      put(thread, at.operands[1], 1u);
+    return has("shared") ? CAPSTAN_HANDLER {
+      kAdd(thread, at, true);
+    } : CAPSTAN_HANDLER {
+      kAdd(thread, at, false);
     };
-    return has("bfly") ? CAPSTAN_HANDLER { kShuffle(thread, at, place.thread.x % 32 ^ operand<uint32_t>(thread, at, 3)); }
-                       : CAPSTAN_HANDLER { kShuffle(thread, at, operand<uint32_t>(thread, at, 3) % 32); };
   }
-  if (opcode == "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32") return multiply_tiles<cuda::Bf16>;
-  if (opcode == "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32") return multiply_tiles<cuda::F16>;
-  if (opcode.starts_with("wgmma.mma_async.sync.aligned.m64n")) {
-    at.target = std::stoi(opcode.substr(opcode.find("m64n") + 4));
-    const std::string rest = "m64n" + std::to_string(at.target) + "k16.f32.";
-    if (opcode.ends_with(rest + "bf16.bf16")) return multiply_wide<cuda::Bf16>;
-    if (opcode.ends_with(rest + "f16.f16")) return multiply_wide<cuda::F16>;
-    return nullptr;
-  }
-  if (opcode == "wgmma.fence.sync.aligned") return CAPSTAN_HANDLER { wgmma_fence(); };
-  if (opcode == "wgmma.commit_group.sync.aligned") return CAPSTAN_HANDLER { wgmma_commit(); };
-  if (opcode == "wgmma.wait_group.sync.aligned") return CAPSTAN_HANDLER { wgmma_wait(operand<int32_t>(thread, at, 0)); };
-  if (opcode == "cp.async.cg.shared.global") return CAPSTAN_HANDLER {
-    if (operand<int32_t>(thread, at, 2) != 16) refuse(at.where, "a copy of other than 16 bytes");
-    copy_later(shared_place(thread, at, 0), operand<const void*>(thread, at, 1));
-  };
-  if (opcode == "cp.async.commit_group") return CAPSTAN_HANDLER { commit_copies(); };
-  if (opcode == "cp.async.wait_group") return CAPSTAN_HANDLER { cuda_host::wait_for_copies(operand<int32_t>(thread, at, 0)); };
-  if (opcode == "mbarrier.init.shared::cta.b64") return CAPSTAN_HANDLER { cuda_host::mbarrier_init(shared_place(thread, at, 0), operand<int32_t>(thread, at, 1)); };
-  if (opcode == "mbarrier.arrive.shared::cta.b64") return CAPSTAN_HANDLER { cuda_host::mbarrier_arrive(shared_place(thread, at, 1), 0); };
-  if (opcode == "mbarrier.arrive.expect_tx.shared::cta.b64") return CAPSTAN_HANDLER { cuda_host::mbarrier_arrive(shared_place(thread, at, 1), operand<int32_t>(thread, at, 2)); };
-  if (opcode == "mbarrier.try_wait.parity.shared::cta.b64") return CAPSTAN_HANDLER {
-    cuda_host::mbarrier_wait(at.where.c_str(), shared_place(thread, at, 1), operand<int32_t>(thread, at, 2));
-    put(thread, at.operands[0], 1u);
-  };
-  if (opcode == "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes")
-    return CAPSTAN_HANDLER { cuda_host::bulk_copy(shared_place(thread, at, 0), operand<const void*>(thread, at, 1), operand<int32_t>(thread, at, 2), shared_place(thread, at, 3)); };
-  if (opcode == "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes") return CAPSTAN_HANDLER {
-    if (operand<uint64_t>(thread, at, 1) % 64 != 0) refuse(at.where, "a tensor map that is no multiple of 64");
-    cuda_host::tensor_copy(shared_place(thread, at, 0), *operand<const TensorMap*>(thread, at, 1), operand<int32_t>(thread, at, 2), operand<int32_t>(thread, at, 3), shared_place(thread, at, 4));
-  };
-  if (opcode == "fence.proxy.async.shared::cta") return CAPSTAN_HANDLER { cuda_host::show_to_products(); };
-  if (opcode == "griddepcontrol.wait") return CAPSTAN_HANDLER { wait_for_previous(); };
-  if (opcode == "membar.gl" || opcode == "fence.mbarrier_init.release.cluster" || opcode == "griddepcontrol.launch_dependents" || name == "setmaxnreg" || opcode == "prefetch.tensormap")
-    return CAPSTAN_HANDLER{};
-  if (name == "bra") return CAPSTAN_HANDLER { thread.next = static_cast<size_t>(at.target); };
-  if (name == "ret") return CAPSTAN_HANDLER { thread.next = SIZE_MAX; };
-  if (name == "trap") return CAPSTAN_HANDLER { refuse(at.where, "a trap"); };
-  if (name == "call") return call;
-  return nullptr;
+  if (name == "cvta" && has("to")) return has("shared") ? CAPSTAN_HANDLER {
+      put(thread, at.operands[0], uint64_t{cuda_host::shared_address(operand<const void*>(thread, at, 1))});
+    }
+                                                        : CAPSTAN_HANDLER {
+                                                          thread.registers[at.operands[0]] =
+                                                              thread.registers[at.operands[1]];
+                                                        };
+                                                        if (name == "cvta") return has("shared") ? CAPSTAN_HANDLER {
+                                                            put(thread, at.operands[0],
+                                                                reinterpret_cast<uint64_t>(place.shared) +
+                                                                    operand<uint64_t>(thread, at, 1));
+                                                          }
+                                           : CAPSTAN_HANDLER {
+                                             thread.registers[at.operands[0]] = thread.registers[at.operands[1]];
+                                           };
+                                           if (opcode == "bar.sync") return CAPSTAN_HANDLER {
+                                               if (operand<int32_t>(thread, at, 0) != 0)
+                                                 refuse(at.where, "another barrier than the block's");
+                                               sync_threads(at.where.c_str());
+                                             };
+                                           if (opcode == "bar.warp.sync") return CAPSTAN_HANDLER {
+                                               meet_warp(at.where.c_str(), nullptr, [](void* const*) {});
+                                             };
+                                           if (opcode == "shfl.sync.bfly.b32" || opcode == "shfl.sync.idx.b32") {
+                                             static constexpr auto kShuffle = [](Thread& thread, const Instruction& at,
+                                                                                 uint32_t from) {
+                                               if (operand<uint32_t>(thread, at, 4) != 31 ||
+                                                   operand<int32_t>(thread, at, 5) != -1)
+                                                 refuse(at.where, "a part of a warp");
+                                               put(thread, at.operands[0],
+                                                   shuffle(at.where.c_str(), operand<uint32_t>(thread, at, 2), from));
+                                               put(thread, at.operands[1], 1u);
+                                             };
+                                             return has("bfly") ? CAPSTAN_HANDLER {
+                                               kShuffle(thread, at,
+                                                        place.thread.x % 32 ^ operand<uint32_t>(thread, at, 3));
+                                             }
+                       : CAPSTAN_HANDLER {
+                         kShuffle(thread, at, operand<uint32_t>(thread, at, 3) % 32);
+                       };
+                                           }
+                                           if (opcode == "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32")
+                                             return multiply_tiles<cuda::Bf16>;
+                                           if (opcode == "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+                                             return multiply_tiles<cuda::F16>;
+                                           if (opcode.starts_with("wgmma.mma_async.sync.aligned.m64n")) {
+                                             at.target = std::stoi(opcode.substr(opcode.find("m64n") + 4));
+                                             const std::string rest = "m64n" + std::to_string(at.target) + "k16.f32.";
+                                             if (opcode.ends_with(rest + "bf16.bf16")) return multiply_wide<cuda::Bf16>;
+                                             if (opcode.ends_with(rest + "f16.f16")) return multiply_wide<cuda::F16>;
+                                             return nullptr;
+                                           }
+                                           if (opcode == "wgmma.fence.sync.aligned") return CAPSTAN_HANDLER {
+                                               wgmma_fence();
+                                             };
+                                           if (opcode == "wgmma.commit_group.sync.aligned") return CAPSTAN_HANDLER {
+                                               wgmma_commit();
+                                             };
+                                           if (opcode == "wgmma.wait_group.sync.aligned") return CAPSTAN_HANDLER {
+                                               wgmma_wait(operand<int32_t>(thread, at, 0));
+                                             };
+                                           if (opcode == "cp.async.cg.shared.global") return CAPSTAN_HANDLER {
+                                               if (operand<int32_t>(thread, at, 2) != 16)
+                                                 refuse(at.where, "a copy of other than 16 bytes");
+                                               copy_later(shared_place(thread, at, 0),
+                                                          operand<const void*>(thread, at, 1));
+                                             };
+                                           if (opcode == "cp.async.commit_group") return CAPSTAN_HANDLER {
+                                               commit_copies();
+                                             };
+                                           if (opcode == "cp.async.wait_group") return CAPSTAN_HANDLER {
+                                               cuda_host::wait_for_copies(operand<int32_t>(thread, at, 0));
+                                             };
+                                           if (opcode == "mbarrier.init.shared::cta.b64") return CAPSTAN_HANDLER {
+                                               cuda_host::mbarrier_init(shared_place(thread, at, 0),
+                                                                        operand<int32_t>(thread, at, 1));
+                                             };
+                                           if (opcode == "mbarrier.arrive.shared::cta.b64") return CAPSTAN_HANDLER {
+                                               cuda_host::mbarrier_arrive(shared_place(thread, at, 1), 0);
+                                             };
+                                           if (opcode == "mbarrier.arrive.expect_tx.shared::cta.b64")
+                                             return CAPSTAN_HANDLER {
+                                               cuda_host::mbarrier_arrive(shared_place(thread, at, 1),
+                                                                          operand<int32_t>(thread, at, 2));
+                                             };
+                                           if (opcode == "mbarrier.try_wait.parity.shared::cta.b64")
+                                             return CAPSTAN_HANDLER {
+                                               cuda_host::mbarrier_wait(at.where.c_str(), shared_place(thread, at, 1),
+                                                                        operand<int32_t>(thread, at, 2));
+                                               put(thread, at.operands[0], 1u);
+                                             };
+                                           if (opcode ==
+                                               "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes")
+                                             return CAPSTAN_HANDLER {
+                                               cuda_host::bulk_copy(
+                                                   shared_place(thread, at, 0), operand<const void*>(thread, at, 1),
+                                                   operand<int32_t>(thread, at, 2), shared_place(thread, at, 3));
+                                             };
+                                           if (opcode ==
+                                               "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes")
+                                             return CAPSTAN_HANDLER {
+                                               if (operand<uint64_t>(thread, at, 1) % 64 != 0)
+                                                 refuse(at.where, "a tensor map that is no multiple of 64");
+                                               cuda_host::tensor_copy(shared_place(thread, at, 0),
+                                                                      *operand<const TensorMap*>(thread, at, 1),
+                                                                      operand<int32_t>(thread, at, 2),
+                                                                      operand<int32_t>(thread, at, 3),
+                                                                      shared_place(thread, at, 4));
+                                             };
+                                           if (opcode == "fence.proxy.async.shared::cta") return CAPSTAN_HANDLER {
+                                               cuda_host::show_to_products();
+                                             };
+                                           if (opcode == "griddepcontrol.wait") return CAPSTAN_HANDLER {
+                                               wait_for_previous();
+                                             };
+                                           if (opcode == "membar.gl" ||
+                                               opcode == "fence.mbarrier_init.release.cluster" ||
+                                               opcode == "griddepcontrol.launch_dependents" || name == "setmaxnreg" ||
+                                               opcode == "prefetch.tensormap")
+                                             return CAPSTAN_HANDLER{};
+                                           if (name == "bra") return CAPSTAN_HANDLER {
+                                               thread.next = static_cast<size_t>(at.target);
+                                             };
+                                           if (name == "ret") return CAPSTAN_HANDLER {
+                                               thread.next = SIZE_MAX;
+                                             };
+                                           if (name == "trap") return CAPSTAN_HANDLER {
+                                               refuse(at.where, "a trap");
+                                             };
+                                           if (name == "call") return call;
+                                           return nullptr;
 }
 
-// ---- reading ----------------------------------------------------------------------------------------------------------------------------------
+// ---- reading
+// ----------------------------------------------------------------------------------------------------------------------------------
 
 std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front())) != 0) text.remove_prefix(1);
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0) text.remove_suffix(1);
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front())) != 0)
+    text.remove_prefix(1);
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())) != 0)
+    text.remove_suffix(1);
   return text;
 }
 
-// By commas, those within brackets too, which are left out: a vector's registers and an address are operands like others.
+// By commas, those within brackets too, which are left out: a vector's registers and an address are operands like
+// others.
 std::vector<std::string> operands_of(std::string_view text) {
   std::vector<std::string> operands;
   std::string one;
   for (const char c : text) {
-    if (c == ',' || c == '|') operands.push_back(std::exchange(one, {}));
-    else if (std::string_view("{}()").find(c) == std::string_view::npos && std::isspace(static_cast<unsigned char>(c)) == 0) one += c;
+    if (c == ',' || c == '|')
+      operands.push_back(std::exchange(one, {}));
+    else if (std::string_view("{}()").find(c) == std::string_view::npos &&
+             std::isspace(static_cast<unsigned char>(c)) == 0)
+      one += c;
   }
   if (!one.empty() || !operands.empty()) operands.push_back(one);
   std::erase_if(operands, [](const std::string& operand) { return operand.empty(); });
@@ -565,11 +729,13 @@ std::string common_name(std::string name) {
   static constexpr std::string_view kAnonymous = "_GLOBAL__N_";
   for (size_t at = name.find(kAnonymous); at != std::string::npos; at = name.find(kAnonymous, at + 1)) {
     size_t digits = at;
-    while (digits > 0 && std::isdigit(static_cast<unsigned char>(name[digits - 1])) != 0) --digits;
+    while (digits > 0 && std::isdigit(static_cast<unsigned char>(name[digits - 1])) != 0)
+      --digits;
     const auto length = static_cast<size_t>(std::stoi(name.substr(digits, at - digits)));
     name.replace(digits, at - digits + length, "12_GLOBAL__N_1");
   }
-  if (const size_t map = name.find("14CUtensorMap_st"); map != std::string::npos) name.replace(map, 16, "NS_9cuda_host9TensorMapE");
+  if (const size_t map = name.find("14CUtensorMap_st"); map != std::string::npos)
+    name.replace(map, 16, "NS_9cuda_host9TensorMapE");
   return name;
 }
 
@@ -586,14 +752,18 @@ class Module {
     line_ = 1;
     functions_.clear();
     while (skip_space(), at_ < text_.size()) {
-      if (text_.compare(at_, 8, ".version") == 0 || text_.compare(at_, 7, ".target") == 0 || text_.compare(at_, 13, ".address_size") == 0) {
+      if (text_.compare(at_, 8, ".version") == 0 || text_.compare(at_, 7, ".target") == 0 ||
+          text_.compare(at_, 13, ".address_size") == 0) {
         take_until("\n");
         continue;
       }
       const std::string head(trimmed(take_until(";{")));
-      if (text_[at_++] == '{') read_function(head);
-      else if (head.find(".func") != std::string::npos) function_of(head.substr(head.find(".func")));
-      else if (!head.starts_with(".extern .shared")) refuse(here(), "not expected: " + head);
+      if (text_[at_++] == '{')
+        read_function(head);
+      else if (head.find(".func") != std::string::npos)
+        function_of(head.substr(head.find(".func")));
+      else if (!head.starts_with(".extern .shared"))
+        refuse(here(), "not expected: " + head);
     }
     for (const auto& [name, function] : functions_)
       if (!function->is_defined) refuse(file_, "nowhere defined: " + name);
@@ -622,7 +792,8 @@ class Module {
     const size_t begin = at_;
     at_ = text_.find_first_of(ends, at_);
     if (at_ == std::string::npos) refuse(here(), "the file ends too early");
-    line_ += static_cast<size_t>(std::count(text_.begin() + static_cast<std::ptrdiff_t>(begin), text_.begin() + static_cast<std::ptrdiff_t>(at_), '\n'));
+    line_ += static_cast<size_t>(std::count(text_.begin() + static_cast<std::ptrdiff_t>(begin),
+                                            text_.begin() + static_cast<std::ptrdiff_t>(at_), '\n'));
     return std::string_view(text_).substr(begin, at_ - begin);
   }
 
@@ -642,7 +813,9 @@ class Module {
       function = all_.back().get();
       function->name = name;
     }
-    heads_[name] = {results, head.find('(') == std::string::npos ? std::vector<std::pair<std::string, size_t>>{} : parameters_of(head.substr(head.find('(') + 1, head.find(')') - head.find('(') - 1))};
+    heads_[name] = {results, head.find('(') == std::string::npos
+                                 ? std::vector<std::pair<std::string, size_t>>{}
+                                 : parameters_of(head.substr(head.find('(') + 1, head.find(')') - head.find('(') - 1))};
     return *function;
   }
   static std::vector<std::pair<std::string, size_t>> parameters_of(std::string_view text) {
@@ -679,7 +852,8 @@ class Module {
       function.parameters.push_back(declare(name));
       function.parameter_bytes.push_back(bytes);
     }
-    for (const auto& [name, _] : results) function.results.push_back(declare(name));
+    for (const auto& [name, _] : results)
+      function.results.push_back(declare(name));
     while (!scopes_.empty()) {
       skip_space();
       if (text_[at_] == '{') {
@@ -702,7 +876,8 @@ class Module {
       if (found == labels_.end()) refuse(function.code[instruction].where, "no such label: " + label);
       function.code[instruction].target = static_cast<int>(found->second);
     }
-    if (head.find(".entry") != std::string::npos && !kernels_.emplace(common_name(function.name), &function).second) refuse(here(), "two kernels of this name: " + function.name);
+    if (head.find(".entry") != std::string::npos && !kernels_.emplace(common_name(function.name), &function).second)
+      refuse(here(), "two kernels of this name: " + function.name);
   }
 
   int32_t declare(const std::string& name) {
@@ -741,7 +916,8 @@ class Module {
           continue;
         }
         const int count = std::stoi(name.substr(bracket + 1));
-        for (int i = 0; i < count; ++i) declare(name.substr(0, bracket) + std::to_string(i));
+        for (int i = 0; i < count; ++i)
+          declare(name.substr(0, bracket) + std::to_string(i));
       }
       return;
     }
@@ -800,7 +976,8 @@ class Module {
       }
       places.push_back(place_of(operand, where));
     }
-    if (at.run == nullptr) at.run = words[0] == "mov" && words.back() != "pred" ? move_of(text, words, places) : arithmetic(words);
+    if (at.run == nullptr)
+      at.run = words[0] == "mov" && words.back() != "pred" ? move_of(text, words, places) : arithmetic(words);
     if (at.run == nullptr) at.run = other(opcode, words, at);
     if (at.run == nullptr) refuse(where, "an instruction that is not known here: " + text);
     at.num_operands = static_cast<int>(places.size());
@@ -823,11 +1000,17 @@ class Module {
     return nullptr;
   }
 
-  static Handler move_of(const std::string& text, const std::vector<std::string_view>& words, const std::vector<int32_t>& places) {
-    if (places.size() == 2) return CAPSTAN_HANDLER { thread.registers[at.operands[0]] = thread.registers[at.operands[1]]; };
+  static Handler move_of(const std::string& text, const std::vector<std::string_view>& words,
+                         const std::vector<int32_t>& places) {
+    if (places.size() == 2) return CAPSTAN_HANDLER {
+        thread.registers[at.operands[0]] = thread.registers[at.operands[1]];
+      };
     if (places.size() != 3 || words.back() != "b64") return nullptr;
     // Two halves into one, or one into halves.
-    if (text.find('{') > text.find(',')) return CAPSTAN_HANDLER { put(thread, at.operands[0], operand<uint32_t>(thread, at, 1) | uint64_t{operand<uint32_t>(thread, at, 2)} << 32); };
+    if (text.find('{') > text.find(',')) return CAPSTAN_HANDLER {
+        put(thread, at.operands[0],
+            operand<uint32_t>(thread, at, 1) | uint64_t{operand<uint32_t>(thread, at, 2)} << 32);
+      };
     return CAPSTAN_HANDLER {
       const uint64_t whole = operand<uint64_t>(thread, at, 2);
       put(thread, at.operands[0], static_cast<uint32_t>(whole));
@@ -843,7 +1026,9 @@ class Module {
   std::unordered_map<std::string, size_t> labels_;
   std::vector<std::pair<size_t, std::string>> jumps_;
   std::map<std::string, Function*> functions_;  // of the file
-  std::map<std::string, std::pair<std::vector<std::pair<std::string, size_t>>, std::vector<std::pair<std::string, size_t>>>> heads_;
+  std::map<std::string,
+           std::pair<std::vector<std::pair<std::string, size_t>>, std::vector<std::pair<std::string, size_t>>>>
+      heads_;
   std::vector<std::unique_ptr<Function>> all_;
   std::map<std::string, const Function*> kernels_;
 };
@@ -852,9 +1037,12 @@ void run_function(const Function& function, const void* const* parameters, void*
   std::vector<uint64_t> registers = function.registers;
   std::vector<unsigned char> memory(function.memory_bytes + 16, 0xff);
   const uint64_t own = (reinterpret_cast<uint64_t>(memory.data()) + 15) / 16 * 16;
-  for (const Buffer& buffer : function.buffers) registers[static_cast<size_t>(buffer.place)] = own + buffer.offset;
-  for (size_t i = 0; i < function.parameters.size(); ++i) registers[static_cast<size_t>(function.parameters[i])] = reinterpret_cast<uint64_t>(parameters[i]);
-  for (size_t i = 0; i < function.results.size(); ++i) registers[static_cast<size_t>(function.results[i])] = reinterpret_cast<uint64_t>(results[i]);
+  for (const Buffer& buffer : function.buffers)
+    registers[static_cast<size_t>(buffer.place)] = own + buffer.offset;
+  for (size_t i = 0; i < function.parameters.size(); ++i)
+    registers[static_cast<size_t>(function.parameters[i])] = reinterpret_cast<uint64_t>(parameters[i]);
+  for (size_t i = 0; i < function.results.size(); ++i)
+    registers[static_cast<size_t>(function.results[i])] = reinterpret_cast<uint64_t>(results[i]);
   Thread thread{registers.data()};
   const Instruction* const code = function.code.data();
   const size_t count = function.code.size();
@@ -865,7 +1053,8 @@ void run_function(const Function& function, const void* const* parameters, void*
   }
 }
 
-// ---- kernels of this program ------------------------------------------------------------------------------------------------------------------
+// ---- kernels of this program
+// ------------------------------------------------------------------------------------------------------------------
 
 // Names of this program's own functions, local ones too, by their addresses.
 std::unordered_map<uintptr_t, std::string> own_symbols() {
@@ -874,7 +1063,12 @@ std::unordered_map<uintptr_t, std::string> own_symbols() {
   whole << stream.rdbuf();
   const std::string file = whole.str();
   uintptr_t base = 0;
-  dl_iterate_phdr([](dl_phdr_info* info, size_t, void* out) { *static_cast<uintptr_t*>(out) = info->dlpi_addr; return 1; }, &base);
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* out) {
+        *static_cast<uintptr_t*>(out) = info->dlpi_addr;
+        return 1;
+      },
+      &base);
   const auto* header = reinterpret_cast<const Elf64_Ehdr*>(file.data());
   const auto* sections = reinterpret_cast<const Elf64_Shdr*>(file.data() + header->e_shoff);
   std::unordered_map<uintptr_t, std::string> names;
@@ -883,7 +1077,8 @@ std::unordered_map<uintptr_t, std::string> own_symbols() {
     const char* strings = file.data() + sections[sections[s].sh_link].sh_offset;
     const auto* symbols = reinterpret_cast<const Elf64_Sym*>(file.data() + sections[s].sh_offset);
     for (size_t i = 0; i < sections[s].sh_size / sizeof(Elf64_Sym); ++i)
-      if (ELF64_ST_TYPE(symbols[i].st_info) == STT_FUNC) names.emplace(base + symbols[i].st_value, strings + symbols[i].st_name);
+      if (ELF64_ST_TYPE(symbols[i].st_info) == STT_FUNC)
+        names.emplace(base + symbols[i].st_value, strings + symbols[i].st_name);
   }
   return names;
 }

@@ -1,5 +1,5 @@
-// The runtime's twin: devices, streams, events and graphs. A call fails where the runtime's does: what belongs to a device is used on that device, and what is
-// recorded is not waited for.
+// The runtime's twin: devices, streams, events and graphs. A call fails where the runtime's does: what belongs to a
+// device is used on that device, and what is recorded is not waited for.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -21,7 +21,8 @@
 
 namespace capstan::cuda_host {
 
-// Work that waits for no more than it must: for what was before it on its stream, and for the events that its stream waited for.
+// Work that waits for no more than it must: for what was before it on its stream, and for the events that its stream
+// waited for.
 struct Node {
   std::function<void()> work;
   std::vector<size_t> after;
@@ -54,7 +55,9 @@ struct Stream {
   void push_early(std::function<void(const std::function<void()>& before)> item);
 };
 void Stream::push_early(std::function<void(const std::function<void()>& before)> item) {
-  const auto joined = [&](std::function<void()> before) { return [item = std::move(item), before = std::move(before)] { item(before); }; };
+  const auto joined = [&](std::function<void()> before) {
+    return [item = std::move(item), before = std::move(before)] { item(before); };
+  };
   if (recording == nullptr) {
     refuse_to_block();
     std::function<void()> before = [] {};
@@ -92,7 +95,8 @@ struct RuntimeMutex : std::recursive_mutex {
   }
   std::atomic<size_t> num_calls = 0;
 } runtime_mutex;
-// What a lost device leaves behind on purpose is no leak: it is known here, in what is never destroyed, as leaks are looked for last of all.
+// What a lost device leaves behind on purpose is no leak: it is known here, in what is never destroyed, as leaks are
+// looked for last of all.
 DeviceMemory* const memories = new DeviceMemory[device_count];
 auto& pinned = *new std::map<void*, size_t>;
 auto& graph_execs = *new std::set<GraphExec*>;
@@ -119,7 +123,8 @@ int use_device() {
   return current_device;
 }
 
-// A call that adds to a recording. The driver synchronises none of them: two threads at once spoil it. It takes its time, so that they meet.
+// A call that adds to a recording. The driver synchronises none of them: two threads at once spoil it. It takes its
+// time, so that they meet.
 class Recorder {
  public:
   explicit Recorder(const std::shared_ptr<Recording>& recording) : recording_(recording) {
@@ -143,7 +148,9 @@ std::shared_ptr<Recording> recording_of(Recorded* recorded) {
   return recorded->recording;
 }
 
-bool is_over(const Recording& recording) { return recording.origin->recording.get() != &recording; }
+bool is_over(const Recording& recording) {
+  return recording.origin->recording.get() != &recording;
+}
 
 // Whoever waits for what is recorded spoils the recording.
 cudaError_t refuse_to_wait(const std::shared_ptr<Recording>& recording, cudaError_t error) {
@@ -175,7 +182,8 @@ void run_all(Stream* stream, const char* call) {
   if (stream->work.empty()) return;
   if (is_hung) would_wait(call);
   ++wait_count;
-  while (!stream->work.empty()) run_one(stream);
+  while (!stream->work.empty())
+    run_one(stream);
 }
 
 // Every order that the nodes allow is as good as another: one is drawn.
@@ -187,7 +195,8 @@ void run_nodes(const std::vector<Node>& nodes) {
   for (size_t n = 0; n < nodes.size(); ++n) {
     left[n] = nodes[n].after.size();
     if (left[n] == 0) ready.push_back(n);
-    for (const size_t earlier : nodes[n].after) before[earlier].push_back(n);
+    for (const size_t earlier : nodes[n].after)
+      before[earlier].push_back(n);
   }
   while (!ready.empty()) {
     random = random * 6364136223846793005ull + seed();
@@ -242,48 +251,82 @@ cudaError_t enqueue_early(Stream* stream, std::function<void()> work) {
   const Recorder recorder(recording_of(stream));
   const std::lock_guard lock(runtime_mutex);
   if (const cudaError_t error = refuse_launch(stream); error != cudaSuccess) return error;
-  stream->push_early([device = stream->device, work = std::move(work)](const std::function<void()>& before) { run_kernel(device, [&] { run_early(before, work); }); });
+  stream->push_early([device = stream->device, work = std::move(work)](const std::function<void()>& before) {
+    run_kernel(device, [&] { run_early(before, work); });
+  });
   return cudaSuccess;
 }
 
-void set_device_memory(size_t bytes) { memory_size = bytes; }
+void set_device_memory(size_t bytes) {
+  memory_size = bytes;
+}
 size_t device_memory_in_use() {
   size_t sum = 0;
-  for (int device = 0; device < device_count; ++device) sum += memories[device].bytes_in_use();
+  for (int device = 0; device < device_count; ++device)
+    sum += memories[device].bytes_in_use();
   return sum;
 }
-void set_pinned_memory(size_t bytes) { pinned_size = bytes; }
+void set_pinned_memory(size_t bytes) {
+  pinned_size = bytes;
+}
 size_t pinned_memory_in_use() {
   const std::lock_guard lock(runtime_mutex);
   size_t sum = 0;
-  for (const auto& [memory, bytes] : pinned) sum += bytes;
+  for (const auto& [memory, bytes] : pinned)
+    sum += bytes;
   return sum;
 }
-void break_graphs(int error) { graph_error = static_cast<cudaError_t>(error); }
+void break_graphs(int error) {
+  graph_error = static_cast<cudaError_t>(error);
+}
 void set_peers(bool can_reach_each_other) {
   has_peers = can_reach_each_other;
   enabled_peers.clear();
 }
-void set_multiprocessors(int count) { multiprocessors = count; }
-void set_compute_capability(int major) { capability = major; }
-void set_code_version(int version) { code_version = version; }
-void set_driver_version(int version) { driver_version = version; }
-void break_device(int error) { sticky = static_cast<cudaError_t>(error); }
+void set_multiprocessors(int count) {
+  multiprocessors = count;
+}
+void set_compute_capability(int major) {
+  capability = major;
+}
+void set_code_version(int version) {
+  code_version = version;
+}
+void set_driver_version(int version) {
+  driver_version = version;
+}
+void break_device(int error) {
+  sticky = static_cast<cudaError_t>(error);
+}
 void repair_device() {
   sticky = cudaSuccess;
   is_hung = false;
 }
-void hang_device() { is_hung = true; }
-size_t num_calls() { return runtime_mutex.num_calls; }
-size_t num_waits() { return wait_count; }
-size_t num_graphs() { return graph_count; }
-size_t num_graphs_left() { return graph_execs.size(); }
-void set_graph_memory(size_t bytes) { graph_memory = bytes; }
+void hang_device() {
+  is_hung = true;
+}
+size_t num_calls() {
+  return runtime_mutex.num_calls;
+}
+size_t num_waits() {
+  return wait_count;
+}
+size_t num_graphs() {
+  return graph_count;
+}
+size_t num_graphs_left() {
+  return graph_execs.size();
+}
+void set_graph_memory(size_t bytes) {
+  graph_memory = bytes;
+}
 size_t num_streams() {
   const std::lock_guard lock(runtime_mutex);
   return streams.size();
 }
-std::set<int> forget_devices_used() { return std::exchange(devices_used, {}); }
+std::set<int> forget_devices_used() {
+  return std::exchange(devices_used, {});
+}
 
 }  // namespace capstan::cuda_host
 
@@ -291,17 +334,28 @@ using namespace capstan::cuda_host;
 
 const char* cudaGetErrorString(cudaError_t error) {
   switch (error) {
-    case cudaSuccess: return "no error";
-    case cudaErrorMemoryAllocation: return "out of memory";
-    case cudaErrorIllegalAddress: return "an illegal memory access was encountered";
-    case cudaErrorDevicesUnavailable: return "CUDA-capable device(s) is/are busy or unavailable";
-    case cudaErrorNoKernelImageForDevice: return "no kernel image is available for execution on the device";
-    case cudaErrorNoDevice: return "no CUDA-capable device is detected";
-    case cudaErrorInvalidResourceHandle: return "invalid resource handle";
-    case cudaErrorInvalidDevice: return "invalid device ordinal";
-    case cudaErrorStreamCaptureInvalidated: return "operation failed due to a previous error during capture";
-    case cudaErrorCapturedEvent: return "operation not permitted on an event last recorded in a capturing stream";
-    default: return "an error";
+    case cudaSuccess:
+      return "no error";
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    case cudaErrorIllegalAddress:
+      return "an illegal memory access was encountered";
+    case cudaErrorDevicesUnavailable:
+      return "CUDA-capable device(s) is/are busy or unavailable";
+    case cudaErrorNoKernelImageForDevice:
+      return "no kernel image is available for execution on the device";
+    case cudaErrorNoDevice:
+      return "no CUDA-capable device is detected";
+    case cudaErrorInvalidResourceHandle:
+      return "invalid resource handle";
+    case cudaErrorInvalidDevice:
+      return "invalid device ordinal";
+    case cudaErrorStreamCaptureInvalidated:
+      return "operation failed due to a previous error during capture";
+    case cudaErrorCapturedEvent:
+      return "operation not permitted on an event last recorded in a capturing stream";
+    default:
+      return "an error";
   }
 }
 cudaError_t cudaDriverGetVersion(int* version) {
@@ -330,7 +384,10 @@ cudaError_t cudaGetDevice(int* device) {
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int device) {
   if (device < 0 || device >= device_count) return cudaErrorInvalidDevice;
-  *value = which == cudaDevAttrMultiProcessorCount ? multiprocessors : which == cudaDevAttrComputeCapabilityMajor ? capability : which == cudaDevAttrComputeCapabilityMinor ? 0 : kMaxSharedBytes;
+  *value = which == cudaDevAttrMultiProcessorCount      ? multiprocessors
+           : which == cudaDevAttrComputeCapabilityMajor ? capability
+           : which == cudaDevAttrComputeCapabilityMinor ? 0
+                                                        : kMaxSharedBytes;
   return sticky;
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
@@ -349,11 +406,14 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
   if (!has_peers || peer == device || peer < 0 || peer >= device_count) return cudaErrorInvalidDevice;
   // It changes what all streams of the device see: nobody says that a recording outlives it.
   for (const Stream* stream : streams)
-    if (stream->recording != nullptr && stream->device == device) return refuse_to_wait(stream->recording, cudaErrorStreamCaptureUnsupported);
+    if (stream->recording != nullptr && stream->device == device)
+      return refuse_to_wait(stream->recording, cudaErrorStreamCaptureUnsupported);
   if (!enabled_peers.insert({device, peer}).second) return cudaErrorPeerAccessAlreadyEnabled;
   return sticky;
 }
-cudaError_t cudaGetLastError() { return sticky; }
+cudaError_t cudaGetLastError() {
+  return sticky;
+}
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   const std::lock_guard lock(runtime_mutex);
   *total = memory_size;
@@ -393,7 +453,8 @@ cudaError_t cudaMallocHost(void** out, size_t bytes) {
 cudaError_t cudaFreeHost(void* memory) {
   const std::lock_guard lock(runtime_mutex);
   use_device();
-  for (Stream* stream : streams) run_all(stream, "cudaFreeHost");
+  for (Stream* stream : streams)
+    run_all(stream, "cudaFreeHost");
   pinned.erase(memory);
   std::free(memory);
   return cudaSuccess;
@@ -503,7 +564,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   const std::lock_guard lock(runtime_mutex);
-  if (!begin->has_time || !end->has_time || begin->device != end->device || begin->recorded == 0 || end->recorded == 0) return cudaErrorInvalidResourceHandle;
+  if (!begin->has_time || !end->has_time || begin->device != end->device || begin->recorded == 0 || end->recorded == 0)
+    return cudaErrorInvalidResourceHandle;
   if (begin->done < begin->recorded || end->done < end->recorded) return cudaErrorNotReady;
   *milliseconds = std::chrono::duration<float, std::milli>(end->time - begin->time).count();
   return sticky;
@@ -524,11 +586,14 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   const std::shared_ptr<Recording> recording = stream->recording;
   if (recording == nullptr || recording->origin != stream) return cudaErrorInvalidValue;
   std::vector<bool> is_joined(recording->nodes.size());
-  for (const size_t tip : stream->tips) is_joined[tip] = true;
+  for (const size_t tip : stream->tips)
+    is_joined[tip] = true;
   for (size_t n = recording->nodes.size(); n-- > 0;)
     if (is_joined[n])
-      for (const size_t earlier : recording->nodes[n].after) is_joined[earlier] = true;
-  for (Stream* joined : recording->streams) joined->recording = nullptr, joined->tips.clear();
+      for (const size_t earlier : recording->nodes[n].after)
+        is_joined[earlier] = true;
+  for (Stream* joined : recording->streams)
+    joined->recording = nullptr, joined->tips.clear();
   if (recording->is_invalid) return cudaErrorStreamCaptureInvalidated;
   if (std::ranges::find(is_joined, false) != is_joined.end()) return cudaErrorStreamCaptureUnjoined;
   *graph = new Graph{std::move(recording->nodes)};
@@ -543,7 +608,9 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
   ++graph_count;
   return sticky;
 }
-cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return sticky; }
+cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) {
+  return sticky;
+}
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   delete graph;
   return cudaSuccess;
@@ -552,7 +619,8 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   const std::lock_guard lock(runtime_mutex);
   graph_execs.erase(exec);
-  for (int device = 0; device < device_count; ++device) memories[device].release(exec->memory);
+  for (int device = 0; device < device_count; ++device)
+    memories[device].release(exec->memory);
   delete exec;
   return cudaSuccess;
 }

@@ -5,6 +5,7 @@ extern "C" {
 
 capstan::CudaApi fake_cuda_api{};
 
-const capstan::CudaApi* capstan_cuda_api() { return &fake_cuda_api; }
-
+const capstan::CudaApi* capstan_cuda_api() {
+  return &fake_cuda_api;
+}
 }

@@ -1,5 +1,5 @@
-// Both kernels of attention against double precision, over a cache that holds NaN wherever nothing was written: odd lengths, edges of tiles, blocks and chunks,
-// cached prefixes, groups of heads, windows.
+// Both kernels of attention against double precision, over a cache that holds NaN wherever nothing was written: odd
+// lengths, edges of tiles, blocks and chunks, cached prefixes, groups of heads, windows.
 #include <algorithm>
 #include <memory>
 #include <random>
@@ -26,10 +26,9 @@ class Attention {
  public:
   Attention(FloatType type, const AttentionShape& shape, const std::vector<AttendedSequence>& seqs);
 
-  int longest() const {
-    return std::ranges::max_element(seqs_, {}, &AttendedSequence::context)->context;
-  }
-  // Outputs as they lie in memory: of launch_attention, cut into so many chunks or shared otherwise, as operands; of launch_attention_wgmma in rows.
+  int longest() const { return std::ranges::max_element(seqs_, {}, &AttendedSequence::context)->context; }
+  // Outputs as they lie in memory: of launch_attention, cut into so many chunks or shared otherwise, as operands; of
+  // launch_attention_wgmma in rows.
   std::vector<uint16_t> run(int num_chunks, bool is_many = false) const;
   std::vector<uint16_t> run_wgmma() const;
   // (num_tokens, heads, head_dim) of them; what is beyond the tokens must not have been written.
@@ -39,7 +38,9 @@ class Attention {
  private:
   AttentionArgs args(const OnDevice<AttentionTile>& tiles, size_t num_tiles, const OnDevice<uint16_t>& acts) const;
   std::vector<AttentionTile> tiles_of(int num_rows) const;
-  OnDevice<uint16_t> unwritten_acts() const { return OnDevice<uint16_t>(static_cast<size_t>(round_up(num_tokens_, 8) * split_.padded())); }
+  OnDevice<uint16_t> unwritten_acts() const {
+    return OnDevice<uint16_t>(static_cast<size_t>(round_up(num_tokens_, 8) * split_.padded()));
+  }
 
   const FloatType type_;
   const AttentionShape shape_;
@@ -67,7 +68,8 @@ Attention::Attention(FloatType type, const AttentionShape& shape, const std::vec
       layout_(make_kv_layout(shape.block_size, shape.num_kv_heads, shape.head_dim, shape.is_fp8)),
       split_(split_of(shape)),
       scale_(1 / std::sqrt(static_cast<float>(shape.head_dim))) {
-  const int block_size = shape.block_size, num_kv_heads = shape.num_kv_heads, num_heads = shape.num_heads, head_dim = shape.head_dim;
+  const int block_size = shape.block_size, num_kv_heads = shape.num_kv_heads, num_heads = shape.num_heads,
+            head_dim = shape.head_dim;
   const KvLayout& layout = layout_;
   int num_blocks = 0;
   for (const auto& [context, count] : seqs) {
@@ -76,7 +78,8 @@ Attention::Attention(FloatType type, const AttentionShape& shape, const std::vec
     num_tokens_ += count;
   }
   std::vector<int32_t> free_blocks(static_cast<size_t>(num_blocks)), tables, context_lens;
-  for (size_t i = 0; i < free_blocks.size(); ++i) free_blocks[i] = static_cast<int32_t>(i);
+  for (size_t i = 0; i < free_blocks.size(); ++i)
+    free_blocks[i] = static_cast<int32_t>(i);
   std::shuffle(free_blocks.begin(), free_blocks.end(), std::mt19937(7));
   // NaN wherever nothing was written.
   std::vector<uint8_t> cache(static_cast<size_t>(num_blocks * layout.block_bytes()), 0xff);
@@ -85,19 +88,22 @@ Attention::Attention(FloatType type, const AttentionShape& shape, const std::vec
   for (size_t s = 0; s < seqs.size(); ++s) {
     const auto [context, count] = seqs[s];
     const size_t first_entry = tables.size();
-    for (int b = 0; b < max_blocks_; ++b) tables.push_back(b < (context + block_size - 1) / block_size ? free_blocks[next_block++] : -1);
+    for (int b = 0; b < max_blocks_; ++b)
+      tables.push_back(b < (context + block_size - 1) / block_size ? free_blocks[next_block++] : -1);
     keys_.push_back(rounded(type, noise(s * 3 + 1, int64_t{context} * num_kv_heads * head_dim, 1)));
     values_.push_back(rounded(type, noise(s * 3 + 2, int64_t{context} * num_kv_heads * head_dim, 1)));
     const std::vector<float> asked = rounded(type, noise(s * 3 + 3, int64_t{context} * num_heads * head_dim, 1));
     queries_.emplace_back(asked.end() - count * num_heads * head_dim, asked.end());
     for (int position = 0; position < context; ++position)
       for (int head = 0; head < num_kv_heads; ++head) {
-        const int64_t slot = int64_t{tables[first_entry + static_cast<size_t>(position / block_size)]} * block_size + position % block_size;
+        const int64_t slot = int64_t{tables[first_entry + static_cast<size_t>(position / block_size)]} * block_size +
+                             position % block_size;
         for (const bool is_value : {false, true}) {
           float* const row = (is_value ? values_[s] : keys_[s]).data() + (position * num_kv_heads + head) * head_dim;
           // In 8 bits each with a scale that it could do without, and what it is rounded to is what counts.
           const int exponent = position % 5 - 9;
-          if (shape.is_fp8) cache[static_cast<size_t>(layout.exponent(slot, head, is_value))] = static_cast<uint8_t>(exponent);
+          if (shape.is_fp8)
+            cache[static_cast<size_t>(layout.exponent(slot, head, is_value))] = static_cast<uint8_t>(exponent);
           for (int d = 0; d < (is_value ? head_dim : layout.k_dim); ++d) {
             const auto place = static_cast<size_t>(is_value ? layout.value(slot, head, d) : layout.key(slot, head, d));
             const float value = d < head_dim ? row[d] : 0;
@@ -114,7 +120,8 @@ Attention::Attention(FloatType type, const AttentionShape& shape, const std::vec
     for (int token = 0; token < count; ++token)
       for (int head = 0; head < num_heads; ++head)
         for (int d = 0; d < head_dim; ++d)
-          q[static_cast<size_t>((int64_t{cu_seqlens_.back() + token} * num_heads + head) * layout.k_dim + d)] = bits_of(type, queries_[s][static_cast<size_t>((token * num_heads + head) * head_dim + d)]);
+          q[static_cast<size_t>((int64_t{cu_seqlens_.back() + token} * num_heads + head) * layout.k_dim + d)] =
+              bits_of(type, queries_[s][static_cast<size_t>((token * num_heads + head) * head_dim + d)]);
     cu_seqlens_.push_back(cu_seqlens_.back() + count);
     context_lens.push_back(context);
   }
@@ -128,11 +135,13 @@ Attention::Attention(FloatType type, const AttentionShape& shape, const std::vec
 std::vector<AttentionTile> Attention::tiles_of(int num_rows) const {
   std::vector<AttentionTile> tiles;
   for (size_t s = 0; s < seqs_.size(); ++s)
-    for (int row = 0; row < seqs_[s].count * shape_.group(); row += num_rows) tiles.push_back({static_cast<int32_t>(s), row});
+    for (int row = 0; row < seqs_[s].count * shape_.group(); row += num_rows)
+      tiles.push_back({static_cast<int32_t>(s), row});
   return tiles;
 }
 
-AttentionArgs Attention::args(const OnDevice<AttentionTile>& tiles, size_t num_tiles, const OnDevice<uint16_t>& acts) const {
+AttentionArgs Attention::args(const OnDevice<AttentionTile>& tiles, size_t num_tiles,
+                              const OnDevice<uint16_t>& acts) const {
   AttentionArgs args;
   args.type = type_;
   args.q = q_->get();
@@ -161,7 +170,8 @@ std::vector<uint16_t> Attention::run(int num_chunks, bool is_many) const {
   given.num_chunks = num_chunks;
   given.is_many = is_many;
   given.begins_early = can_begin_early();
-  const OnDevice<float> scratch(static_cast<size_t>(attention_scratch_floats(int64_t{given.num_tiles} * layout_.num_kv_heads * num_chunks, layout_)));
+  const OnDevice<float> scratch(static_cast<size_t>(
+      attention_scratch_floats(int64_t{given.num_tiles} * layout_.num_kv_heads * num_chunks, layout_)));
   given.scratch = scratch.get();
   launch_attention(given, stream());
   return acts.read();
@@ -179,23 +189,31 @@ std::vector<uint16_t> Attention::run_wgmma() const {
 
 std::vector<uint16_t> Attention::values_of(const std::vector<uint16_t>& acts, bool in_rows) const {
   const int64_t q_size = int64_t{shape_.num_heads} * shape_.head_dim;
-  const auto at = [&](int64_t token, int64_t k) { return acts[static_cast<size_t>(act_index(in_rows, token, split_.place(k), split_.padded()))]; };
+  const auto at = [&](int64_t token, int64_t k) {
+    return acts[static_cast<size_t>(act_index(in_rows, token, split_.place(k), split_.padded()))];
+  };
   for (int64_t token = num_tokens_; token < round_up(num_tokens_, 8); ++token)
-    for (int64_t k = 0; k < q_size; ++k) EXPECT_EQ(at(token, k), kUnwritten);
+    for (int64_t k = 0; k < q_size; ++k)
+      EXPECT_EQ(at(token, k), kUnwritten);
   std::vector<uint16_t> values;
   for (int64_t token = 0; token < num_tokens_; ++token)
-    for (int64_t k = 0; k < q_size; ++k) values.push_back(at(token, k));
+    for (int64_t k = 0; k < q_size; ++k)
+      values.push_back(at(token, k));
   return values;
 }
 
 void Attention::expect_near_doubles(const std::vector<uint16_t>& got, const std::string& what) const {
-  const int num_heads = shape_.num_heads, num_kv_heads = shape_.num_kv_heads, head_dim = shape_.head_dim, window = shape_.window;
-  const std::string where = what + ", head_dim " + std::to_string(head_dim) + ", group " + std::to_string(shape_.group()) + ", window " + std::to_string(window);
+  const int num_heads = shape_.num_heads, num_kv_heads = shape_.num_kv_heads, head_dim = shape_.head_dim,
+            window = shape_.window;
+  const std::string where = what + ", head_dim " + std::to_string(head_dim) + ", group " +
+                            std::to_string(shape_.group()) + ", window " + std::to_string(window);
   // Of long prompts only some heads, of every token: what they should be takes the host long.
   int64_t work = 0;
-  for (const auto& [context, count] : seqs_) work += int64_t{context} * count * num_heads * head_dim;
+  for (const auto& [context, count] : seqs_)
+    work += int64_t{context} * count * num_heads * head_dim;
   const int64_t step = std::max<int64_t>(1, work >> 26);
-  for (const uint16_t bits : got) EXPECT(!std::isnan(value_of(type_, bits)));
+  for (const uint16_t bits : got)
+    EXPECT(!std::isnan(value_of(type_, bits)));
   for (size_t s = 0; s < seqs_.size(); ++s)
     for (int token = 0; token < seqs_[s].count; ++token)
       for (int head = 0; head < num_heads; ++head) {
@@ -207,17 +225,23 @@ void Attention::expect_near_doubles(const std::vector<uint16_t>& got, const std:
         for (int key = first; key <= position; ++key) {
           double score = 0;
           for (int d = 0; d < head_dim; ++d)
-            score += static_cast<double>(queries_[s][static_cast<size_t>((token * num_heads + head) * head_dim + d)]) * keys_[s][static_cast<size_t>((key * num_kv_heads + kv_head) * head_dim + d)];
+            score += static_cast<double>(queries_[s][static_cast<size_t>((token * num_heads + head) * head_dim + d)]) *
+                     keys_[s][static_cast<size_t>((key * num_kv_heads + kv_head) * head_dim + d)];
           weights.push_back(score * static_cast<double>(scale_));
           top = std::max(top, weights.back());
         }
-        for (double& weight : weights) sum += weight = std::exp(weight - top);
+        for (double& weight : weights)
+          sum += weight = std::exp(weight - top);
         for (int d = 0; d < head_dim; ++d) {
           double wanted = 0;
-          for (int key = first; key <= position; ++key) wanted += weights[static_cast<size_t>(key - first)] / sum * values_[s][static_cast<size_t>((key * num_kv_heads + kv_head) * head_dim + d)];
-          const uint16_t bits = got[static_cast<size_t>((int64_t{cu_seqlens_[s] + token} * num_heads + head) * head_dim + d)];
+          for (int key = first; key <= position; ++key)
+            wanted += weights[static_cast<size_t>(key - first)] / sum *
+                      values_[s][static_cast<size_t>((key * num_kv_heads + kv_head) * head_dim + d)];
+          const uint16_t bits =
+              got[static_cast<size_t>((int64_t{cu_seqlens_[s] + token} * num_heads + head) * head_dim + d)];
           // Weights are rounded to 16 bits each; their errors average out.
-          expect_close(value_of(type_, bits), wanted, rounding_of(type_) * (std::abs(wanted) + 1), where, token, int64_t{head} * 1000 + d);
+          expect_close(value_of(type_, bits), wanted, rounding_of(type_) * (std::abs(wanted) + 1), where, token,
+                       int64_t{head} * 1000 + d);
         }
       }
 }
@@ -241,8 +265,10 @@ TEST(kernel_attention_over_the_shapes) {
     check_attention(type, {3, 1, 80, 0, 128, true}, {{300, 1}, {70, 70}});
     if (!is_full()) continue;
     std::vector<AttendedSequence> decodes, prefills = {{300, 300}, {513, 257}, {1025, 100}, {63, 63}, {2048, 1}};
-    for (const int context : {1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1000, 4097}) decodes.push_back({context, 1});
-    for (const auto& [heads, kv_heads] : std::vector<std::pair<int, int>>{{12, 2}, {28, 4}, {32, 8}, {16, 16}, {8, 1}, {40, 2}})
+    for (const int context : {1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1000, 4097})
+      decodes.push_back({context, 1});
+    for (const auto& [heads, kv_heads] :
+         std::vector<std::pair<int, int>>{{12, 2}, {28, 4}, {32, 8}, {16, 16}, {8, 1}, {40, 2}})
       for (const int head_dim : {64, 80, 96, 128})
         for (const int window : {0, 100}) {
           check_attention(type, {heads, kv_heads, head_dim, window, 64}, decodes);
@@ -252,7 +278,8 @@ TEST(kernel_attention_over_the_shapes) {
   }
 }
 
-// ---- of many rows, by wgmma -----------------------------------------------------------------------------------------------------------------
+// ---- of many rows, by wgmma
+// -----------------------------------------------------------------------------------------------------------------
 
 void check_attention_wgmma(FloatType type, const AttentionShape& shape, const std::vector<AttendedSequence>& seqs) {
   const Attention attention(type, shape, seqs);
@@ -262,18 +289,32 @@ void check_attention_wgmma(FloatType type, const AttentionShape& shape, const st
 TEST(kernel_attention_wgmma_over_the_shapes) {
   if (!has_wgmma()) return;
   for (const FloatType type : kTypes) {
-    // One group of rows and two, one tile of keys and more than the ring has stages; a block that ends in a tile, sequences that end in one, and one that is not chunked.
+    // One group of rows and two, one tile of keys and more than the ring has stages; a block that ends in a tile,
+    // sequences that end in one, and one that is not chunked.
     check_attention_wgmma(type, {4, 2, 32, 0, 64}, {{1, 1}, {64, 64}, {130, 33}, {400, 65}});
     check_attention_wgmma(type, {3, 3, 24, 37, 128}, {{130, 130}, {257, 66}, {63, 63}});
     check_attention_wgmma(type, {2, 1, 64, 0, 64}, {{129, 129}, {320, 7}});
     check_attention_wgmma(type, {3, 1, 80, 100, 128}, {{300, 50}, {90, 90}});
     check_attention_wgmma(type, {6, 1, 128, 0, 64}, {{345, 25}, {20, 20}});
     if (!is_full()) continue;
-    for (const auto& [heads, kv_heads] : std::vector<std::pair<int, int>>{{12, 2}, {28, 4}, {32, 8}, {16, 16}, {8, 1}, {40, 2}})
+    for (const auto& [heads, kv_heads] :
+         std::vector<std::pair<int, int>>{{12, 2}, {28, 4}, {32, 8}, {16, 16}, {8, 1}, {40, 2}})
       for (const int head_dim : {64, 80, 96, 128})
         for (const int window : {0, 100})
           check_attention_wgmma(type, {heads, kv_heads, head_dim, window, 64},
-                                {{300, 300}, {513, 257}, {1025, 100}, {63, 63}, {64, 64}, {65, 65}, {127, 127}, {128, 128}, {129, 129}, {256, 100}, {257, 100}, {2048, 30}, {700, 1}});
+                                {{300, 300},
+                                 {513, 257},
+                                 {1025, 100},
+                                 {63, 63},
+                                 {64, 64},
+                                 {65, 65},
+                                 {127, 127},
+                                 {128, 128},
+                                 {129, 129},
+                                 {256, 100},
+                                 {257, 100},
+                                 {2048, 30},
+                                 {700, 1}});
   }
 }
 

@@ -20,7 +20,8 @@ TEST(cuda_decoder_with_an_fp8_cache) {
     RunOptions options = cuda_options(DType::kF16);
     options.kv_cache_dtype = DType::kFp8E4m3;
     const double worst = worst_difference(fixture, options, prompts, 5);
-    if (!(worst < 1.2 && worst > 0.001)) fail(__FILE__, __LINE__, "head_dim " + std::to_string(shape.head_dim) + ": difference " + show(worst));
+    if (!(worst < 1.2 && worst > 0.001))
+      fail(__FILE__, __LINE__, "head_dim " + std::to_string(shape.head_dim) + ": difference " + show(worst));
     const LogProbs wanted = fixture.run(options, prompts);
     options.prefill_chunk_size = 23;
     options.max_num_seqs_per_step = 1;
@@ -33,11 +34,13 @@ TEST(cuda_decoder_batch_chunks_and_ranks_change_no_bit) {
     DecoderShape shape = base;
     shape.file_dtype = DType::kBf16;
     DecoderFixture fixture(shape);
-    const Prompts prompts = {random_ids(1, 1, shape.vocab_size), random_ids(2, 65, shape.vocab_size), random_ids(3, 290, shape.vocab_size)};
+    const Prompts prompts = {random_ids(1, 1, shape.vocab_size), random_ids(2, 65, shape.vocab_size),
+                             random_ids(3, 290, shape.vocab_size)};
     const RunOptions together = cuda_options(DType::kBf16);
     const LogProbs wanted = fixture.run(together, prompts);
     const auto expect_same = [&](const RunOptions& options, const std::string& what) {
-      if (!is_same(wanted, fixture.run(options, prompts))) fail(__FILE__, __LINE__, "head_dim " + std::to_string(shape.head_dim) + ": differs with " + what);
+      if (!is_same(wanted, fixture.run(options, prompts)))
+        fail(__FILE__, __LINE__, "head_dim " + std::to_string(shape.head_dim) + ": differs with " + what);
     };
     RunOptions changed = together;
     changed.max_num_seqs_per_step = 1;

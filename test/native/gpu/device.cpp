@@ -11,7 +11,9 @@
 
 namespace capstan::testing {
 
-bool is_full_run() { return std::getenv("CAPSTAN_TEST_FULL") != nullptr; }
+bool is_full_run() {
+  return std::getenv("CAPSTAN_TEST_FULL") != nullptr;
+}
 
 LoadRequest on_cuda(const TinyModel& model, const std::string& device) {
   LoadRequest request = model.request();
@@ -30,7 +32,8 @@ TinyShape shape_of_ranks() {
 
 std::string cuda_device(int world_size) {
   std::string device = "cuda";
-  for (int rank = 0; world_size > 1 && rank < world_size; ++rank) device += rank == 0 ? ":0" : ",0";
+  for (int rank = 0; world_size > 1 && rank < world_size; ++rank)
+    device += rank == 0 ? ":0" : ",0";
   return device;
 }
 
@@ -61,18 +64,23 @@ void expect_like_reference(bool is_deterministic) {
       DecoderFixture fixture(shape);
       Prompts prompts = {random_ids(1, 70, shape.vocab_size), random_ids(2, 5, shape.vocab_size)};
       if (is_full_run())
-        for (const int length : {1, 63, 64, 65, 255, 256, 257, 400}) prompts.push_back(random_ids(static_cast<uint64_t>(length), length, shape.vocab_size));
+        for (const int length : {1, 63, 64, 65, 255, 256, 257, 400})
+          prompts.push_back(random_ids(static_cast<uint64_t>(length), length, shape.vocab_size));
       const double worst = worst_difference(fixture, cuda_options(dtype, is_deterministic), prompts, 5);
-      // Activations of narrow models lose more to bf16 than contract 4 allows wide ones; f16 shows that the arithmetic is right.
-      // The worst of a full run's, of which there are fifteen times as many, is 14 times their mean.
+      // Activations of narrow models lose more to bf16 than contract 4 allows wide ones; f16 shows that the arithmetic
+      // is right. The worst of a full run's, of which there are fifteen times as many, is 14 times their mean.
       const double limit = (dtype == DType::kF16 ? 0.02 : 0.25) * (is_full_run() ? 2 : 1);
-      if (!(worst < limit)) fail(__FILE__, __LINE__, std::string(dtype_name(dtype)) + " head_dim " + std::to_string(shape.head_dim) + ": difference " + show(worst));
+      if (!(worst < limit))
+        fail(__FILE__, __LINE__,
+             std::string(dtype_name(dtype)) + " head_dim " + std::to_string(shape.head_dim) + ": difference " +
+                 show(worst));
     }
 }
 
 std::vector<int32_t> random_ids(uint64_t seed, int count, int64_t vocab_size) {
   std::vector<int32_t> ids;
-  for (const float value : random_values(seed, count, 1000.0f)) ids.push_back(static_cast<int32_t>(std::abs(value)) % static_cast<int32_t>(vocab_size));
+  for (const float value : random_values(seed, count, 1000.0f))
+    ids.push_back(static_cast<int32_t>(std::abs(value)) % static_cast<int32_t>(vocab_size));
   return ids;
 }
 
@@ -82,15 +90,18 @@ const std::vector<DecoderShape>& decoder_shapes() {
     DecoderShape shape;  // GQA 2, tied embeddings
     list.push_back(shape);
     shape = {};  // odd sizes, GQA 7, all biases
-    shape.hidden_size = 72, shape.intermediate_size = 112, shape.num_heads = 7, shape.num_kv_heads = 1, shape.head_dim = 24, shape.rotary_dim = 24;
+    shape.hidden_size = 72, shape.intermediate_size = 112, shape.num_heads = 7, shape.num_kv_heads = 1,
+    shape.head_dim = 24, shape.rotary_dim = 24;
     shape.vocab_size = 101, shape.has_bias = true;
     list.push_back(shape);
     shape = {};  // QK norm, window, partial rotary, untied head, GELU
-    shape.num_heads = 3, shape.num_kv_heads = 3, shape.head_dim = 40, shape.rotary_dim = 20, shape.has_qk_norm = true, shape.window = 37;
+    shape.num_heads = 3, shape.num_kv_heads = 3, shape.head_dim = 40, shape.rotary_dim = 20, shape.has_qk_norm = true,
+    shape.window = 37;
     shape.is_tied = false, shape.activation = Activation::kGelu;
     list.push_back(shape);
     shape = {};  // odd K everywhere
-    shape.hidden_size = 45, shape.intermediate_size = 51, shape.num_heads = 3, shape.num_kv_heads = 1, shape.head_dim = 15, shape.rotary_dim = 14;
+    shape.hidden_size = 45, shape.intermediate_size = 51, shape.num_heads = 3, shape.num_kv_heads = 1,
+    shape.head_dim = 15, shape.rotary_dim = 14;
     shape.activation = Activation::kGeluTanh;
     list.push_back(shape);
     return list;

@@ -1,6 +1,6 @@
 #pragma once
-// What tests of a CUDA device share. They open the backend as the engine does: capstan_cuda.so (CAPSTAN_CUDA_LIBRARY), or the one linked in, whose
-// kernels run on the CPU (test/native/cuda_host).
+// What tests of a CUDA device share. They open the backend as the engine does: capstan_cuda.so (CAPSTAN_CUDA_LIBRARY),
+// or the one linked in, whose kernels run on the CPU (test/native/cuda_host).
 #include <string>
 #include <vector>
 

@@ -21,7 +21,8 @@ std::vector<EngineModel> models() {
   TinyShape windowed{.num_heads = 6, .num_kv_heads = 2, .head_dim = 24, .sliding_window = 40};
   windowed.intermediate_size = 172;
   if (!is_full_run()) return {{TinyShape{}, DType::kBf16}, {windowed, DType::kF16}};
-  return {{TinyShape{}, DType::kBf16}, {TinyShape{}, DType::kF16}, {qwen3, DType::kBf16}, {qwen3, DType::kF16}, {windowed, DType::kBf16}, {windowed, DType::kF16}};
+  return {{TinyShape{}, DType::kBf16}, {TinyShape{}, DType::kF16}, {qwen3, DType::kBf16},
+          {qwen3, DType::kF16},        {windowed, DType::kBf16},   {windowed, DType::kF16}};
 }
 
 // Lengths around blocks and chunks of keys; the last two share a prefix of more than a block.
@@ -34,7 +35,9 @@ Prompts engine_prompts() {
   return prompts;
 }
 
-int num_tokens() { return is_full_run() ? kMaxTokens : 5; }
+int num_tokens() {
+  return is_full_run() ? kMaxTokens : 5;
+}
 
 LoadRequest on_device(const TinyModel& model, int world_size = 1, bool is_deterministic = true) {
   LoadRequest request = model.request();
@@ -55,10 +58,14 @@ void expect_near(const Answer& got, const Answer& wanted, double limit, const st
     const float* mine = got.logprobs.data() + step * kWidth;
     const float* theirs = wanted.logprobs.data() + step * kWidth;
     for (size_t i = 0; i < kNumAlternatives; ++i)
-      if (!(std::abs(mine[1 + i] - theirs[1 + i]) <= limit)) fail(what.c_str(), static_cast<int>(step), "log-probability " + show(mine[1 + i]) + " instead of " + show(theirs[1 + i]));
+      if (!(std::abs(mine[1 + i] - theirs[1 + i]) <= limit))
+        fail(what.c_str(), static_cast<int>(step),
+             "log-probability " + show(mine[1 + i]) + " instead of " + show(theirs[1 + i]));
     if (got.token_ids[step] == wanted.token_ids[step]) continue;
     if (theirs[1] - theirs[2] > limit)
-      fail(what.c_str(), static_cast<int>(step), "token " + show(got.token_ids[step]) + " instead of " + show(wanted.token_ids[step]) + ", margin " + show(theirs[1] - theirs[2]));
+      fail(what.c_str(), static_cast<int>(step),
+           "token " + show(got.token_ids[step]) + " instead of " + show(wanted.token_ids[step]) + ", margin " +
+               show(theirs[1] - theirs[2]));
     return;
   }
 }
@@ -69,7 +76,8 @@ double limit_of(const TinyShape& shape, DType dtype) {
   return dtype == DType::kF16 ? (is_narrow ? 0.02 : 0.01) : is_narrow ? 0.25 : 0.15;
 }
 
-void expect_like_the_cpu(const TinyShape& shape, DType dtype, int world_size, const Prompts& prompts = engine_prompts()) {
+void expect_like_the_cpu(const TinyShape& shape, DType dtype, int world_size,
+                         const Prompts& prompts = engine_prompts()) {
   const TinyModel model(shape, dtype);
   LoadRequest on_cpu = model.request();
   on_cpu.compute = ComputeChoice::kF32;
@@ -84,21 +92,26 @@ void expect_like_the_cpu(const TinyShape& shape, DType dtype, int world_size, co
     request.sampling.num_logprobs = kNumAlternatives;
     if (i % 2 == 1) request.sampling.num_prompt_logprobs = 0;
     const Answer wanted = cpu.wait(cpu.submit(request)), got = cuda.wait(cuda.submit(request));
-    expect_near(got, wanted, limit, std::string(dtype_name(dtype)) + ", " + std::to_string(world_size) + " ranks, prompt " + std::to_string(i));
+    expect_near(
+        got, wanted, limit,
+        std::string(dtype_name(dtype)) + ", " + std::to_string(world_size) + " ranks, prompt " + std::to_string(i));
     EXPECT_EQ(got.prompt_logprobs.size(), wanted.prompt_logprobs.size());
-    for (size_t p = 1; p < wanted.prompt_logprobs.size(); ++p) EXPECT_NEAR(got.prompt_logprobs[p]->logprob, wanted.prompt_logprobs[p]->logprob, limit);
+    for (size_t p = 1; p < wanted.prompt_logprobs.size(); ++p)
+      EXPECT_NEAR(got.prompt_logprobs[p]->logprob, wanted.prompt_logprobs[p]->logprob, limit);
   }
 }
 
 TEST(cuda_engine_answers_like_the_cpu) {
-  for (const auto& [shape, dtype] : models()) expect_like_the_cpu(shape, dtype, 1);
+  for (const auto& [shape, dtype] : models())
+    expect_like_the_cpu(shape, dtype, 1);
   expect_ranks_like_the_cpu();
 }
 
 TEST(cuda_engine_keeps_a_wider_model_within_contract_4) {
   TinyShape shape{.hidden_size = 512, .intermediate_size = 1024, .num_heads = 8, .num_kv_heads = 2, .head_dim = 64};
   const Prompts prompts = is_full_run() ? some_prompts() : Prompts{random_ids(1, 20, 300), random_ids(2, 66, 300)};
-  for (const DType dtype : {DType::kBf16, DType::kF16}) expect_like_the_cpu(shape, dtype, 1, prompts);
+  for (const DType dtype : {DType::kBf16, DType::kF16})
+    expect_like_the_cpu(shape, dtype, 1, prompts);
 }
 
 TEST(cuda_engine_company_cache_and_chunks_change_no_bit) {
@@ -123,12 +136,14 @@ TEST(cuda_engine_company_cache_and_chunks_change_no_bit) {
 TEST(cuda_engine_preempted_equals_not_preempted) {
   const TinyModel model(TinyShape{}, DType::kBf16);
   Prompts prompts;
-  for (uint64_t i = 0; i < 3; ++i) prompts.push_back(random_ids(i, 120, 300));
+  for (uint64_t i = 0; i < 3; ++i)
+    prompts.push_back(random_ids(i, 120, 300));
   const int max_tokens = is_full_run() ? 130 : 12;
   const auto solo = solo_answers(on_device(model), max_tokens, prompts);
   LoadRequest request = on_device(model);
   request.max_model_len = 256;
-  // Five blocks of 64 tokens, each 2 layers × 2 × 2 heads × 32 × 2 bytes × 64: two sequences begin with two each, and both grow into a third.
+  // Five blocks of 64 tokens, each 2 layers × 2 × 2 heads × 32 × 2 bytes × 64: two sequences begin with two each, and
+  // both grow into a third.
   request.kv_cache_bytes = 5 * 32768;
   Session session(request);
   expect_same(batched_answers(session, max_tokens, prompts), solo, "preempted");
@@ -168,21 +183,25 @@ TEST(cuda_engine_without_graphs_or_early_kernels_changes_no_bit) {
       for (const std::string parts : {"graphs", "early"}) {
         if (parts == "early" && world_size > 1) continue;  // ranks' kernels wait for each other's
         const Without without(parts.c_str());
-        expect_same(solo_answers(request, num_tokens(), prompts), wanted, ("without " + parts + ", " + std::to_string(world_size) + " ranks").c_str());
+        expect_same(solo_answers(request, num_tokens(), prompts), wanted,
+                    ("without " + parts + ", " + std::to_string(world_size) + " ranks").c_str());
         if (!is_deterministic) continue;
         Session session(request);
-        expect_same(batched_answers(session, num_tokens(), prompts), wanted, ("batched without " + parts + ", " + std::to_string(world_size) + " ranks").c_str());
+        expect_same(batched_answers(session, num_tokens(), prompts), wanted,
+                    ("batched without " + parts + ", " + std::to_string(world_size) + " ranks").c_str());
       }
     }
 }
 
-// Models this small are summed in one shot, if in none other. Prompts alone and together; decodes of more sequences than a tile of tokens has.
+// Models this small are summed in one shot, if in none other. Prompts alone and together; decodes of more sequences
+// than a tile of tokens has.
 TEST(cuda_engine_ranks_that_add_in_two_shots_change_no_bit) {
   TinyShape shape;
   shape.intermediate_size = 256;
   const TinyModel model(shape, DType::kBf16);
   Prompts prompts = engine_prompts();
-  for (uint64_t i = 0; i < 10; ++i) prompts.push_back(random_ids(i, 3, 300));
+  for (uint64_t i = 0; i < 10; ++i)
+    prompts.push_back(random_ids(i, 3, 300));
   const auto solo = solo_answers(on_device(model), num_tokens(), prompts);
   const Without without("one_shot");
   for (const int world_size : {2, 4}) {
@@ -191,7 +210,9 @@ TEST(cuda_engine_ranks_that_add_in_two_shots_change_no_bit) {
     const std::string ranks = std::to_string(world_size) + " ranks";
     Session session(request);
     expect_same(batched_answers(session, num_tokens(), prompts), solo, (ranks + ", batched").c_str());
-    expect_same(solo_answers(request, num_tokens(), engine_prompts()), {solo.begin(), solo.begin() + static_cast<ptrdiff_t>(engine_prompts().size())}, (ranks + ", alone").c_str());
+    expect_same(solo_answers(request, num_tokens(), engine_prompts()),
+                {solo.begin(), solo.begin() + static_cast<ptrdiff_t>(engine_prompts().size())},
+                (ranks + ", alone").c_str());
   }
 }
 
@@ -230,7 +251,8 @@ void soak(bool is_deterministic, int seconds) {
     if (is_deterministic) expect_same(got, wanted, "canary");
     for (size_t i = 0; !is_deterministic && i < canaries.size(); ++i)
       if (temperature_of(i) == 0) expect_near(got[i], wanted[i], 0.02, "canary");
-    for (const RequestId id : ids) session.engine().abort(id);
+    for (const RequestId id : ids)
+      session.engine().abort(id);
     for (const RequestId id : ids) {
       const auto reason = session.wait(id).finish->reason;
       EXPECT(reason == FinishReason::kAbort || reason == FinishReason::kLength);
@@ -242,7 +264,8 @@ void soak(bool is_deterministic, int seconds) {
   const EngineStats stats = session.engine().stats();
   EXPECT_EQ(stats.num_running, 0);
   EXPECT_EQ(stats.num_free_blocks + stats.num_cached_blocks, stats.num_blocks);
-  std::printf("  %s: %lld requests, %lld steps, %lld preemptions\n", session.info().isa.c_str(), static_cast<long long>(num_requests), static_cast<long long>(stats.num_steps),
+  std::printf("  %s: %lld requests, %lld steps, %lld preemptions\n", session.info().isa.c_str(),
+              static_cast<long long>(num_requests), static_cast<long long>(stats.num_steps),
               static_cast<long long>(stats.num_preemptions));
 }
 
@@ -251,17 +274,24 @@ int soak_seconds() {
   const char* seconds = std::getenv("CAPSTAN_SOAK_SECONDS");
   return seconds == nullptr ? 0 : std::atoi(seconds);
 }
-TEST(cuda_engine_soak_with_random_aborts) { soak(true, soak_seconds() * 2 / 3); }
-TEST(cuda_engine_soak_not_deterministic) { expect_sound_soak(); }
+TEST(cuda_engine_soak_with_random_aborts) {
+  soak(true, soak_seconds() * 2 / 3);
+}
+TEST(cuda_engine_soak_not_deterministic) {
+  expect_sound_soak();
+}
 
 }  // namespace
 
 void expect_ranks_like_the_cpu() {
   TinyShape shape;
   shape.intermediate_size = 256;
-  for (const int world_size : {2, 4}) expect_like_the_cpu(shape, DType::kF16, world_size);
+  for (const int world_size : {2, 4})
+    expect_like_the_cpu(shape, DType::kF16, world_size);
 }
 
-void expect_sound_soak() { soak(false, soak_seconds() / 3); }
+void expect_sound_soak() {
+  soak(false, soak_seconds() / 3);
+}
 
 }  // namespace capstan::testing

@@ -9,7 +9,9 @@ __global__ void spin_kernel(const volatile int* flag) {
   while (*flag == 0) {
   }
 }
-__global__ void write_kernel(volatile int* to) { *to = 1; }
+__global__ void write_kernel(volatile int* to) {
+  *to = 1;
+}
 
 cudaStream_t new_stream() {
   cudaStream_t stream = nullptr;

@@ -1,4 +1,5 @@
-// Keys and values in 8 bits: rounding and scales over all there are, and what the kernels write of them. kernel_attention (attention.cu) reads them.
+// Keys and values in 8 bits: rounding and scales over all there are, and what the kernels write of them.
+// kernel_attention (attention.cu) reads them.
 #include <algorithm>
 #include <limits>
 #include <random>
@@ -11,10 +12,13 @@ namespace {
 
 TEST(kernel_fp8_rounds_to_the_nearest) {
   for (int code = 0; code < 256; ++code)
-    if ((code & 0x7f) != 0x7f && code != 0x80) EXPECT_EQ(static_cast<int>(to_fp8(fp8_value(static_cast<uint8_t>(code)))), code);
-  std::vector<float> values = {0.0f, 448.0f, 464.0f, 1e6f, 0.015625f, 0.0146484375f, 0x1p-9f, 0x1p-10f, 0x1.8p-10f, 0x1p-30f, 17.0f, 19.0f};
+    if ((code & 0x7f) != 0x7f && code != 0x80)
+      EXPECT_EQ(static_cast<int>(to_fp8(fp8_value(static_cast<uint8_t>(code)))), code);
+  std::vector<float> values = {0.0f,    448.0f,   464.0f,     1e6f,     0.015625f, 0.0146484375f,
+                               0x1p-9f, 0x1p-10f, 0x1.8p-10f, 0x1p-30f, 17.0f,     19.0f};
   std::mt19937 random(1);
-  for (int i = 0; i < 20000; ++i) values.push_back(std::ldexp(static_cast<float>(random() % 4096) / 4096.0f, static_cast<int>(random() % 24) - 14));
+  for (int i = 0; i < 20000; ++i)
+    values.push_back(std::ldexp(static_cast<float>(random() % 4096) / 4096.0f, static_cast<int>(random() % 24) - 14));
   for (const float value : values)
     for (const float sign : {1.0f, -1.0f}) {
       const uint8_t got = to_fp8(sign * value);
@@ -22,7 +26,8 @@ TEST(kernel_fp8_rounds_to_the_nearest) {
       const double error = std::abs(static_cast<double>(fp8_value(got & 0x7f)) - std::min(value, 448.0f));
       for (const int other : {(got & 0x7f) - 1, (got & 0x7f) + 1}) {
         if (other < 0 || other > 0x7e) continue;
-        const double theirs = std::abs(static_cast<double>(fp8_value(static_cast<uint8_t>(other))) - std::min(value, 448.0f));
+        const double theirs =
+            std::abs(static_cast<double>(fp8_value(static_cast<uint8_t>(other))) - std::min(value, 448.0f));
         EXPECT(error < theirs || (error == theirs && got % 2 == 0));
       }
     }
@@ -42,15 +47,19 @@ template <class T>
 __global__ void expand_test_kernel(ExpandArgs args) {
   const uint32_t code = threadIdx.x, scale = fp8_scale<T>(static_cast<uint8_t>(blockIdx.x));
   // Both halves of a word, in either place.
-  for (int i = 0; i < 2; ++i) args.pairs[(blockIdx.x * 256 + code) * 2 + static_cast<uint32_t>(i)] = expand_fp8<T>((code | code << 8) << i * 16, i, scale | scale << 16);
+  for (int i = 0; i < 2; ++i)
+    args.pairs[(blockIdx.x * 256 + code) * 2 + static_cast<uint32_t>(i)] =
+        expand_fp8<T>((code | code << 8) << i * 16, i, scale | scale << 16);
 }
 
 TEST(kernel_fp8_expands_exactly) {
   for (const FloatType type : kTypes) {
     const OnDevice<uint32_t> pairs(256 * 256 * 2);
-    launch(type == FloatType::kBf16 ? expand_test_kernel<Bf16> : expand_test_kernel<F16>, dim3(256), dim3(256), 0, stream(), ExpandArgs{pairs.get()});
+    launch(type == FloatType::kBf16 ? expand_test_kernel<Bf16> : expand_test_kernel<F16>, dim3(256), dim3(256), 0,
+           stream(), ExpandArgs{pairs.get()});
     const std::vector<uint32_t> got = pairs.read();
-    for (int exponent = kLeastExponent; exponent <= kBrokenExponent; exponent = exponent == kMostExponent ? kBrokenExponent : exponent + 1)
+    for (int exponent = kLeastExponent; exponent <= kBrokenExponent;
+         exponent = exponent == kMostExponent ? kBrokenExponent : exponent + 1)
       for (int code = 0; code < 256; ++code)
         for (int i = 0; i < 2; ++i)
           for (int half = 0; half < 2; ++half) {
@@ -58,7 +67,9 @@ TEST(kernel_fp8_expands_exactly) {
             const float value = value_of(type, static_cast<uint16_t>(pair >> half * 16));
             if (exponent == kBrokenExponent) EXPECT(std::isnan(value));
             // Not a number in 8 bits is never written.
-            else if ((code & 0x7f) != 0x7f) EXPECT_EQ(value, value_of(type, bits_of(type, fp8_value(static_cast<uint8_t>(code)) * power_of_two(exponent))));
+            else if ((code & 0x7f) != 0x7f)
+              EXPECT_EQ(value,
+                        value_of(type, bits_of(type, fp8_value(static_cast<uint8_t>(code)) * power_of_two(exponent))));
           }
   }
 }
@@ -111,14 +122,20 @@ void check_append(FloatType type, int num_kv_heads, int head_dim) {
       is_written[at] = true;
       double largest = 0;
       bool is_broken = false;
-      for (int d = 0; d < head_dim; ++d) largest = std::max(largest, std::abs(static_cast<double>(row[d]))), is_broken = is_broken || !std::isfinite(row[d]);
+      for (int d = 0; d < head_dim; ++d)
+        largest = std::max(largest, std::abs(static_cast<double>(row[d]))),
+        is_broken = is_broken || !std::isfinite(row[d]);
       EXPECT_EQ(exponent == kBrokenExponent, is_broken);
       for (int d = 0; d < (is_value ? head_dim : layout.k_dim); ++d) {
-        const auto place = static_cast<size_t>(is_value ? layout.value(slot, kv_head, d) : layout.key(slot, kv_head, d));
+        const auto place =
+            static_cast<size_t>(is_value ? layout.value(slot, kv_head, d) : layout.key(slot, kv_head, d));
         is_written[place] = true;
         const double wanted = d < head_dim ? static_cast<double>(row[d]) : 0;
         // Half of a unit of three fraction bits, or of the steps near zero.
-        if (!is_broken) expect_close(fp8_value(got[place]) * std::ldexp(1.0, exponent), wanted, std::abs(wanted) / 16 + largest * std::ldexp(1.0, -17), "fp8, head_dim " + std::to_string(head_dim));
+        if (!is_broken)
+          expect_close(fp8_value(got[place]) * std::ldexp(1.0, exponent), wanted,
+                       std::abs(wanted) / 16 + largest * std::ldexp(1.0, -17),
+                       "fp8, head_dim " + std::to_string(head_dim));
       }
     }
   for (size_t i = 0; i < got.size(); ++i)

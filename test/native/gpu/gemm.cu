@@ -1,4 +1,5 @@
-// Products of few tokens: bits that depend neither on company nor on the device, parts and who adds them, and kernels that begin before the one in front has ended.
+// Products of few tokens: bits that depend neither on company nor on the device, parts and who adds them, and kernels
+// that begin before the one in front has ended.
 #include <algorithm>
 
 #include "test/native/gpu/kernel_testing.h"
@@ -21,7 +22,8 @@ struct Product {
 
   Product(FloatType type, const Shape& shape, GemmOutput output)
       : split(split_depth(shape.cols, shape.cols, row_parallel_parts(shape.cols))),
-        weights(packed_weights(type, noise(1, shape.rows * shape.cols, 1 / std::sqrt(static_cast<float>(shape.cols))), shape.rows, split)),
+        weights(packed_weights(type, noise(1, shape.rows * shape.cols, 1 / std::sqrt(static_cast<float>(shape.cols))),
+                               shape.rows, split)),
         acts(packed_acts(type, noise(2, kMostTokens * shape.cols, 1), kMostTokens, split)),
         gated(static_cast<size_t>(round_up(kMostTokens, 8) * gated_split(shape).padded())),
         bias(noise(3, shape.rows, 1)),
@@ -36,22 +38,27 @@ struct Product {
     args.gated = gated.get();
     args.gated_split = gated_split(shape);
   }
-  static DepthSplit gated_split(const Shape& shape) { return split_depth(shape.rows / 2, shape.rows / 2, row_parallel_parts(shape.rows / 2)); }
+  static DepthSplit gated_split(const Shape& shape) {
+    return split_depth(shape.rows / 2, shape.rows / 2, row_parallel_parts(shape.rows / 2));
+  }
 
   // What the tokens have come to, one after the other.
   std::vector<uint32_t> run(int tokens, const DeviceRoom& room) {
-    check(cudaMemcpyAsync(out.get(), before.data(), before.size() * sizeof(float), cudaMemcpyHostToDevice, stream()), "a test");
+    check(cudaMemcpyAsync(out.get(), before.data(), before.size() * sizeof(float), cudaMemcpyHostToDevice, stream()),
+          "a test");
     args.num_tokens = tokens;
     launch_gemm(args, room, stream());
     std::vector<uint32_t> bits;
     if (args.output == GemmOutput::kGated) {
       const std::vector<uint16_t> got = gated.read();
       for (int64_t token = 0; token < tokens; ++token)
-        for (int64_t k = 0; k < args.gated_split.padded(); ++k) bits.push_back(got[static_cast<size_t>(operand_index(token, k, args.gated_split.padded()))]);
+        for (int64_t k = 0; k < args.gated_split.padded(); ++k)
+          bits.push_back(got[static_cast<size_t>(operand_index(token, k, args.gated_split.padded()))]);
       return bits;
     }
     const std::vector<float> got = out.read();
-    for (size_t i = 0; i < static_cast<size_t>(tokens * args.out_stride); ++i) bits.push_back(float_bits(got[i]));
+    for (size_t i = 0; i < static_cast<size_t>(tokens * args.out_stride); ++i)
+      bits.push_back(float_bits(got[i]));
     return bits;
   }
 };
@@ -74,7 +81,9 @@ TEST(kernel_gemm_bits_depend_on_no_company_and_no_device) {
           for (const int tokens : {3, 8, 11, 20, 50, Product::kMostTokens}) {
             const std::vector<uint32_t> some = product.run(tokens, room);
             if (!std::equal(some.begin(), some.end(), all.begin()))
-              fail(__FILE__, __LINE__, std::to_string(tokens) + " tokens of " + std::to_string(shape.rows) + " x " + std::to_string(shape.cols) + " on " + std::to_string(room.multiprocessors) + " multiprocessors");
+              fail(__FILE__, __LINE__,
+                   std::to_string(tokens) + " tokens of " + std::to_string(shape.rows) + " x " +
+                       std::to_string(shape.cols) + " on " + std::to_string(room.multiprocessors) + " multiprocessors");
           }
       }
 }
@@ -93,23 +102,28 @@ TEST(kernel_gemm_leaves_parts_that_add_up) {
           const int64_t stride = cut.args.out_stride, part_size = tokens * stride;
           for (int64_t i = 0; i < part_size; ++i) {
             std::vector<float> sums;
-            for (int part = 0; part < cut.split.parts; ++part) sums.push_back(got[static_cast<size_t>(part * part_size + i)]);
+            for (int part = 0; part < cut.split.parts; ++part)
+              sums.push_back(got[static_cast<size_t>(part * part_size + i)]);
             if (i % stride >= shape.rows) {
-              for (int part = 0; part < cut.split.parts; ++part) EXPECT_EQ(sums[static_cast<size_t>(part)], cut.before[static_cast<size_t>(part * part_size + i)]);
+              for (int part = 0; part < cut.split.parts; ++part)
+                EXPECT_EQ(sums[static_cast<size_t>(part)], cut.before[static_cast<size_t>(part * part_size + i)]);
               continue;
             }
             while (sums.size() > 1) {
-              for (size_t pair = 0; pair < sums.size() / 2; ++pair) sums[pair] = sums[2 * pair] + sums[2 * pair + 1];
+              for (size_t pair = 0; pair < sums.size() / 2; ++pair)
+                sums[pair] = sums[2 * pair] + sums[2 * pair + 1];
               sums.resize(sums.size() / 2);
             }
             EXPECT_EQ(float_bits(sums[0] + bias[static_cast<size_t>(i % stride)]), wanted[static_cast<size_t>(i)]);
           }
-          for (size_t i = static_cast<size_t>(cut.split.parts * part_size); i < got.size(); ++i) EXPECT_EQ(got[i], cut.before[i]);
+          for (size_t i = static_cast<size_t>(cut.split.parts * part_size); i < got.size(); ++i)
+            EXPECT_EQ(got[i], cut.before[i]);
         }
       }
 }
 
-// Norm, product in parts, heads or the sum with the next norm: what they read is written right in front of each, by a copy or by one another.
+// Norm, product in parts, heads or the sum with the next norm: what they read is written right in front of each, by a
+// copy or by one another.
 TEST(kernel_gemm_and_its_neighbours_begin_early) {
   constexpr int kTokens = 13, kHeads = 2, kKvHeads = 1, kHeadDim = 24, kPositions = 30;
   constexpr int64_t kHidden = 96, kRows = (kHeads + 2 * kKvHeads) * kHeadDim;
@@ -117,16 +131,20 @@ TEST(kernel_gemm_and_its_neighbours_begin_early) {
   const DepthSplit split = split_depth(kHidden, kHidden, row_parallel_parts(kHidden));
   const KvLayout layout = make_kv_layout(64, kKvHeads, kHeadDim);
   const std::vector<float> hidden = noise(1, kTokens * kHidden, 1), bias = noise(2, kRows, 1);
-  const OnDevice<float> given(hidden), norm_weight(noise(3, kHidden, 1)), device_bias(bias), rope(noise(4, kPositions * kHeadDim, 1));
+  const OnDevice<float> given(hidden), norm_weight(noise(3, kHidden, 1)), device_bias(bias),
+      rope(noise(4, kPositions * kHeadDim, 1));
   std::vector<int32_t> positions, slots;
-  for (int token = 0; token < kTokens; ++token) positions.push_back(token * 2), slots.push_back(token * 3);
+  for (int token = 0; token < kTokens; ++token)
+    positions.push_back(token * 2), slots.push_back(token * 3);
   const OnDevice<int32_t> device_positions(positions), device_slots(slots);
   for (const FloatType type : kTypes) {
     const OnDevice<uint16_t> weights(packed_weights(type, noise(5, kRows * kHidden, 0.1f), kRows, split));
     const auto run = [&](bool is_early, bool has_heads) {
       const OnDevice<float> now(hidden.size()), parts(static_cast<size_t>(kMaxParts * kTokens * kRows));
-      const OnDevice<uint16_t> acts(std::vector<uint16_t>(static_cast<size_t>(64 * split.padded()))), q(static_cast<size_t>(kTokens * kHeads * layout.k_dim)), cache(static_cast<size_t>(layout.block_elements()));
-      check(cudaMemcpyAsync(now.get(), given.get(), hidden.size() * sizeof(float), cudaMemcpyDeviceToDevice, stream()), "a test");
+      const OnDevice<uint16_t> acts(std::vector<uint16_t>(static_cast<size_t>(64 * split.padded()))),
+          q(static_cast<size_t>(kTokens * kHeads * layout.k_dim)), cache(static_cast<size_t>(layout.block_elements()));
+      check(cudaMemcpyAsync(now.get(), given.get(), hidden.size() * sizeof(float), cudaMemcpyDeviceToDevice, stream()),
+            "a test");
       NormArgs norm;
       norm.type = type;
       norm.hidden = now.get();
@@ -170,7 +188,8 @@ TEST(kernel_gemm_and_its_neighbours_begin_early) {
         AddNormArgs next;
         next.norm = norm;
         next.sum.hidden = now.get();
-        for (int part = 0; part < split.parts; ++part) next.sum.partials[part] = parts.get() + part * kTokens * kRows;
+        for (int part = 0; part < split.parts; ++part)
+          next.sum.partials[part] = parts.get() + part * kTokens * kRows;
         next.sum.world_size = split.parts;
         next.sum.bias = device_bias.get();
         next.sum.num_tokens = kTokens;
@@ -179,11 +198,15 @@ TEST(kernel_gemm_and_its_neighbours_begin_early) {
       }
       std::vector<uint16_t> bits;
       for (const OnDevice<uint16_t>* array : {&acts, &q, &cache})
-        for (const uint16_t value : array->read()) bits.push_back(value);
-      for (const float value : now.read()) bits.push_back(static_cast<uint16_t>(float_bits(value))), bits.push_back(static_cast<uint16_t>(float_bits(value) >> 16));
+        for (const uint16_t value : array->read())
+          bits.push_back(value);
+      for (const float value : now.read())
+        bits.push_back(static_cast<uint16_t>(float_bits(value))),
+            bits.push_back(static_cast<uint16_t>(float_bits(value) >> 16));
       return bits;
     };
-    for (const bool has_heads : {false, true}) EXPECT(run(can_begin_early(), has_heads) == run(false, has_heads));
+    for (const bool has_heads : {false, true})
+      EXPECT(run(can_begin_early(), has_heads) == run(false, has_heads));
   }
 }
 
@@ -193,12 +216,14 @@ TEST(kernel_qkv_adds_the_parts_of_a_product) {
   constexpr int64_t kRows = (kHeads + 2 * kKvHeads) * kHeadDim, kCols = 256;
   const KvLayout layout = make_kv_layout(64, kKvHeads, kHeadDim);
   const OnDevice<float> rope(noise(4, kTokens * kHeadDim, 1));
-  const OnDevice<int32_t> positions(std::vector<int32_t>{0, 1, 2, 3, 4, 5}), slots(std::vector<int32_t>{5, 4, 3, 2, 1, -1});
+  const OnDevice<int32_t> positions(std::vector<int32_t>{0, 1, 2, 3, 4, 5}),
+      slots(std::vector<int32_t>{5, 4, 3, 2, 1, -1});
   for (const FloatType type : kTypes) {
     const auto run = [&](GemmOutput output) {
       Product product(type, {kRows, kCols}, output);
       product.run(kTokens, device_room());
-      const OnDevice<uint16_t> q(static_cast<size_t>(kTokens * kHeads * layout.k_dim)), cache(static_cast<size_t>(layout.block_elements()));
+      const OnDevice<uint16_t> q(static_cast<size_t>(kTokens * kHeads * layout.k_dim)),
+          cache(static_cast<size_t>(layout.block_elements()));
       QkvArgs heads;
       heads.type = type;
       heads.qkv = product.out.get();
@@ -215,7 +240,8 @@ TEST(kernel_qkv_adds_the_parts_of_a_product) {
       heads.q = q.get();
       launch_qkv(heads, stream());
       std::vector<uint16_t> bits = q.read();
-      for (const uint16_t value : cache.read()) bits.push_back(value);
+      for (const uint16_t value : cache.read())
+        bits.push_back(value);
       return bits;
     };
     EXPECT(run(GemmOutput::kParts) == run(GemmOutput::kStore));

@@ -1,5 +1,6 @@
-// The models of test/oracle/fixtures on a CUDA device against what transformers answered, without JavaScript: test/oracle/records.ts has written down what the
-// library would hand over. CAPSTAN_GOLDEN_RECORDS names that file; without it these tests pass with a word.
+// The models of test/oracle/fixtures on a CUDA device against what transformers answered, without JavaScript:
+// test/oracle/records.ts has written down what the library would hand over. CAPSTAN_GOLDEN_RECORDS names that file;
+// without it these tests pass with a word.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -22,7 +23,7 @@ struct GoldenModel {
   double worst = 0, mean = 0;  // allowed
   LoadRequest request;
   std::vector<GoldenPrompt> prompts;
-  int scored = 0;                      // the prompt whose own log-probabilities are known …
+  int scored = 0;                       // the prompt whose own log-probabilities are known …
   std::vector<double> scored_logprobs;  // … from its second token on
 };
 
@@ -31,7 +32,8 @@ std::vector<T> read_list(std::istream& in) {
   size_t count = 0;
   in >> count;
   std::vector<T> values(count);
-  for (T& value : values) in >> value;
+  for (T& value : values)
+    in >> value;
   return values;
 }
 
@@ -50,7 +52,8 @@ DType read_dtype(std::istream& in) {
 
 void expect_word(std::istream& in, const char* wanted) {
   std::string word;
-  if (!(in >> word) || word != wanted) throw Error(ErrorCode::kInvalidArgument, std::string("golden records: expected ") + wanted + ", got " + word);
+  if (!(in >> word) || word != wanted)
+    throw Error(ErrorCode::kInvalidArgument, std::string("golden records: expected ") + wanted + ", got " + word);
 }
 
 void read_request(std::istream& in, LoadRequest& request) {
@@ -58,7 +61,8 @@ void read_request(std::istream& in, LoadRequest& request) {
   expect_word(in, "files");
   in >> count;
   request.files.resize(count);
-  for (std::string& file : request.files) in >> file;
+  for (std::string& file : request.files)
+    in >> file;
   expect_word(in, "tensors");
   in >> count;
   request.tensors.resize(count);
@@ -70,15 +74,21 @@ void read_request(std::istream& in, LoadRequest& request) {
   ModelSpec& spec = request.spec;
   std::string word;
   expect_word(in, "spec");
-  in >> spec.vocab_size >> spec.hidden_size >> spec.intermediate_size >> spec.num_layers >> spec.num_heads >> spec.num_kv_heads >> spec.head_dim >> spec.rms_norm_eps >> word;
-  spec.activation = one_of<Activation>(word, {{"silu", Activation::kSilu}, {"gelu", Activation::kGelu}, {"gelu_tanh", Activation::kGeluTanh}});
+  in >> spec.vocab_size >> spec.hidden_size >> spec.intermediate_size >> spec.num_layers >> spec.num_heads >>
+      spec.num_kv_heads >> spec.head_dim >> spec.rms_norm_eps >> word;
+  spec.activation = one_of<Activation>(
+      word, {{"silu", Activation::kSilu}, {"gelu", Activation::kGelu}, {"gelu_tanh", Activation::kGeluTanh}});
   in >> spec.tie_word_embeddings >> spec.attention_scale >> spec.max_position_embeddings;
   spec.sliding_windows = read_list<int32_t>(in);
   RopeSpec& rope = spec.rope;
   expect_word(in, "rope");
-  in >> word >> rope.theta >> rope.rotary_dim >> rope.factor >> rope.original_max_positions >> rope.low_freq_factor >> rope.high_freq_factor >> rope.beta_fast >> rope.beta_slow >>
-      rope.truncate >> rope.attention_factor;
-  rope.type = one_of<RopeType>(word, {{"default", RopeType::kDefault}, {"linear", RopeType::kLinear}, {"dynamic", RopeType::kDynamic}, {"llama3", RopeType::kLlama3}, {"yarn", RopeType::kYarn}});
+  in >> word >> rope.theta >> rope.rotary_dim >> rope.factor >> rope.original_max_positions >> rope.low_freq_factor >>
+      rope.high_freq_factor >> rope.beta_fast >> rope.beta_slow >> rope.truncate >> rope.attention_factor;
+  rope.type = one_of<RopeType>(word, {{"default", RopeType::kDefault},
+                                      {"linear", RopeType::kLinear},
+                                      {"dynamic", RopeType::kDynamic},
+                                      {"llama3", RopeType::kLlama3},
+                                      {"yarn", RopeType::kYarn}});
 }
 
 bool read_model(std::istream& in, GoldenModel& model) {
@@ -97,7 +107,8 @@ bool read_model(std::istream& in, GoldenModel& model) {
     prompt.prompt_ids = read_list<int32_t>(in);
     prompt.greedy_ids = read_list<int32_t>(in);
     prompt.margins = read_list<double>(in);
-    for (size_t step = 0; step < prompt.greedy_ids.size(); ++step) prompt.top.push_back(read_list<double>(in));
+    for (size_t step = 0; step < prompt.greedy_ids.size(); ++step)
+      prompt.top.push_back(read_list<double>(in));
   }
   expect_word(in, "scored");
   in >> model.scored;
@@ -121,11 +132,13 @@ std::vector<GoldenModel> golden_models() {
   }
   std::ifstream in(file);
   if (!in) throw Error(ErrorCode::kIo, std::string("golden records: ") + file + " cannot be opened");
-  for (GoldenModel model; read_model(in, model); model = {}) models.push_back(model);
+  for (GoldenModel model; read_model(in, model); model = {})
+    models.push_back(model);
   EXPECT(!models.empty());
   if (is_full_run()) return models;
   // An emulated device has little memory, and takes long to warm up with more.
-  for (GoldenModel& model : models) model.request.kv_cache_bytes = 16 << 20, model.request.max_num_batched_tokens = 96, model.request.max_num_seqs = 8;
+  for (GoldenModel& model : models)
+    model.request.kv_cache_bytes = 16 << 20, model.request.max_num_batched_tokens = 96, model.request.max_num_seqs = 8;
   return models;
 }
 
@@ -139,7 +152,8 @@ struct Comparison {
     const double difference = std::abs(got - wanted);
     sum += difference, ++count;
     if (!(difference <= worst)) worst = difference;
-    if (!(difference <= model.worst)) fail(model.name.c_str(), 0, what + ": " + show(got) + " instead of " + show(wanted));
+    if (!(difference <= model.worst))
+      fail(model.name.c_str(), 0, what + ": " + show(got) + " instead of " + show(wanted));
   }
 
   // Until the tokens part, which they may only where transformers is near a tie.
@@ -149,15 +163,20 @@ struct Comparison {
       for (size_t i = 0; i + 1 < prompt.top[step].size(); i += 2) {
         const auto id = static_cast<int32_t>(prompt.top[step][i]);
         const auto found = std::ranges::find_if(answer[step].top, [&](const auto& entry) { return entry.first == id; });
-        if (found == answer[step].top.end()) fail(model.name.c_str(), static_cast<int>(step), what + ": token " + std::to_string(id) + " is not among the likeliest");
-        else add(found->second, prompt.top[step][i + 1], what + ", step " + std::to_string(step));
+        if (found == answer[step].top.end())
+          fail(model.name.c_str(), static_cast<int>(step),
+               what + ": token " + std::to_string(id) + " is not among the likeliest");
+        else
+          add(found->second, prompt.top[step][i + 1], what + ", step " + std::to_string(step));
       }
       ++num_steps;
       if (answer[step].token_id == prompt.greedy_ids[step]) {
         ++num_equal;
         continue;
       }
-      if (prompt.margins[step] > 2 * model.worst) fail(model.name.c_str(), static_cast<int>(step), what + ": another token, margin " + show(prompt.margins[step]));
+      if (prompt.margins[step] > 2 * model.worst)
+        fail(model.name.c_str(), static_cast<int>(step),
+             what + ": another token, margin " + show(prompt.margins[step]));
       return;
     }
   }
@@ -170,20 +189,23 @@ TEST(cuda_golden_models_answer_like_transformers) {
     std::map<RequestId, std::vector<TokenLogprobs>> answers;
     std::map<RequestId, std::vector<std::optional<TokenLogprobs>>> prompt_logprobs;
     std::map<RequestId, FinishReason> finished;
-    const LoadedEngine loaded = load_engine(model.request, [](int64_t, int64_t) {}, [&](std::vector<Event>&& events) {
-      const std::lock_guard lock(mutex);
-      for (const Event& event : events) {
-        auto& answer = answers[event.request_id];
-        answer.insert(answer.end(), event.logprobs.begin(), event.logprobs.end());
-        if (!event.prompt_logprobs.empty()) prompt_logprobs[event.request_id] = event.prompt_logprobs;
-        if (event.finish) finished[event.request_id] = event.finish->reason;
-      }
-      arrived.notify_all();
-    });
+    const LoadedEngine loaded = load_engine(
+        model.request, [](int64_t, int64_t) {},
+        [&](std::vector<Event>&& events) {
+          const std::lock_guard lock(mutex);
+          for (const Event& event : events) {
+            auto& answer = answers[event.request_id];
+            answer.insert(answer.end(), event.logprobs.begin(), event.logprobs.end());
+            if (!event.prompt_logprobs.empty()) prompt_logprobs[event.request_id] = event.prompt_logprobs;
+            if (event.finish) finished[event.request_id] = event.finish->reason;
+          }
+          arrived.notify_all();
+        });
     Comparison comparison{model};
     // All at once: what the prompts share is taken from the cache where it is there.
     std::vector<RequestId> ids;
-    // An emulated device takes half a second for the four shortest, of which the last is longer than any model's window.
+    // An emulated device takes half a second for the four shortest, of which the last is longer than any model's
+    // window.
     const size_t num_prompts = is_full_run() ? model.prompts.size() : std::min<size_t>(model.prompts.size(), 4);
     for (size_t i = 0; i < num_prompts; ++i) {
       Request request;
@@ -205,11 +227,13 @@ TEST(cuda_golden_models_answer_like_transformers) {
       if (static_cast<int>(i) != model.scored) continue;
       const auto& scored = prompt_logprobs[ids[i]];
       EXPECT_EQ(scored.size(), model.scored_logprobs.size() + 1);
-      for (size_t p = 1; p < scored.size(); ++p) comparison.add(scored[p]->logprob, model.scored_logprobs[p - 1], "prompt log-probability " + std::to_string(p));
+      for (size_t p = 1; p < scored.size(); ++p)
+        comparison.add(scored[p]->logprob, model.scored_logprobs[p - 1], "prompt log-probability " + std::to_string(p));
     }
     const double mean = comparison.count == 0 ? 0 : comparison.sum / static_cast<double>(comparison.count);
     if (!(mean <= model.mean)) fail(model.name.c_str(), 0, "mean difference " + show(mean));
-    std::printf("  %s: worst %.1e, mean %.1e, %lld of %lld tokens equal\n", model.name.c_str(), comparison.worst, mean, static_cast<long long>(comparison.num_equal), static_cast<long long>(comparison.num_steps));
+    std::printf("  %s: worst %.1e, mean %.1e, %lld of %lld tokens equal\n", model.name.c_str(), comparison.worst, mean,
+                static_cast<long long>(comparison.num_equal), static_cast<long long>(comparison.num_steps));
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// What tests of kernels share: arrays of exact size on the device that begin as NaN, numbers of 16 bits, operands as they are packed.
+// What tests of kernels share: arrays of exact size on the device that begin as NaN, numbers of 16 bits, operands as
+// they are packed.
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -16,7 +17,9 @@ namespace capstan::testing {
 
 using namespace cuda;
 
-inline bool is_full() { return std::getenv("CAPSTAN_TEST_FULL") != nullptr; }
+inline bool is_full() {
+  return std::getenv("CAPSTAN_TEST_FULL") != nullptr;
+}
 
 inline cudaStream_t stream() {
   static cudaStream_t made = [] {
@@ -26,14 +29,17 @@ inline cudaStream_t stream() {
   }();
   return made;
 }
-inline void synchronize() { check(cudaStreamSynchronize(stream()), "a test"); }
+inline void synchronize() {
+  check(cudaStreamSynchronize(stream()), "a test");
+}
 
 // An array of exactly this size on the device.
 template <class T>
 class OnDevice {
  public:
   explicit OnDevice(const std::vector<T>& values) : OnDevice(values.size()) {
-    check(cudaMemcpyAsync(buffer_.as<void>(), values.data(), buffer_.bytes(), cudaMemcpyHostToDevice, stream()), "an array");
+    check(cudaMemcpyAsync(buffer_.as<void>(), values.data(), buffer_.bytes(), cudaMemcpyHostToDevice, stream()),
+          "an array");
     synchronize();
   }
   // NaN all over.
@@ -43,7 +49,8 @@ class OnDevice {
   T* get() const { return buffer_.as<T>(); }
   std::vector<T> read() const {
     std::vector<T> values(size_);
-    check(cudaMemcpyAsync(values.data(), buffer_.as<void>(), buffer_.bytes(), cudaMemcpyDeviceToHost, stream()), "an array");
+    check(cudaMemcpyAsync(values.data(), buffer_.as<void>(), buffer_.bytes(), cudaMemcpyDeviceToHost, stream()),
+          "an array");
     synchronize();
     return values;
   }
@@ -53,13 +60,17 @@ class OnDevice {
   size_t size_;
 };
 
-inline DeviceRoom device_room() { return {attribute_of(0, cudaDevAttrMultiProcessorCount), static_cast<size_t>(attribute_of(0, cudaDevAttrMaxSharedMemoryPerBlockOptin))}; }
+inline DeviceRoom device_room() {
+  return {attribute_of(0, cudaDevAttrMultiProcessorCount),
+          static_cast<size_t>(attribute_of(0, cudaDevAttrMaxSharedMemoryPerBlockOptin))};
+}
 
 // Whether the device has the instructions of cuda/hopper.h, and the code for it uses them.
 inline bool has_wgmma() {
 #if defined(__CUDACC__)
   const bool has = can_gemm_by_wgmma() && can_attend_by_wgmma();
-  if (!has && attribute_of(0, cudaDevAttrComputeCapabilityMajor) == 9) fail(__FILE__, __LINE__, "the device is of 9.0, but its kernels cannot be used");
+  if (!has && attribute_of(0, cudaDevAttrComputeCapabilityMajor) == 9)
+    fail(__FILE__, __LINE__, "the device is of 9.0, but its kernels cannot be used");
   return has;
 #else
   return true;
@@ -67,13 +78,20 @@ inline bool has_wgmma() {
 }
 
 constexpr FloatType kTypes[] = {FloatType::kBf16, FloatType::kF16};
-inline uint16_t bits_of(FloatType type, float value) { return type == FloatType::kBf16 ? float_to_bf16(value) : float_to_f16(value); }
-inline float value_of(FloatType type, uint16_t bits) { return type == FloatType::kBf16 ? bf16_to_float(bits) : f16_to_float(bits); }
+inline uint16_t bits_of(FloatType type, float value) {
+  return type == FloatType::kBf16 ? float_to_bf16(value) : float_to_f16(value);
+}
+inline float value_of(FloatType type, uint16_t bits) {
+  return type == FloatType::kBf16 ? bf16_to_float(bits) : f16_to_float(bits);
+}
 // Half a unit in the last place, and a little for sums in f32.
-inline double rounding_of(FloatType type) { return type == FloatType::kBf16 ? 0.004 : 0.0006; }
+inline double rounding_of(FloatType type) {
+  return type == FloatType::kBf16 ? 0.004 : 0.0006;
+}
 // What the type can hold.
 inline std::vector<float> rounded(FloatType type, std::vector<float> values) {
-  for (float& value : values) value = value_of(type, bits_of(type, value));
+  for (float& value : values)
+    value = value_of(type, bits_of(type, value));
   return values;
 }
 // Deterministic values, about normal with the given deviation, a draw each: the large shapes take millions of them.
@@ -84,7 +102,8 @@ inline std::vector<float> noise(uint64_t seed, int64_t count, float deviation) {
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
     x = (x ^ x >> 27) * 0x94d049bb133111ebull;
     x ^= x >> 31;
-    const int64_t sum = static_cast<int64_t>(x & 0xffff) + static_cast<int64_t>(x >> 16 & 0xffff) + static_cast<int64_t>(x >> 32 & 0xffff) + static_cast<int64_t>(x >> 48);
+    const int64_t sum = static_cast<int64_t>(x & 0xffff) + static_cast<int64_t>(x >> 16 & 0xffff) +
+                        static_cast<int64_t>(x >> 32 & 0xffff) + static_cast<int64_t>(x >> 48);
     values[i] = static_cast<float>(sum - 2 * 0xffff) * (deviation * 1.7320508f / 0xffff);
   }
   return values;
@@ -99,29 +118,39 @@ inline bool is_unwritten(float value) {
 // Of an e4m3 number, as its definition says.
 inline float fp8_value(uint8_t code) {
   const int exponent = code >> 3 & 15, fraction = code & 7;
-  const float size = exponent == 0 ? std::ldexp(static_cast<float>(fraction), -9) : std::ldexp(static_cast<float>(8 + fraction), exponent - 10);
+  const float size = exponent == 0 ? std::ldexp(static_cast<float>(fraction), -9)
+                                   : std::ldexp(static_cast<float>(8 + fraction), exponent - 10);
   return code >> 7 == 0 ? size : -size;
 }
 
 // `i` and `j` say where: which of them are wrong tells more than by how much.
-inline void expect_close(double got, double wanted, double tolerance, const std::string& what, int64_t i = -1, int64_t j = -1) {
+inline void expect_close(double got, double wanted, double tolerance, const std::string& what, int64_t i = -1,
+                         int64_t j = -1) {
   if (!(std::abs(got - wanted) <= tolerance))
-    fail(__FILE__, __LINE__, what + (i < 0 ? "" : " [" + std::to_string(i) + (j < 0 ? "" : ", " + std::to_string(j)) + "]") + ": " + show(got) + " instead of " + show(wanted));
+    fail(__FILE__, __LINE__,
+         what + (i < 0 ? "" : " [" + std::to_string(i) + (j < 0 ? "" : ", " + std::to_string(j)) + "]") + ": " +
+             show(got) + " instead of " + show(wanted));
 }
 
 // weights (rows, cols) as they are packed.
-inline std::vector<uint16_t> packed_weights(FloatType type, const std::vector<float>& weights, int64_t rows, const DepthSplit& split) {
+inline std::vector<uint16_t> packed_weights(FloatType type, const std::vector<float>& weights, int64_t rows,
+                                            const DepthSplit& split) {
   const int64_t cols = split.parts * split.part_cols;
   std::vector<uint16_t> packed(static_cast<size_t>(round_up(rows, kTileRows) * split.padded()), 0);
   for (int64_t row = 0; row < rows; ++row)
-    for (int64_t k = 0; k < cols; ++k) packed[static_cast<size_t>(weight_index(row, split.place(k), split.padded()))] = bits_of(type, weights[static_cast<size_t>(row * cols + k)]);
+    for (int64_t k = 0; k < cols; ++k)
+      packed[static_cast<size_t>(weight_index(row, split.place(k), split.padded()))] =
+          bits_of(type, weights[static_cast<size_t>(row * cols + k)]);
   return packed;
 }
-inline std::vector<uint16_t> packed_acts(FloatType type, const std::vector<float>& acts, int64_t tokens, const DepthSplit& split) {
+inline std::vector<uint16_t> packed_acts(FloatType type, const std::vector<float>& acts, int64_t tokens,
+                                         const DepthSplit& split) {
   const int64_t cols = split.parts * split.part_cols;
   std::vector<uint16_t> packed(static_cast<size_t>(round_up(tokens, 64) * split.padded()), 0);
   for (int64_t token = 0; token < tokens; ++token)
-    for (int64_t k = 0; k < cols; ++k) packed[static_cast<size_t>(operand_index(token, split.place(k), split.padded()))] = bits_of(type, acts[static_cast<size_t>(token * cols + k)]);
+    for (int64_t k = 0; k < cols; ++k)
+      packed[static_cast<size_t>(operand_index(token, split.place(k), split.padded()))] =
+          bits_of(type, acts[static_cast<size_t>(token * cols + k)]);
   return packed;
 }
 

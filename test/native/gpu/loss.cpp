@@ -1,5 +1,5 @@
-// A device that is lost under an engine: CAPSTAN_GPU_FAULTS names the library that does it (faults.cu); without it these tests pass with a word. Each happens in a
-// process of its own, so that how long it takes to end is seen as well.
+// A device that is lost under an engine: CAPSTAN_GPU_FAULTS names the library that does it (faults.cu); without it
+// these tests pass with a word. Each happens in a process of its own, so that how long it takes to end is seen as well.
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -19,7 +19,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 void run_fault(const char* name) {
   void* library = dlopen(std::getenv("CAPSTAN_GPU_FAULTS"), RTLD_NOW | RTLD_LOCAL);
@@ -62,7 +64,9 @@ void expect_end_in_time(const char* fault, int world_size) {
   request.max_num_batched_tokens = 96, request.max_num_seqs = 8;
   request.kv_cache_bytes = 16 << 20;
   // When the process begins to end.
-  auto* const end_begun = new (mmap(nullptr, sizeof(Clock::time_point), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Clock::time_point{};
+  auto* const end_begun =
+      new (mmap(nullptr, sizeof(Clock::time_point), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))
+          Clock::time_point{};
   std::fflush(stdout);
   const pid_t process = fork();
   if (process == 0) {
@@ -92,11 +96,13 @@ void expect_end_in_time(const char* fault, int world_size) {
 }
 
 TEST(cuda_loss_by_a_kernel_that_never_ends) {
-  for (const int world_size : {1, 2}) expect_end_in_time("gpu_fault_hang", world_size);
+  for (const int world_size : {1, 2})
+    expect_end_in_time("gpu_fault_hang", world_size);
 }
 
 TEST(cuda_loss_by_a_bad_address) {
-  for (const int world_size : {1, 2}) expect_end_in_time("gpu_fault_break", world_size);
+  for (const int world_size : {1, 2})
+    expect_end_in_time("gpu_fault_break", world_size);
 }
 
 }  // namespace

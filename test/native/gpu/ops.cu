@@ -1,5 +1,6 @@
-// Every kernel by itself against double precision, over odd sizes and the edges of tiles, blocks and chunks. Compiled by nvcc for a device, and by g++ for the
-// host runtime: there the twins of the instructions are what is tested first. Outputs begin as NaN, so that what is not written shows.
+// Every kernel by itself against double precision, over odd sizes and the edges of tiles, blocks and chunks. Compiled
+// by nvcc for a device, and by g++ for the host runtime: there the twins of the instructions are what is tested first.
+// Outputs begin as NaN, so that what is not written shows.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -14,7 +15,8 @@
 namespace capstan::testing {
 namespace {
 
-// ---- instructions -------------------------------------------------------------------------------------------------------------------------
+// ---- instructions
+// -------------------------------------------------------------------------------------------------------------------------
 
 struct MmaArgs {
   const uint32_t* a;
@@ -26,41 +28,49 @@ __global__ void mma_test_kernel(MmaArgs args) {
   const int lane = lane_id();
   uint32_t a[4], b[2];
   float c[4];
-  for (int r = 0; r < 4; ++r) a[r] = args.a[lane * 4 + r], c[r] = args.c[lane * 4 + r];
-  for (int r = 0; r < 2; ++r) b[r] = args.b[lane * 2 + r];
+  for (int r = 0; r < 4; ++r)
+    a[r] = args.a[lane * 4 + r], c[r] = args.c[lane * 4 + r];
+  for (int r = 0; r < 2; ++r)
+    b[r] = args.b[lane * 2 + r];
   mma_m16n8k16<T>(c, a, b);
-  for (int r = 0; r < 4; ++r) args.c[lane * 4 + r] = c[r];
+  for (int r = 0; r < 4; ++r)
+    args.c[lane * 4 + r] = c[r];
 }
 
 TEST(kernel_mma_follows_the_manual) {
   for (const FloatType type : kTypes)
     for (uint64_t seed = 0; seed < 10; ++seed) {
-      const std::vector<float> a = rounded(type, noise(seed * 3 + 1, 16 * 16, 1)), b = rounded(type, noise(seed * 3 + 2, 16 * 8, 1)), c = noise(seed * 3 + 3, 16 * 8, 1);
+      const std::vector<float> a = rounded(type, noise(seed * 3 + 1, 16 * 16, 1)),
+                               b = rounded(type, noise(seed * 3 + 2, 16 * 8, 1)), c = noise(seed * 3 + 3, 16 * 8, 1);
       std::vector<uint32_t> a_bits(128), b_bits(64);
       std::vector<float> c_values(128);
       for (int lane = 0; lane < 32; ++lane) {
         const int g = lane / 4, t = lane % 4;
         const auto pair = [&](const std::vector<float>& from, int first, int second) {
-          return static_cast<uint32_t>(bits_of(type, from[static_cast<size_t>(first)])) | static_cast<uint32_t>(bits_of(type, from[static_cast<size_t>(second)])) << 16;
+          return static_cast<uint32_t>(bits_of(type, from[static_cast<size_t>(first)])) |
+                 static_cast<uint32_t>(bits_of(type, from[static_cast<size_t>(second)])) << 16;
         };
         for (int r = 0; r < 4; ++r) {
           const int row = g + r % 2 * 8, col = 2 * t + r / 2 * 8;
           a_bits[static_cast<size_t>(lane * 4 + r)] = pair(a, row * 16 + col, row * 16 + col + 1);
           c_values[static_cast<size_t>(lane * 4 + r)] = c[static_cast<size_t>((g + r / 2 * 8) * 8 + 2 * t + r % 2)];
         }
-        for (int r = 0; r < 2; ++r) b_bits[static_cast<size_t>(lane * 2 + r)] = pair(b, (2 * t + r * 8) * 8 + g, (2 * t + r * 8 + 1) * 8 + g);
+        for (int r = 0; r < 2; ++r)
+          b_bits[static_cast<size_t>(lane * 2 + r)] = pair(b, (2 * t + r * 8) * 8 + g, (2 * t + r * 8 + 1) * 8 + g);
       }
       const OnDevice<uint32_t> device_a(a_bits), device_b(b_bits);
       const OnDevice<float> device_c(c_values);
       const MmaArgs args{device_a.get(), device_b.get(), device_c.get()};
-      launch(type == FloatType::kBf16 ? mma_test_kernel<Bf16> : mma_test_kernel<F16>, dim3(1), dim3(32), 0, stream(), args);
+      launch(type == FloatType::kBf16 ? mma_test_kernel<Bf16> : mma_test_kernel<F16>, dim3(1), dim3(32), 0, stream(),
+             args);
       const std::vector<float> got = device_c.read();
       for (int lane = 0; lane < 32; ++lane)
         for (int r = 0; r < 4; ++r) {
           const int row = lane / 4 + r / 2 * 8, col = lane % 4 * 2 + r % 2;
           double wanted = c[static_cast<size_t>(row * 8 + col)], size = std::abs(wanted);
           for (int k = 0; k < 16; ++k) {
-            const double product = static_cast<double>(a[static_cast<size_t>(row * 16 + k)]) * b[static_cast<size_t>(k * 8 + col)];
+            const double product =
+                static_cast<double>(a[static_cast<size_t>(row * 16 + k)]) * b[static_cast<size_t>(k * 8 + col)];
             wanted += product, size += std::abs(product);
           }
           expect_close(got[static_cast<size_t>(lane * 4 + r)], wanted, 1e-6 * size, "mma", row, col);
@@ -90,7 +100,9 @@ TEST(kernel_conversions_round_as_the_host_does) {
   for (uint32_t i = 0; i < 65536; ++i) {
     patterns[i] = static_cast<uint16_t>(i);
     // Every 16-bit value, a tie behind it, and any f32 at all.
-    const uint32_t bits = i % 3 == 0 ? i << 16 | 0x8000u : i % 3 == 1 ? float_bits(f16_to_float(static_cast<uint16_t>(i))) + 0x1000u : random();
+    const uint32_t bits = i % 3 == 0   ? i << 16 | 0x8000u
+                          : i % 3 == 1 ? float_bits(f16_to_float(static_cast<uint16_t>(i))) + 0x1000u
+                                       : random();
     float value;
     std::memcpy(&value, &bits, sizeof value);
     values.push_back(value);
@@ -100,17 +112,23 @@ TEST(kernel_conversions_round_as_the_host_does) {
     const OnDevice<uint16_t> device_patterns(patterns);
     const OnDevice<uint16_t> bits(values.size());
     const OnDevice<float> floats(values.size());
-    const ConvertArgs args{device_values.get(), device_patterns.get(), static_cast<int64_t>(values.size()), bits.get(), floats.get()};
-    launch(type == FloatType::kBf16 ? convert_test_kernel<Bf16> : convert_test_kernel<F16>, dim3(256), dim3(256), 0, stream(), args);
+    const ConvertArgs args{device_values.get(), device_patterns.get(), static_cast<int64_t>(values.size()), bits.get(),
+                           floats.get()};
+    launch(type == FloatType::kBf16 ? convert_test_kernel<Bf16> : convert_test_kernel<F16>, dim3(256), dim3(256), 0,
+           stream(), args);
     const std::vector<uint16_t> got_bits = bits.read();
     const std::vector<float> got_floats = floats.read();
     for (size_t i = 0; i < values.size(); ++i) {
       // NaN stays NaN, of any kind.
-      if (std::isnan(values[i])) EXPECT(std::isnan(value_of(type, got_bits[i])));
-      else EXPECT_EQ(got_bits[i], bits_of(type, values[i]));
+      if (std::isnan(values[i]))
+        EXPECT(std::isnan(value_of(type, got_bits[i])));
+      else
+        EXPECT_EQ(got_bits[i], bits_of(type, values[i]));
       const float wanted = value_of(type, patterns[i]);
-      if (std::isnan(wanted)) EXPECT(std::isnan(got_floats[i]));
-      else EXPECT_EQ(float_bits(got_floats[i]), float_bits(wanted));
+      if (std::isnan(wanted))
+        EXPECT(std::isnan(got_floats[i]));
+      else
+        EXPECT_EQ(float_bits(got_floats[i]), float_bits(wanted));
     }
   }
 }
@@ -126,19 +144,23 @@ TEST(kernel_warp_sums_have_one_order) {
   launch(warp_sum_test_kernel, dim3(1), dim3(64), 0, stream(), device_values.get(), sums.get());
   const std::vector<float> got = sums.read();
   for (size_t warp = 0; warp < 2; ++warp) {
-    std::vector<float> lanes(values.begin() + static_cast<ptrdiff_t>(warp * 32), values.begin() + static_cast<ptrdiff_t>(warp * 32 + 32));
+    std::vector<float> lanes(values.begin() + static_cast<ptrdiff_t>(warp * 32),
+                             values.begin() + static_cast<ptrdiff_t>(warp * 32 + 32));
     for (size_t bits = 16; bits > 0; bits /= 2) {
       const std::vector<float> before = lanes;
-      for (size_t lane = 0; lane < 32; ++lane) lanes[lane] = before[lane] + before[lane ^ bits];
+      for (size_t lane = 0; lane < 32; ++lane)
+        lanes[lane] = before[lane] + before[lane ^ bits];
     }
     for (size_t lane = 0; lane < 32; ++lane) {
       EXPECT_EQ(got[warp * 32 + lane], lanes[lane]);
-      EXPECT_EQ(got[64 + warp * 32 + lane], *std::max_element(values.begin() + static_cast<ptrdiff_t>(warp * 32), values.begin() + static_cast<ptrdiff_t>(warp * 32 + 32)));
+      EXPECT_EQ(got[64 + warp * 32 + lane], *std::max_element(values.begin() + static_cast<ptrdiff_t>(warp * 32),
+                                                              values.begin() + static_cast<ptrdiff_t>(warp * 32 + 32)));
     }
   }
 }
 
-// ---- products -----------------------------------------------------------------------------------------------------------------------------
+// ---- products
+// -----------------------------------------------------------------------------------------------------------------------------
 
 struct GemmCase {
   int64_t rows, cols;
@@ -149,14 +171,18 @@ void check_gemm(FloatType type, const GemmCase& shape, GemmOutput output, bool h
   const bool is_gated = output == GemmOutput::kGated;
   const int64_t rows = is_gated ? round_up(shape.rows, 16) : shape.rows, cols = shape.cols;
   const DepthSplit split = split_depth(cols, cols, row_parallel_parts(cols));
-  const std::vector<float> weights = rounded(type, noise(1, rows * cols, 1 / std::sqrt(static_cast<float>(cols)))), acts = rounded(type, noise(2, shape.tokens * cols, 1));
+  const std::vector<float> weights = rounded(type, noise(1, rows * cols, 1 / std::sqrt(static_cast<float>(cols)))),
+                           acts = rounded(type, noise(2, shape.tokens * cols, 1));
   const std::vector<float> bias = noise(3, round_up(rows, 16), 1);
-  const OnDevice<uint16_t> device_weights(packed_weights(type, weights, rows, split)), device_acts(packed_acts(type, acts, shape.tokens, split));
+  const OnDevice<uint16_t> device_weights(packed_weights(type, weights, rows, split)),
+      device_acts(packed_acts(type, acts, shape.tokens, split));
   const OnDevice<float> device_bias(bias);
   const int64_t stride = shape.rows + 3;
   const int padded_tokens = shape.tokens + 2;
   const std::vector<float> before = noise(4, padded_tokens * stride, 1);
-  const OnDevice<float> out = output == GemmOutput::kResidual ? OnDevice<float>(before) : OnDevice<float>(static_cast<size_t>(padded_tokens * stride));
+  const OnDevice<float> out = output == GemmOutput::kResidual
+                                  ? OnDevice<float>(before)
+                                  : OnDevice<float>(static_cast<size_t>(padded_tokens * stride));
   const DepthSplit gated_split = split_depth(shape.rows / 2, shape.rows / 2, row_parallel_parts(shape.rows / 2));
   const OnDevice<uint16_t> gated(static_cast<size_t>(round_up(shape.tokens, 8) * gated_split.padded()));
   GemmArgs args;
@@ -177,12 +203,14 @@ void check_gemm(FloatType type, const GemmCase& shape, GemmOutput output, bool h
   const std::vector<float> got = out.read();
   const std::vector<uint16_t> got_gated = gated.read();
 
-  const std::string what = std::string(is_gemv ? "gemv " : "gemm ") + std::to_string(shape.rows) + " x " + std::to_string(cols) + ", " + std::to_string(shape.tokens) + " tokens";
+  const std::string what = std::string(is_gemv ? "gemv " : "gemm ") + std::to_string(shape.rows) + " x " +
+                           std::to_string(cols) + ", " + std::to_string(shape.tokens) + " tokens";
   const auto dot = [&](int64_t row, int token, double& size) {
     double sum = has_bias ? bias[static_cast<size_t>(row)] : 0;
     size = 1;
     for (int64_t k = 0; k < cols; ++k) {
-      const double product = static_cast<double>(weights[static_cast<size_t>(row * cols + k)]) * acts[static_cast<size_t>(token * cols + k)];
+      const double product = static_cast<double>(weights[static_cast<size_t>(row * cols + k)]) *
+                             acts[static_cast<size_t>(token * cols + k)];
       sum += product, size += std::abs(product);
     }
     return sum;
@@ -194,13 +222,17 @@ void check_gemm(FloatType type, const GemmCase& shape, GemmOutput output, bool h
         const int64_t row = feature / 8 * 16 + feature % 8;
         double size;
         const double gate = activated(args.activation, dot(row, token, size)), up = dot(row + 8, token, size);
-        const float value = value_of(type, got_gated[static_cast<size_t>(operand_index(token, gated_split.place(feature), gated_split.padded()))]);
-        expect_close(value, gate * up, rounding_of(type) * (std::abs(gate * up) + 0.01), what + ", gated", token, feature);
+        const float value = value_of(
+            type,
+            got_gated[static_cast<size_t>(operand_index(token, gated_split.place(feature), gated_split.padded()))]);
+        expect_close(value, gate * up, rounding_of(type) * (std::abs(gate * up) + 0.01), what + ", gated", token,
+                     feature);
       }
       continue;
     }
     for (int64_t row = 0; row < stride; ++row) {
-      const float value = got[static_cast<size_t>(token * stride + row)], old = before[static_cast<size_t>(token * stride + row)];
+      const float value = got[static_cast<size_t>(token * stride + row)],
+                  old = before[static_cast<size_t>(token * stride + row)];
       if (token >= shape.tokens || row >= shape.rows) {
         EXPECT(output == GemmOutput::kResidual ? value == old : is_unwritten(value));
         continue;
@@ -225,29 +257,39 @@ void launch_apart(const GemvArgs& args) {
   if (args.has_heads) launch_qkv(args.heads, stream());
 }
 
-// Everything of a layer that a product can come with. What the kernels apart do has tests of its own against double precision: here it is the same bits, whatever
-// the number of blocks and the tokens beside.
+// Everything of a layer that a product can come with. What the kernels apart do has tests of its own against double
+// precision: here it is the same bits, whatever the number of blocks and the tokens beside.
 void check_gemv(FloatType type, const GemvCase& shape, int tokens, int max_blocks) {
   constexpr int kBlockSize = 64, kBlocks = 2, kPositions = 50;
-  const int64_t head_rows = int64_t{shape.num_heads + 2 * shape.num_kv_heads} * shape.head_dim, gated_rows = round_up(head_rows, 16);
+  const int64_t head_rows = int64_t{shape.num_heads + 2 * shape.num_kv_heads} * shape.head_dim,
+                gated_rows = round_up(head_rows, 16);
   const KvLayout layout = make_kv_layout(kBlockSize, shape.num_kv_heads, shape.head_dim);
   const int64_t hidden_size = shape.cols;
-  const DepthSplit split = split_depth(hidden_size, hidden_size * shape.total_parts_of, row_parallel_parts(hidden_size * shape.total_parts_of));
-  const std::vector<float> weights = rounded(type, noise(1, gated_rows * hidden_size, 1 / std::sqrt(static_cast<float>(hidden_size))));
-  const std::vector<float> hidden = noise(2, 7 * hidden_size, 3), norm = noise(3, hidden_size, 1), bias = noise(4, gated_rows, 1), q_norm = noise(5, shape.head_dim, 1), k_norm = noise(9, shape.head_dim, 1);
+  const DepthSplit split = split_depth(hidden_size, hidden_size * shape.total_parts_of,
+                                       row_parallel_parts(hidden_size * shape.total_parts_of));
+  const std::vector<float> weights =
+      rounded(type, noise(1, gated_rows * hidden_size, 1 / std::sqrt(static_cast<float>(hidden_size))));
+  const std::vector<float> hidden = noise(2, 7 * hidden_size, 3), norm = noise(3, hidden_size, 1),
+                           bias = noise(4, gated_rows, 1), q_norm = noise(5, shape.head_dim, 1),
+                           k_norm = noise(9, shape.head_dim, 1);
   const std::vector<int32_t> rows = {6, 0, 3, 2}, positions = {0, 49, 7, 30}, slots = {64, 3, -1, 127};
   const int rotary_dim = shape.head_dim / 2 * 2;
   const OnDevice<uint16_t> device_weights(packed_weights(type, weights, gated_rows, split));
-  const OnDevice<float> device_hidden(hidden), device_norm(norm), device_bias(bias), device_q_norm(q_norm), device_k_norm(k_norm), rope(noise(6, kPositions * rotary_dim, 1));
-  const OnDevice<int32_t> device_rows(rows), device_positions(positions), device_slots(slots), rows_done(std::vector<int32_t>(static_cast<size_t>(head_rows / shape.head_dim), 0));
+  const OnDevice<float> device_hidden(hidden), device_norm(norm), device_bias(bias), device_q_norm(q_norm),
+      device_k_norm(k_norm), rope(noise(6, kPositions * rotary_dim, 1));
+  const OnDevice<int32_t> device_rows(rows), device_positions(positions), device_slots(slots),
+      rows_done(std::vector<int32_t>(static_cast<size_t>(head_rows / shape.head_dim), 0));
   const DepthSplit gated_split = split_depth(gated_rows / 2, gated_rows / 2, row_parallel_parts(gated_rows / 2));
-  const std::string what = "gemv " + std::to_string(head_rows) + " x " + std::to_string(hidden_size) + ", " + std::to_string(tokens) + " tokens, " + std::to_string(max_blocks) + " blocks";
+  const std::string what = "gemv " + std::to_string(head_rows) + " x " + std::to_string(hidden_size) + ", " +
+                           std::to_string(tokens) + " tokens, " + std::to_string(max_blocks) + " blocks";
 
   const auto run = [&](bool is_fused, bool is_normed, bool has_heads, GemmOutput output) {
     const int64_t product_rows = output == GemmOutput::kGated ? gated_rows : head_rows, stride = product_rows + 3;
-    const std::vector<uint16_t> given = packed_acts(type, rounded(type, noise(7, tokens * hidden_size, 1)), tokens, split);
+    const std::vector<uint16_t> given =
+        packed_acts(type, rounded(type, noise(7, tokens * hidden_size, 1)), tokens, split);
     const OnDevice<uint16_t> acts(given), gated(static_cast<size_t>(8 * gated_split.padded()));
-    const OnDevice<uint16_t> cache(static_cast<size_t>(kBlocks * layout.block_elements())), q(static_cast<size_t>(tokens * shape.num_heads * layout.k_dim));
+    const OnDevice<uint16_t> cache(static_cast<size_t>(kBlocks * layout.block_elements())),
+        q(static_cast<size_t>(tokens * shape.num_heads * layout.k_dim));
     const OnDevice<float> out(noise(8, (tokens + 1) * stride, 1));
     GemvArgs args;
     args.product.type = args.norm.type = args.heads.type = type;
@@ -291,18 +333,26 @@ void check_gemv(FloatType type, const GemvCase& shape, int tokens, int max_block
     const OnDevice<uint16_t> acts_now(given.size());
     args.norm.hidden = hidden_now.get();
     if (!is_normed) args.product.acts = acts_now.get();
-    const auto copy = [&](void* to, const void* from, size_t bytes) { check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream()), "a test"); };
-    is_normed ? copy(hidden_now.get(), device_hidden.get(), hidden.size() * sizeof(float)) : copy(acts_now.get(), acts.get(), given.size() * sizeof(uint16_t));
+    const auto copy = [&](void* to, const void* from, size_t bytes) {
+      check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream()), "a test");
+    };
+    is_normed ? copy(hidden_now.get(), device_hidden.get(), hidden.size() * sizeof(float))
+              : copy(acts_now.get(), acts.get(), given.size() * sizeof(uint16_t));
     is_fused ? launch_gemv(args, stream()) : launch_apart(args);
     const std::vector<float> floats = out.read();
     std::vector<uint16_t> bits = gated.read();
-    for (const auto& more : {cache.read(), q.read()}) bits.insert(bits.end(), more.begin(), more.end());
-    for (const float value : floats) bits.push_back(static_cast<uint16_t>(float_bits(value))), bits.push_back(static_cast<uint16_t>(float_bits(value) >> 16));
+    for (const auto& more : {cache.read(), q.read()})
+      bits.insert(bits.end(), more.begin(), more.end());
+    for (const float value : floats)
+      bits.push_back(static_cast<uint16_t>(float_bits(value))),
+          bits.push_back(static_cast<uint16_t>(float_bits(value) >> 16));
     return bits;
   };
   const auto expect_same = [&](bool is_normed, bool has_heads, GemmOutput output) {
     if (run(true, is_normed, has_heads, output) != run(false, is_normed, has_heads, output))
-      fail(__FILE__, __LINE__, what + (is_normed ? ", normed" : "") + (has_heads ? ", heads" : "") + ", output " + std::to_string(static_cast<int>(output)));
+      fail(__FILE__, __LINE__,
+           what + (is_normed ? ", normed" : "") + (has_heads ? ", heads" : "") + ", output " +
+               std::to_string(static_cast<int>(output)));
   };
   expect_same(false, false, GemmOutput::kResidual);
   expect_same(false, false, GemmOutput::kStore);
@@ -310,27 +360,38 @@ void check_gemv(FloatType type, const GemvCase& shape, int tokens, int max_block
   expect_same(true, false, GemmOutput::kStore);
   expect_same(true, false, GemmOutput::kGated);
   expect_same(true, true, GemmOutput::kStore);
-  for (const int32_t count : rows_done.read()) EXPECT_EQ(count, 0);
+  for (const int32_t count : rows_done.read())
+    EXPECT_EQ(count, 0);
 }
 
 TEST(kernel_gemv_gives_the_bits_of_its_parts) {
-  const std::vector<GemvCase> cases = {{4, 2, 16, 64, 1}, {3, 1, 15, 45, 1}, {2, 1, 24, 272, 1}, {3, 3, 40, 96, 1}, {2, 1, 64, 512, 1}, {1, 1, 32, 128, 4}, {1, 1, 32, 1152, 2}, {1, 1, 24, 2, 1}};
+  const std::vector<GemvCase> cases = {{4, 2, 16, 64, 1},  {3, 1, 15, 45, 1},  {2, 1, 24, 272, 1},  {3, 3, 40, 96, 1},
+                                       {2, 1, 64, 512, 1}, {1, 1, 32, 128, 4}, {1, 1, 32, 1152, 2}, {1, 1, 24, 2, 1}};
   for (const FloatType type : kTypes)
     for (size_t i = 0; i < cases.size(); ++i)
-      for (const int tokens : is_full() ? std::vector<int>{1, 2, 3, 4} : std::vector<int>{1 + static_cast<int>(i) % 4, 4})
-        for (const int max_blocks : {2, 1000}) check_gemv(type, cases[i], tokens, max_blocks);
+      for (const int tokens :
+           is_full() ? std::vector<int>{1, 2, 3, 4} : std::vector<int>{1 + static_cast<int>(i) % 4, 4})
+        for (const int max_blocks : {2, 1000})
+          check_gemv(type, cases[i], tokens, max_blocks);
   if (is_full())
-    for (const GemvCase& shape : {GemvCase{12, 2, 128, 1536, 1}, GemvCase{28, 4, 128, 3584, 1}, GemvCase{4, 4, 128, 8960, 1}, GemvCase{4, 4, 128, 4480, 2}})
-      for (const int tokens : {1, 4}) check_gemv(FloatType::kBf16, shape, tokens, 264);
+    for (const GemvCase& shape : {GemvCase{12, 2, 128, 1536, 1}, GemvCase{28, 4, 128, 3584, 1},
+                                  GemvCase{4, 4, 128, 8960, 1}, GemvCase{4, 4, 128, 4480, 2}})
+      for (const int tokens : {1, 4})
+        check_gemv(FloatType::kBf16, shape, tokens, 264);
 }
 
 TEST(kernel_gemm_over_the_shapes) {
   std::vector<GemmCase> cases;
-  for (const int tokens : {1, 7, 8, 9, 17, 33, 65}) cases.push_back({48, 64, tokens});
-  for (const int64_t cols : {2, 45, 96, 272, 512}) cases.push_back({40, cols, 3});
+  for (const int tokens : {1, 7, 8, 9, 17, 33, 65})
+    cases.push_back({48, 64, tokens});
+  for (const int64_t cols : {2, 45, 96, 272, 512})
+    cases.push_back({40, cols, 3});
   if (is_full()) {
-    for (const int tokens : {1, 2, 4, 5, 16, 31, 32, 63, 64, 65, 127, 130, 300}) cases.push_back({200, 896, tokens});
-    for (const auto& [rows, cols] : std::vector<std::pair<int64_t, int64_t>>{{2048, 1536}, {1536, 1536}, {3584, 1536}, {1536, 8960}, {1000, 4864}}) cases.push_back({rows, cols, 5});
+    for (const int tokens : {1, 2, 4, 5, 16, 31, 32, 63, 64, 65, 127, 130, 300})
+      cases.push_back({200, 896, tokens});
+    for (const auto& [rows, cols] :
+         std::vector<std::pair<int64_t, int64_t>>{{2048, 1536}, {1536, 1536}, {3584, 1536}, {1536, 8960}, {1000, 4864}})
+      cases.push_back({rows, cols, 5});
   }
   for (const FloatType type : kTypes)
     for (const GemmCase& shape : cases) {
@@ -343,7 +404,8 @@ TEST(kernel_gemm_over_the_shapes) {
     }
 }
 
-// ---- one token at a time --------------------------------------------------------------------------------------------------------------------
+// ---- one token at a time
+// --------------------------------------------------------------------------------------------------------------------
 
 TEST(kernel_embedding_gathers_rows_of_its_rank) {
   constexpr int64_t kRows = 37, kHidden = 72, kBegin = 100;
@@ -368,9 +430,11 @@ TEST(kernel_embedding_gathers_rows_of_its_rank) {
     const std::vector<float> got = hidden.read();
     for (size_t token = 0; token < ids.size(); ++token)
       for (size_t k = 0; k < kHidden; ++k) {
-        const int32_t id = ids[token] >= 0 || ids[token] == kNoToken ? ids[token] : drawn[static_cast<size_t>(-1 - ids[token])];
+        const int32_t id =
+            ids[token] >= 0 || ids[token] == kNoToken ? ids[token] : drawn[static_cast<size_t>(-1 - ids[token])];
         const int64_t row = int64_t{id} - kBegin;
-        EXPECT_EQ(got[token * kHidden + k], row >= 0 && row < kRows ? table[static_cast<size_t>(row * kHidden) + k] : 0.0f);
+        EXPECT_EQ(got[token * kHidden + k],
+                  row >= 0 && row < kRows ? table[static_cast<size_t>(row * kHidden) + k] : 0.0f);
       }
   }
 }
@@ -381,7 +445,8 @@ TEST(kernel_norm_over_the_shapes) {
       constexpr int kTokens = 5;
       const DepthSplit split = split_depth(hidden_size, hidden_size, row_parallel_parts(hidden_size));
       std::vector<float> hidden = noise(1, kTokens * hidden_size, 1);
-      for (int64_t k = 0; k < hidden_size; ++k) hidden[static_cast<size_t>(k)] *= 1000, hidden[static_cast<size_t>(hidden_size + k)] *= 1e-4f;
+      for (int64_t k = 0; k < hidden_size; ++k)
+        hidden[static_cast<size_t>(k)] *= 1000, hidden[static_cast<size_t>(hidden_size + k)] *= 1e-4f;
       const std::vector<float> weight = noise(2, hidden_size, 1);
       const std::vector<int32_t> rows = {4, 0, 1};
       const OnDevice<float> device_hidden(hidden), device_weight(weight);
@@ -402,14 +467,20 @@ TEST(kernel_norm_over_the_shapes) {
       for (size_t i = 0; i < rows.size(); ++i) {
         const float* from = hidden.data() + rows[i] * hidden_size;
         double square = 0;
-        for (int64_t k = 0; k < hidden_size; ++k) square += static_cast<double>(from[k]) * from[k];
+        for (int64_t k = 0; k < hidden_size; ++k)
+          square += static_cast<double>(from[k]) * from[k];
         const double scale = 1 / std::sqrt(square / static_cast<double>(hidden_size) + 1e-6);
         for (int64_t k = 0; k < hidden_size; ++k) {
           const double wanted = from[k] * scale * weight[static_cast<size_t>(k)];
-          expect_close(value_of(type, got[static_cast<size_t>(operand_index(static_cast<int64_t>(i), split.place(k), split.padded()))]), wanted, rounding_of(type) * (std::abs(wanted) + 1e-3), "norm");
+          expect_close(
+              value_of(
+                  type,
+                  got[static_cast<size_t>(operand_index(static_cast<int64_t>(i), split.place(k), split.padded()))]),
+              wanted, rounding_of(type) * (std::abs(wanted) + 1e-3), "norm");
         }
       }
-      for (int64_t k = 0; k < hidden_size; ++k) EXPECT_EQ(got[static_cast<size_t>(operand_index(7, split.place(k), split.padded()))], kUnwritten);
+      for (int64_t k = 0; k < hidden_size; ++k)
+        EXPECT_EQ(got[static_cast<size_t>(operand_index(7, split.place(k), split.padded()))], kUnwritten);
     }
 }
 
@@ -417,15 +488,18 @@ void check_qkv(FloatType type, int num_heads, int num_kv_heads, int head_dim, in
   constexpr int kTokens = 5, kBlocks = 3, kBlockSize = 64;
   const KvLayout layout = make_kv_layout(kBlockSize, num_kv_heads, head_dim);
   const int64_t stride = int64_t{num_heads + 2 * num_kv_heads} * head_dim;
-  const std::vector<float> qkv = noise(1, kTokens * stride, 1), q_norm = noise(2, head_dim, 1), k_norm = noise(3, head_dim, 1);
+  const std::vector<float> qkv = noise(1, kTokens * stride, 1), q_norm = noise(2, head_dim, 1),
+                           k_norm = noise(3, head_dim, 1);
   std::vector<float> rope;
   for (int position = 0; position < 200; ++position)
     for (const bool is_sine : {false, true})
-      for (int i = 0; i < rotary_dim / 2; ++i) rope.push_back(static_cast<float>(is_sine ? std::sin(position / (i + 1.0)) : std::cos(position / (i + 1.0))));
+      for (int i = 0; i < rotary_dim / 2; ++i)
+        rope.push_back(static_cast<float>(is_sine ? std::sin(position / (i + 1.0)) : std::cos(position / (i + 1.0))));
   const std::vector<int32_t> positions = {0, 1, 150, 199, 3}, slots = {64, 191, 0, -1, 63};
   const OnDevice<float> device_qkv(qkv), device_q_norm(q_norm), device_k_norm(k_norm), device_rope(rope);
   const OnDevice<int32_t> device_positions(positions), device_slots(slots);
-  const OnDevice<uint16_t> cache(static_cast<size_t>(kBlocks * layout.block_elements())), q(static_cast<size_t>(kTokens * num_heads * layout.k_dim));
+  const OnDevice<uint16_t> cache(static_cast<size_t>(kBlocks * layout.block_elements())),
+      q(static_cast<size_t>(kTokens * num_heads * layout.k_dim));
   QkvArgs args;
   args.type = type;
   args.qkv = device_qkv.get();
@@ -446,18 +520,24 @@ void check_qkv(FloatType type, int num_heads, int num_kv_heads, int head_dim, in
   const std::vector<uint16_t> got_cache = cache.read(), got_q = q.read();
 
   std::vector<bool> is_written(got_cache.size());
-  const auto check_value = [&](uint16_t bits, double wanted) { expect_close(value_of(type, bits), wanted, rounding_of(type) * (std::abs(wanted) + 1e-2), "qkv, head_dim " + std::to_string(head_dim)); };
+  const auto check_value = [&](uint16_t bits, double wanted) {
+    expect_close(value_of(type, bits), wanted, rounding_of(type) * (std::abs(wanted) + 1e-2),
+                 "qkv, head_dim " + std::to_string(head_dim));
+  };
   for (size_t token = 0; token < kTokens; ++token)
     for (int head = 0; head < num_heads + 2 * num_kv_heads; ++head) {
       const bool is_q = head < num_heads, is_v = head >= num_heads + num_kv_heads;
       std::vector<double> row(static_cast<size_t>(layout.k_dim), 0.0);
       double square = 0;
       for (int d = 0; d < head_dim; ++d) {
-        row[static_cast<size_t>(d)] = qkv[token * static_cast<size_t>(stride) + static_cast<size_t>(head * head_dim + d)];
+        row[static_cast<size_t>(d)] =
+            qkv[token * static_cast<size_t>(stride) + static_cast<size_t>(head * head_dim + d)];
         square += row[static_cast<size_t>(d)] * row[static_cast<size_t>(d)];
       }
       if (has_norm && !is_v)
-        for (int d = 0; d < head_dim; ++d) row[static_cast<size_t>(d)] *= (is_q ? q_norm : k_norm)[static_cast<size_t>(d)] / std::sqrt(square / head_dim + 1e-5);
+        for (int d = 0; d < head_dim; ++d)
+          row[static_cast<size_t>(d)] *=
+              (is_q ? q_norm : k_norm)[static_cast<size_t>(d)] / std::sqrt(square / head_dim + 1e-5);
       if (!is_v)
         for (int i = 0; i < rotary_dim / 2; ++i) {
           const float* table = rope.data() + positions[token] * rotary_dim;
@@ -466,13 +546,18 @@ void check_qkv(FloatType type, int num_heads, int num_kv_heads, int head_dim, in
           first = x * c - y * s, second = y * c + x * s;
         }
       if (is_q) {
-        for (int d = 0; d < layout.k_dim; ++d) check_value(got_q[(token * static_cast<size_t>(num_heads) + static_cast<size_t>(head)) * static_cast<size_t>(layout.k_dim) + static_cast<size_t>(d)], row[static_cast<size_t>(d)]);
+        for (int d = 0; d < layout.k_dim; ++d)
+          check_value(got_q[(token * static_cast<size_t>(num_heads) + static_cast<size_t>(head)) *
+                                static_cast<size_t>(layout.k_dim) +
+                            static_cast<size_t>(d)],
+                      row[static_cast<size_t>(d)]);
         continue;
       }
       if (slots[token] < 0) continue;
       const int kv_head = (head - num_heads) % num_kv_heads;
       for (int d = 0; d < (is_v ? head_dim : layout.k_dim); ++d) {
-        const auto place = static_cast<size_t>(is_v ? layout.value(slots[token], kv_head, d) : layout.key(slots[token], kv_head, d));
+        const auto place =
+            static_cast<size_t>(is_v ? layout.value(slots[token], kv_head, d) : layout.key(slots[token], kv_head, d));
         check_value(got_cache[place], row[static_cast<size_t>(d)]);
         is_written[place] = true;
       }

@@ -28,9 +28,11 @@ TEST(kernel_partials_add_in_a_tree) {
       const std::vector<float> got = hidden.read();
       for (size_t i = 0; i < got.size(); ++i) {
         std::vector<float> sums;
-        for (const auto& partial : partials) sums.push_back(partial[i]);
+        for (const auto& partial : partials)
+          sums.push_back(partial[i]);
         while (sums.size() > 1) {
-          for (size_t pair = 0; pair < sums.size() / 2; ++pair) sums[pair] = sums[2 * pair] + sums[2 * pair + 1];
+          for (size_t pair = 0; pair < sums.size() / 2; ++pair)
+            sums[pair] = sums[2 * pair] + sums[2 * pair + 1];
           sums.resize(sums.size() / 2);
         }
         const float with_bias = sums[0] + bias[i % kHidden];
@@ -93,7 +95,8 @@ void check_add_norm(FloatType type, const AddNormCase& shape) {
     return Result{hidden.read(), acts.read()};
   };
   const Result fused = run(true), apart = run(false);
-  const std::string what = "sum and norm of " + std::to_string(shape.num_tokens) + " x " + std::to_string(size) + ", " + std::to_string(shape.world_size) + " ranks";
+  const std::string what = "sum and norm of " + std::to_string(shape.num_tokens) + " x " + std::to_string(size) + ", " +
+                           std::to_string(shape.world_size) + " ranks";
   if (!(fused == apart)) fail(__FILE__, __LINE__, what + ": not the bits of the kernels apart");
 
   for (int64_t token = 0; token < shape.num_tokens; ++token) {
@@ -102,7 +105,8 @@ void check_add_norm(FloatType type, const AddNormCase& shape) {
     for (int64_t k = 0; k < size; ++k) {
       const auto i = static_cast<size_t>(token * size + k);
       double sum = static_cast<double>(bias[static_cast<size_t>(k)]) + (shape.replaces ? 0 : before[i]);
-      for (const auto& partial : partials) sum += partial[i];
+      for (const auto& partial : partials)
+        sum += partial[i];
       wanted.push_back(sum);
       square += sum * sum;
       expect_close(fused.hidden[i], sum, 1e-5 * (std::abs(sum) + 10), what);
@@ -111,7 +115,8 @@ void check_add_norm(FloatType type, const AddNormCase& shape) {
     for (int64_t k = 0; k < size; ++k) {
       const double normed = wanted[static_cast<size_t>(k)] * scale * weight[static_cast<size_t>(k)];
       const auto place = static_cast<size_t>(act_index(shape.in_rows, token, split.place(k), split.padded()));
-      expect_close(value_of(type, fused.acts[place]), normed, rounding_of(type) * (std::abs(normed) + 1e-2), what + ", normed");
+      expect_close(value_of(type, fused.acts[place]), normed, rounding_of(type) * (std::abs(normed) + 1e-2),
+                   what + ", normed");
     }
   }
 
@@ -119,8 +124,10 @@ void check_add_norm(FloatType type, const AddNormCase& shape) {
   std::vector<OnDevice<float>> owners;
   for (int owner = 0; owner * kTileTokens < shape.num_tokens; ++owner) {
     std::vector<float> true_here(before.size(), std::nanf(""));
-    const auto begin = static_cast<size_t>(owner * kTileTokens * size), end = std::min(begin + static_cast<size_t>(kTileTokens * size), before.size());
-    std::copy(before.begin() + static_cast<ptrdiff_t>(begin), before.begin() + static_cast<ptrdiff_t>(end), true_here.begin() + static_cast<ptrdiff_t>(begin));
+    const auto begin = static_cast<size_t>(owner * kTileTokens * size),
+               end = std::min(begin + static_cast<size_t>(kTileTokens * size), before.size());
+    std::copy(before.begin() + static_cast<ptrdiff_t>(begin), before.begin() + static_cast<ptrdiff_t>(end),
+              true_here.begin() + static_cast<ptrdiff_t>(begin));
     owners.emplace_back(true_here);
     args.owners[owner] = owners.back().get();
   }
@@ -139,16 +146,25 @@ void check_add_norm(FloatType type, const AddNormCase& shape) {
   for (int64_t row = 0; row < kTileTokens; ++row)
     for (int64_t k = 0; k < size; ++k) {
       const uint16_t bits = got[static_cast<size_t>(act_index(shape.in_rows, row, split.place(k), split.padded()))];
-      if (row >= args.norm.num_rows) EXPECT_EQ(bits, kUnwritten);
-      else EXPECT_EQ(bits, apart.acts[static_cast<size_t>(act_index(shape.in_rows, rows[static_cast<size_t>(row)], split.place(k), split.padded()))]);
+      if (row >= args.norm.num_rows)
+        EXPECT_EQ(bits, kUnwritten);
+      else
+        EXPECT_EQ(bits, apart.acts[static_cast<size_t>(
+                            act_index(shape.in_rows, rows[static_cast<size_t>(row)], split.place(k), split.padded()))]);
     }
 }
 
 TEST(kernel_add_norm_gives_the_bits_of_its_parts) {
-  std::vector<AddNormCase> cases = {{2, 5, 64, false, false}, {4, 13, 45, false, false}, {8, 3, 896, false, true}, {2, 9, 2, true, false}, {4, 17, 300, true, true}, {1, 6, 257, false, false}};
-  if (is_full()) cases.insert(cases.end(), {{2, 64, 1536, false, false}, {4, 64, 4096, false, true}, {8, 37, 8192, false, false}, {2, 64, 16384, true, true}});
+  std::vector<AddNormCase> cases = {{2, 5, 64, false, false}, {4, 13, 45, false, false}, {8, 3, 896, false, true},
+                                    {2, 9, 2, true, false},   {4, 17, 300, true, true},  {1, 6, 257, false, false}};
+  if (is_full())
+    cases.insert(cases.end(), {{2, 64, 1536, false, false},
+                               {4, 64, 4096, false, true},
+                               {8, 37, 8192, false, false},
+                               {2, 64, 16384, true, true}});
   for (const FloatType type : kTypes)
-    for (const AddNormCase& shape : cases) check_add_norm(type, shape);
+    for (const AddNormCase& shape : cases)
+      check_add_norm(type, shape);
 }
 
 }  // namespace

@@ -14,11 +14,13 @@ namespace capstan::testing {
 namespace {
 
 // Rows of logits as they lie on the device, and all that is asked of them in one call.
-void check_rows(const std::vector<float>& logits, int64_t vocab_size, int64_t num_token_ids, const std::vector<SampleRow>& rows, const std::string& what) {
+void check_rows(const std::vector<float>& logits, int64_t vocab_size, int64_t num_token_ids,
+                const std::vector<SampleRow>& rows, const std::string& what) {
   std::vector<SampleResult> got(rows.size());
   {
     const OnDevice<float> device_logits(logits);
-    DeviceSampler sampler(vocab_size, vocab_size, num_token_ids, static_cast<int>(rows.size()), static_cast<int>(rows.size()), stream());
+    DeviceSampler sampler(vocab_size, vocab_size, num_token_ids, static_cast<int>(rows.size()),
+                          static_cast<int>(rows.size()), stream());
     sampler.begin_step();
     sampler.sample(device_logits.get(), rows, got, stream());
     sampler.collect();
@@ -26,15 +28,21 @@ void check_rows(const std::vector<float>& logits, int64_t vocab_size, int64_t nu
   for (size_t i = 0; i < rows.size(); ++i) {
     const std::string which = what + ", row " + std::to_string(i);
     SampleResult wanted;
-    sample_row(kPortableKernels, std::span<const float>(logits).subspan(static_cast<size_t>(rows[i].logits_row * vocab_size), static_cast<size_t>(vocab_size)), num_token_ids, rows[i], wanted);
-    if (got[i].has_numeric_error != wanted.has_numeric_error) fail(__FILE__, __LINE__, which + (wanted.has_numeric_error ? ": something is drawn" : ": nothing is drawn"));
+    sample_row(kPortableKernels,
+               std::span<const float>(logits).subspan(static_cast<size_t>(rows[i].logits_row * vocab_size),
+                                                      static_cast<size_t>(vocab_size)),
+               num_token_ids, rows[i], wanted);
+    if (got[i].has_numeric_error != wanted.has_numeric_error)
+      fail(__FILE__, __LINE__, which + (wanted.has_numeric_error ? ": something is drawn" : ": nothing is drawn"));
     if (wanted.has_numeric_error || got[i].has_numeric_error) continue;
-    if (got[i].token_id != wanted.token_id) fail(__FILE__, __LINE__, which + ": " + show(got[i].token_id) + " instead of " + show(wanted.token_id));
+    if (got[i].token_id != wanted.token_id)
+      fail(__FILE__, __LINE__, which + ": " + show(got[i].token_id) + " instead of " + show(wanted.token_id));
     if (rows[i].num_logprobs < 0) continue;
     EXPECT_EQ(got[i].rank, wanted.rank);
     expect_close(got[i].logprob, wanted.logprob, 1e-4, which);
     EXPECT_EQ(got[i].top.size(), wanted.top.size());
-    for (size_t top = 0; top < std::min(got[i].top.size(), wanted.top.size()); ++top) EXPECT_EQ(got[i].top[top].token_id, wanted.top[top].token_id);
+    for (size_t top = 0; top < std::min(got[i].top.size(), wanted.top.size()); ++top)
+      EXPECT_EQ(got[i].top[top].token_id, wanted.top[top].token_id);
   }
 }
 
@@ -43,7 +51,9 @@ TEST(kernel_samples_like_the_cpu) {
   const int64_t vocab_size = is_full() ? 151936 : 1000, num_token_ids = vocab_size - 7;
   // The second row is full of ties, which go to the lowest ids.
   std::vector<float> logits = noise(5, 2 * vocab_size, 4.0f);
-  for (int64_t id = 0; id < vocab_size; ++id) logits[static_cast<size_t>(vocab_size + id)] = std::min(std::round(logits[static_cast<size_t>(vocab_size + id)] / 4), 2.0f);
+  for (int64_t id = 0; id < vocab_size; ++id)
+    logits[static_cast<size_t>(vocab_size + id)] =
+        std::min(std::round(logits[static_cast<size_t>(vocab_size + id)] / 4), 2.0f);
   const std::vector<int32_t> prompt_ids = {3, 17, 500}, banned = {9, 10};
   const std::vector<std::pair<int32_t, int32_t>> counts = {{17, 2}, {40, 1}, {990, 5}};
   const std::vector<std::pair<int32_t, float>> bias = {{4, 3.5f}, {5, -80.0f}};
@@ -82,22 +92,28 @@ std::vector<SampleRow> ways(int64_t count) {
   add(0, 0, 1, 0);
   add(0.05f, 0, 1, 0), add(0.7f, 0, 1, 0), add(1.6f, 0, 1, 0);
   add(1, 0, 1, 0.05f), add(0.7f, 0, 0.9f, 0.1f);
-  for (const float top_p : {0.01f, 0.5f, 0.95f, 0.999f}) add(1, 0, top_p, 0);
-  for (const int top_k : {1, 2, 50, 1000, 1025, 9000, static_cast<int>(count) - 1, static_cast<int>(count)}) add(1.2f, top_k, 1, 0);
-  for (const int top_k : {3, 50, 2000}) add(0.7f, top_k, 0.8f, 0);
+  for (const float top_p : {0.01f, 0.5f, 0.95f, 0.999f})
+    add(1, 0, top_p, 0);
+  for (const int top_k : {1, 2, 50, 1000, 1025, 9000, static_cast<int>(count) - 1, static_cast<int>(count)})
+    add(1.2f, top_k, 1, 0);
+  for (const int top_k : {3, 50, 2000})
+    add(0.7f, top_k, 0.8f, 0);
   const size_t num_ways = rows.size();
-  for (size_t i = 0; i < num_ways; i += 4) rows.push_back(rows[i]), rows.back().num_logprobs = static_cast<int>(i * 3);
+  for (size_t i = 0; i < num_ways; i += 4)
+    rows.push_back(rows[i]), rows.back().num_logprobs = static_cast<int>(i * 3);
   return rows;
 }
 
 // Rows of an odd vocabulary begin at all places between boundaries of 16 bytes.
-void check_ways(const std::string& name, int64_t vocab_size, const std::vector<float>& logits, const std::vector<std::string>& edits) {
+void check_ways(const std::string& name, int64_t vocab_size, const std::vector<float>& logits,
+                const std::vector<std::string>& edits) {
   const int64_t num_token_ids = vocab_size > 40 ? vocab_size - 7 : vocab_size;
   const auto num_rows = static_cast<int>(logits.size() / static_cast<size_t>(vocab_size));
   const std::vector<int32_t> prompt_ids = {0, 1, 3, 17, 500}, banned = {0, 2, 9};
   const std::vector<std::pair<int32_t, int32_t>> counts = {{0, 2}, {1, 1}};
   const std::vector<std::pair<int32_t, float>> bias = {{0, 3.5f}, {1, -80.0f}};
-  std::vector<uint32_t> mask(static_cast<size_t>(vocab_size) / 32 + 1, 0x5a5a5a5a), last_alone(mask.size()), none(mask.size());
+  std::vector<uint32_t> mask(static_cast<size_t>(vocab_size) / 32 + 1, 0x5a5a5a5a), last_alone(mask.size()),
+      none(mask.size());
   last_alone[static_cast<size_t>(num_token_ids - 1) / 32] = 1u << (num_token_ids - 1) % 32;
   for (const std::string& edit : edits) {
     std::vector<SampleRow> rows = ways(num_token_ids);
@@ -122,7 +138,8 @@ void check_ways(const std::string& name, int64_t vocab_size, const std::vector<f
 constexpr int kRows = 4;
 TEST(kernel_samples_rows_of_every_size) {
   for (const int64_t vocab_size : {1, 3, 33, 20003})
-    check_ways("noise", vocab_size, noise(11, kRows * vocab_size, 4.0f), {"", "mask", "the last alone", "nothing", "bans", "bias", "penalties"});
+    check_ways("noise", vocab_size, noise(11, kRows * vocab_size, 4.0f),
+               {"", "mask", "the last alone", "nothing", "bans", "bias", "penalties"});
 }
 
 // More candidates than the list has room for, where there are that many.
@@ -130,7 +147,8 @@ TEST(kernel_samples_rows_of_every_shape) {
   constexpr int64_t kVocab = 9001;
   const auto check = [](const std::string& name, auto&& change) {
     std::vector<float> logits = noise(11, kRows * kVocab, 4.0f);
-    for (size_t i = 0; i < logits.size(); ++i) logits[i] = change(logits[i], static_cast<int64_t>(i) % kVocab);
+    for (size_t i = 0; i < logits.size(); ++i)
+      logits[i] = change(logits[i], static_cast<int64_t>(i) % kVocab);
     check_ways(name, kVocab, logits, {""});
   };
   check("flat", [](float value, int64_t) { return 7 + value * 0.01f; });
@@ -162,7 +180,8 @@ TEST(kernel_samples_what_the_cpu_draws) {
 TEST(kernel_sampling_tells_of_broken_logits) {
   constexpr int64_t kVocab = 4501, kTokenIds = 4400;
   const std::vector<int32_t> banned = {7};
-  for (const float broken : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()})
+  for (const float broken : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+                             -std::numeric_limits<float>::infinity()})
     for (const int64_t place : {0, 2, 7, 2000, 4399, 4400, 4500}) {
       // The second row, which does not begin at a boundary; the first is whole.
       std::vector<float> logits = noise(5, 2 * kVocab, 1);

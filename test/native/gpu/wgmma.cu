@@ -1,4 +1,5 @@
-// The product of many tokens on compute capability 9.0: its instructions first, then the kernel, against double precision. On other cards there is nothing to test.
+// The product of many tokens on compute capability 9.0: its instructions first, then the kernel, against double
+// precision. On other cards there is nothing to test.
 #include <algorithm>
 
 #include "cuda/hopper.h"
@@ -7,7 +8,8 @@
 namespace capstan::testing {
 namespace {
 
-// ---- instructions -------------------------------------------------------------------------------------------------------------------------
+// ---- instructions
+// -------------------------------------------------------------------------------------------------------------------------
 
 struct WgmmaArgs {
   const uint32_t* a;  // (steps, threads, 4)
@@ -18,7 +20,8 @@ struct WgmmaArgs {
 template <class T, int N>
 __global__ void __launch_bounds__(128) wgmma_test_kernel(const __grid_constant__ TensorMap map, WgmmaArgs args) {
 #if CAPSTAN_HAS_WGMMA
-  unsigned char* const shared = shared_memory() + (kSwizzleAtom - shared_address(shared_memory()) % kSwizzleAtom) % kSwizzleAtom;
+  unsigned char* const shared =
+      shared_memory() + (kSwizzleAtom - shared_address(shared_memory()) % kSwizzleAtom) % kSwizzleAtom;
   auto* const barrier = reinterpret_cast<uint64_t*>(shared + N * kSwizzledRow);
   if (threadIdx.x == 0) {
     mbarrier_init(barrier, 1);
@@ -33,17 +36,21 @@ __global__ void __launch_bounds__(128) wgmma_test_kernel(const __grid_constant__
 #pragma unroll
   for (int step = 0; step < 4; ++step)
 #pragma unroll
-    for (int r = 0; r < 4; ++r) a[step][r] = args.a[(step * 128 + static_cast<int>(threadIdx.x)) * 4 + r];
+    for (int r = 0; r < 4; ++r)
+      a[step][r] = args.a[(step * 128 + static_cast<int>(threadIdx.x)) * 4 + r];
 #pragma unroll
-  for (int i = 0; i < N / 2; ++i) acc[i] = args.c[static_cast<int>(threadIdx.x) * N / 2 + i];
+  for (int i = 0; i < N / 2; ++i)
+    acc[i] = args.c[static_cast<int>(threadIdx.x) * N / 2 + i];
   wgmma_fence();
 #pragma unroll
-  for (int step = 0; step < 4; ++step) wgmma_m64k16<T, N>(acc, a[step], next_depth(swizzled_operand(shared_address(shared)), step));
+  for (int step = 0; step < 4; ++step)
+    wgmma_m64k16<T, N>(acc, a[step], next_depth(swizzled_operand(shared_address(shared)), step));
   wgmma_commit();
   wgmma_wait<0>();
   settle(acc);
 #pragma unroll
-  for (int i = 0; i < N / 2; ++i) args.c[static_cast<int>(threadIdx.x) * N / 2 + i] = acc[i];
+  for (int i = 0; i < N / 2; ++i)
+    args.c[static_cast<int>(threadIdx.x) * N / 2 + i] = acc[i];
 #endif
 }
 
@@ -51,34 +58,44 @@ template <class T, int N>
 void check_wgmma(FloatType type) {
   // The box hangs over two edges of the array: zeros there.
   constexpr int kRows = N + 3, kColumns = 104, kColumn = 48, kRow = 9;
-  const std::vector<float> a = rounded(type, noise(1, 64 * 64, 1)), b = rounded(type, noise(2, kRows * kColumns, 1)), c = noise(3, 64 * N, 1);
+  const std::vector<float> a = rounded(type, noise(1, 64 * 64, 1)), b = rounded(type, noise(2, kRows * kColumns, 1)),
+                           c = noise(3, 64 * N, 1);
   std::vector<uint16_t> b_bits;
-  for (const float value : b) b_bits.push_back(bits_of(type, value));
+  for (const float value : b)
+    b_bits.push_back(bits_of(type, value));
   std::vector<uint32_t> a_bits(4 * 128 * 4);
   std::vector<float> c_values(128 * N / 2);
-  const auto place_of_c = [](int row, int column) { return static_cast<size_t>((row / 16 * 32 + row % 8 * 4 + column % 8 / 2) * N / 2 + column / 8 * 4 + row % 16 / 8 * 2 + column % 2); };
+  const auto place_of_c = [](int row, int column) {
+    return static_cast<size_t>((row / 16 * 32 + row % 8 * 4 + column % 8 / 2) * N / 2 + column / 8 * 4 +
+                               row % 16 / 8 * 2 + column % 2);
+  };
   for (int row = 0; row < 64; ++row) {
     for (int k = 0; k < 64; ++k) {
       const int thread = row / 16 * 32 + row % 8 * 4 + k % 8 / 2, r = row % 16 / 8 + k % 16 / 8 * 2;
-      a_bits[static_cast<size_t>((k / 16 * 128 + thread) * 4 + r)] |= static_cast<uint32_t>(bits_of(type, a[static_cast<size_t>(row * 64 + k)])) << k % 2 * 16;
+      a_bits[static_cast<size_t>((k / 16 * 128 + thread) * 4 + r)] |=
+          static_cast<uint32_t>(bits_of(type, a[static_cast<size_t>(row * 64 + k)])) << k % 2 * 16;
     }
-    for (int column = 0; column < N; ++column) c_values[place_of_c(row, column)] = c[static_cast<size_t>(row * N + column)];
+    for (int column = 0; column < N; ++column)
+      c_values[place_of_c(row, column)] = c[static_cast<size_t>(row * N + column)];
   }
   const OnDevice<uint32_t> device_a(a_bits);
   const OnDevice<uint16_t> device_b(b_bits);
   const OnDevice<float> device_c(c_values);
   TensorMap map;
   EXPECT(make_tensor_map(map, device_b.get(), kRows, kColumns, N));
-  launch(wgmma_test_kernel<T, N>, dim3(1), dim3(128), kSwizzleAtom + N * kSwizzledRow + 16, stream(), map, WgmmaArgs{device_a.get(), device_c.get(), kColumn, kRow});
+  launch(wgmma_test_kernel<T, N>, dim3(1), dim3(128), kSwizzleAtom + N * kSwizzledRow + 16, stream(), map,
+         WgmmaArgs{device_a.get(), device_c.get(), kColumn, kRow});
   const std::vector<float> got = device_c.read();
   for (int row = 0; row < 64; ++row)
     for (int column = 0; column < N; ++column) {
       double wanted = c[static_cast<size_t>(row * N + column)], size = std::abs(wanted);
       for (int k = 0; k < 64 && kColumn + k < kColumns && kRow + column < kRows; ++k) {
-        const double product = static_cast<double>(a[static_cast<size_t>(row * 64 + k)]) * b[static_cast<size_t>((kRow + column) * kColumns + kColumn + k)];
+        const double product = static_cast<double>(a[static_cast<size_t>(row * 64 + k)]) *
+                               b[static_cast<size_t>((kRow + column) * kColumns + kColumn + k)];
         wanted += product, size += std::abs(product);
       }
-      expect_close(got[place_of_c(row, column)], wanted, 1e-5 * size, "wgmma of " + std::to_string(N) + " columns", row, column);
+      expect_close(got[place_of_c(row, column)], wanted, 1e-5 * size, "wgmma of " + std::to_string(N) + " columns", row,
+                   column);
     }
 }
 
@@ -93,7 +110,8 @@ TEST(kernel_wgmma_follows_the_manual) {
   check_wgmma<F16, 256>(FloatType::kF16);
 }
 
-// ---- the product ----------------------------------------------------------------------------------------------------------------------------
+// ---- the product
+// ----------------------------------------------------------------------------------------------------------------------------
 
 struct WgmmaCase {
   int64_t rows, cols;
@@ -104,21 +122,26 @@ void check_gemm_wgmma(FloatType type, const WgmmaCase& shape, GemmOutput output,
   const bool is_gated = output == GemmOutput::kGated;
   const int64_t rows = is_gated ? round_up(shape.rows, 16) : shape.rows, cols = shape.cols;
   const DepthSplit split = split_depth(cols, cols, row_parallel_parts(cols));
-  const std::vector<float> weights = rounded(type, noise(1, rows * cols, 1 / std::sqrt(static_cast<float>(cols)))), acts = rounded(type, noise(2, shape.tokens * cols, 1));
+  const std::vector<float> weights = rounded(type, noise(1, rows * cols, 1 / std::sqrt(static_cast<float>(cols)))),
+                           acts = rounded(type, noise(2, shape.tokens * cols, 1));
   const std::vector<float> bias = noise(3, round_up(rows, 16), 1);
   // Rows beyond the tokens hold NaN, which must stay theirs.
   const int64_t act_rows = shape.tokens + 5;
   std::vector<uint16_t> act_bits(static_cast<size_t>(act_rows * split.padded()), 0);
   std::fill(act_bits.begin() + static_cast<ptrdiff_t>(shape.tokens * split.padded()), act_bits.end(), kUnwritten);
   for (int64_t token = 0; token < shape.tokens; ++token)
-    for (int64_t k = 0; k < cols; ++k) act_bits[static_cast<size_t>(token * split.padded() + split.place(k))] = bits_of(type, acts[static_cast<size_t>(token * cols + k)]);
+    for (int64_t k = 0; k < cols; ++k)
+      act_bits[static_cast<size_t>(token * split.padded() + split.place(k))] =
+          bits_of(type, acts[static_cast<size_t>(token * cols + k)]);
   const OnDevice<uint16_t> device_weights(packed_weights(type, weights, rows, split)), device_acts(act_bits);
   const OnDevice<float> device_bias(bias);
   // Rows of the output that begin at multiples of 16 bytes, and others.
   const int64_t stride = shape.rows + ((shape.tokens % 2 == 0) == (output == GemmOutput::kStore) ? 4 : 3);
   const int padded_tokens = shape.tokens + 2;
   const std::vector<float> before = noise(4, padded_tokens * stride, 1);
-  const OnDevice<float> out = output == GemmOutput::kResidual ? OnDevice<float>(before) : OnDevice<float>(static_cast<size_t>(padded_tokens * stride));
+  const OnDevice<float> out = output == GemmOutput::kResidual
+                                  ? OnDevice<float>(before)
+                                  : OnDevice<float>(static_cast<size_t>(padded_tokens * stride));
   const DepthSplit gated_split = split_depth(shape.rows / 2, shape.rows / 2, row_parallel_parts(shape.rows / 2));
   const OnDevice<uint16_t> gated(static_cast<size_t>(padded_tokens * gated_split.padded()));
   GemmArgs args;
@@ -139,14 +162,17 @@ void check_gemm_wgmma(FloatType type, const WgmmaCase& shape, GemmOutput output,
   launch_gemm_wgmma(args, 2, stream(), shape.width);
   const std::vector<float> got = out.read();
   const std::vector<uint16_t> got_gated = gated.read();
-  for (const int32_t flag : flags.read()) EXPECT_EQ(flag, 0);
+  for (const int32_t flag : flags.read())
+    EXPECT_EQ(flag, 0);
 
-  const std::string what = "gemm by wgmma " + std::to_string(shape.rows) + " x " + std::to_string(cols) + ", " + std::to_string(shape.tokens) + " tokens by " + std::to_string(shape.width);
+  const std::string what = "gemm by wgmma " + std::to_string(shape.rows) + " x " + std::to_string(cols) + ", " +
+                           std::to_string(shape.tokens) + " tokens by " + std::to_string(shape.width);
   const auto dot = [&](int64_t row, int token, double& size) {
     double sum = has_bias ? bias[static_cast<size_t>(row)] : 0;
     size = 1;
     for (int64_t k = 0; k < cols; ++k) {
-      const double product = static_cast<double>(weights[static_cast<size_t>(row * cols + k)]) * acts[static_cast<size_t>(token * cols + k)];
+      const double product = static_cast<double>(weights[static_cast<size_t>(row * cols + k)]) *
+                             acts[static_cast<size_t>(token * cols + k)];
       sum += product, size += std::abs(product);
     }
     return sum;
@@ -162,15 +188,19 @@ void check_gemm_wgmma(FloatType type, const WgmmaCase& shape, GemmOutput output,
         is_written[static_cast<size_t>(gated_split.place(feature))] = true;
         if ((token + feature) % step != 0) continue;
         const double gate = activated(args.activation, dot(row, token, size)), up = dot(row + 8, token, size);
-        const float value = value_of(type, got_gated[static_cast<size_t>(token * gated_split.padded() + gated_split.place(feature))]);
-        expect_close(value, gate * up, rounding_of(type) * (std::abs(gate * up) + 0.01), what + ", gated", token, feature);
+        const float value =
+            value_of(type, got_gated[static_cast<size_t>(token * gated_split.padded() + gated_split.place(feature))]);
+        expect_close(value, gate * up, rounding_of(type) * (std::abs(gate * up) + 0.01), what + ", gated", token,
+                     feature);
       }
       for (int64_t k = 0; k < gated_split.padded(); ++k)
-        if (!is_written[static_cast<size_t>(k)]) EXPECT_EQ(got_gated[static_cast<size_t>(token * gated_split.padded() + k)], kUnwritten);
+        if (!is_written[static_cast<size_t>(k)])
+          EXPECT_EQ(got_gated[static_cast<size_t>(token * gated_split.padded() + k)], kUnwritten);
       continue;
     }
     for (int64_t row = 0; row < stride; ++row) {
-      const float value = got[static_cast<size_t>(token * stride + row)], old = before[static_cast<size_t>(token * stride + row)];
+      const float value = got[static_cast<size_t>(token * stride + row)],
+                  old = before[static_cast<size_t>(token * stride + row)];
       if (token >= shape.tokens || row >= shape.rows) {
         EXPECT(output == GemmOutput::kResidual ? value == old : is_unwritten(value));
         continue;
@@ -185,12 +215,16 @@ void check_gemm_wgmma(FloatType type, const WgmmaCase& shape, GemmOutput output,
 
 TEST(kernel_gemm_wgmma_over_the_shapes) {
   if (!has_wgmma()) return;
-  // Depths of less than a stage, of more than the ring, with half a stage at the end, cut into padded parts, and by two blocks.
-  std::vector<WgmmaCase> cases = {{40, 45, 65, 64}, {200, 96, 70, 64}, {136, 272, 97, 96}, {128, 480, 130, 128}, {72, 96, 257, 256}, {24, 352, 3, 256}, {16, 4120, 66, 64}};
+  // Depths of less than a stage, of more than the ring, with half a stage at the end, cut into padded parts, and by two
+  // blocks.
+  std::vector<WgmmaCase> cases = {{40, 45, 65, 64},   {200, 96, 70, 64}, {136, 272, 97, 96}, {128, 480, 130, 128},
+                                  {72, 96, 257, 256}, {24, 352, 3, 256}, {16, 4120, 66, 64}};
   if (is_full())
-    for (const auto& [rows, cols] : std::vector<std::pair<int64_t, int64_t>>{{2048, 1536}, {1536, 8960}, {1000, 4864}, {17920, 96}})
+    for (const auto& [rows, cols] :
+         std::vector<std::pair<int64_t, int64_t>>{{2048, 1536}, {1536, 8960}, {1000, 4864}, {17920, 96}})
       for (const int width : {64, 96, 128, 256, 0})
-        for (const int tokens : {65, 300}) cases.push_back({rows, cols, tokens, width});
+        for (const int tokens : {65, 300})
+          cases.push_back({rows, cols, tokens, width});
   for (const FloatType type : kTypes)
     for (const WgmmaCase& shape : cases) {
       check_gemm_wgmma(type, shape, GemmOutput::kStore, true);
@@ -199,7 +233,8 @@ TEST(kernel_gemm_wgmma_over_the_shapes) {
     }
 }
 
-// Neither the number of tokens, nor their places, nor the width of tiles, nor the number of blocks changes a bit of a token.
+// Neither the number of tokens, nor their places, nor the width of tiles, nor the number of blocks changes a bit of a
+// token.
 void check_company(int64_t rows, int64_t cols, int num_tokens) {
   const DepthSplit split = split_depth(cols, cols, row_parallel_parts(cols));
   const std::vector<float> weights = noise(1, rows * cols, 0.1f), acts = noise(2, num_tokens * cols, 1);
@@ -208,7 +243,9 @@ void check_company(int64_t rows, int64_t cols, int num_tokens) {
   const auto run = [&](int first, int count, int width, int blocks) {
     std::vector<uint16_t> bits(static_cast<size_t>(count * split.padded()), 0);
     for (int token = 0; token < count; ++token)
-      for (int64_t k = 0; k < cols; ++k) bits[static_cast<size_t>(token * split.padded() + split.place(k))] = bits_of(FloatType::kBf16, acts[static_cast<size_t>((first + token) * cols + k)]);
+      for (int64_t k = 0; k < cols; ++k)
+        bits[static_cast<size_t>(token * split.padded() + split.place(k))] =
+            bits_of(FloatType::kBf16, acts[static_cast<size_t>((first + token) * cols + k)]);
     const OnDevice<uint16_t> device_acts(bits);
     const OnDevice<float> out(static_cast<size_t>(count * rows));
     GemmArgs args;

@@ -8,7 +8,9 @@ namespace {
 constexpr int kMostRanks = 8, kInvalidArgument = 4, kFloat32 = 7, kSum = 0;
 int ranks[kMostRanks];  // a comm is the place of its rank
 
-int rank_of(const void* comm) { return static_cast<int>(static_cast<const int*>(comm) - ranks); }
+int rank_of(const void* comm) {
+  return static_cast<int>(static_cast<const int*>(comm) - ranks);
+}
 
 }  // namespace
 
@@ -24,7 +26,9 @@ int ncclGetVersion(int* version) {
   return 0;
 }
 
-const char* ncclGetErrorString(int result) { return result == 0 ? "no error" : "what the fake was told"; }
+const char* ncclGetErrorString(int result) {
+  return result == 0 ? "no error" : "what the fake was told";
+}
 
 int ncclCommInitAll(void** comms, int count, const int* devices) {
   std::string call = "init";
@@ -49,5 +53,4 @@ int ncclAllReduce(const void* from, void* to, size_t count, int type, int operat
   fake.add_up(rank_of(comm), static_cast<float*>(to), count, stream);
   return 0;
 }
-
 }

@@ -1,5 +1,6 @@
 #pragma once
-// A libnccl.so.2 of ours: it notes what it is asked for, answers as it is told, and leaves the sums to the test that opened it.
+// A libnccl.so.2 of ours: it notes what it is asked for, answers as it is told, and leaves the sums to the test that
+// opened it.
 #include <cstddef>
 #include <functional>
 #include <mutex>

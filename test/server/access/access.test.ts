@@ -11,7 +11,19 @@ import { displayKey, generateKey } from '../../../server/access/key-format';
 import type { DatabaseLocation } from '../../../server/access/location';
 import type { Granted } from '../../../server/access/outcome';
 import { type AccessStore, openStore } from '../../../server/access/store';
-import { ACCESS_DIR, ALICE, BACKENDS, bearer, BOB, fakeClock, makeFolder, POSTGRES_URL, REGISTER, removeFolders, runScript } from './support';
+import {
+  ACCESS_DIR,
+  ALICE,
+  BACKENDS,
+  bearer,
+  BOB,
+  fakeClock,
+  makeFolder,
+  POSTGRES_URL,
+  REGISTER,
+  removeFolders,
+  runScript,
+} from './support';
 
 const opened: Access[] = [];
 async function open(options: AccessOptions): Promise<Access> {
@@ -26,19 +38,28 @@ async function status(access: Access, key: string): Promise<number> {
 }
 
 const createThread = (location: DatabaseLocation) =>
-  new Worker(`require(${JSON.stringify(REGISTER)}); require(${JSON.stringify(path.join(ACCESS_DIR, 'store-thread.ts'))});`, { eval: true, workerData: location });
+  new Worker(
+    `require(${JSON.stringify(REGISTER)}); require(${JSON.stringify(path.join(ACCESS_DIR, 'store-thread.ts'))});`,
+    { eval: true, workerData: location },
+  );
 
 /** A script that has `openStore` and the location; ends when its standard input does. */
 function startProcess(location: DatabaseLocation, body: string) {
   const script = `const { openStore } = require(${JSON.stringify(path.join(ACCESS_DIR, 'store.ts'))});
     const owner = { type: 'user', name: 'local' };
     (async () => { const store = await openStore(JSON.parse(process.argv[1])); ${body} })().catch((error) => { console.error(error); process.exit(98); });`;
-  return spawn(process.execPath, ['-r', REGISTER, '-e', script, '--', JSON.stringify(location)], { stdio: ['ignore', 'pipe', 'inherit'] });
+  return spawn(process.execPath, ['-r', REGISTER, '-e', script, '--', JSON.stringify(location)], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
 }
 
 // One after the other: stores of one thread would wait for each other's lock in vain.
-afterEach(async () => { for (const access of opened.splice(0)) await access.close(); });
-afterAll(async () => { for (const backend of BACKENDS) if (backend.isHere) await backend.dispose(); });
+afterEach(async () => {
+  for (const access of opened.splice(0)) await access.close();
+});
+afterAll(async () => {
+  for (const backend of BACKENDS) if (backend.isHere) await backend.dispose();
+});
 
 describe.each(BACKENDS)('a serving process over $name', ({ isHere, make }) => {
   const on = isHere ? test : test.skip;
@@ -61,23 +82,31 @@ describe.each(BACKENDS)('a serving process over $name', ({ isHere, make }) => {
     expect(access.check(bearer(own.secret))).toMatchObject({ status: 401 });
 
     const other = await openStore(location);
-    const made = await other.createKey({ name: 'other', type: 'deployment-level', owner: ALICE, deployments: ['chat'] });
+    const made = await other.createKey({
+      name: 'other',
+      type: 'deployment-level',
+      owner: ALICE,
+      deployments: ['chat'],
+    });
     const foreign = await other.createKey({ name: 'foreign', type: 'user-level', owner: BOB });
-    await until(async () => await status(access, made.secret) === 200);
+    await until(async () => (await status(access, made.secret)) === 200);
     // Made later, it may come with a later poll.
-    await until(async () => await status(access, foreign.secret) === 403);
+    await until(async () => (await status(access, foreign.secret)) === 403);
     await other.editKey('other', { deployments: ['search'] });
-    await until(async () => await status(access, made.secret) === 403);
+    await until(async () => (await status(access, made.secret)) === 403);
     await other.deleteKey('other');
-    await until(async () => await status(access, made.secret) === 401);
+    await until(async () => (await status(access, made.secret)) === 401);
     await other.deleteOwner({ type: 'user', id: foreign.key.owner.id });
-    await until(async () => await status(access, foreign.secret) === 401);
+    await until(async () => (await status(access, foreign.secret)) === 401);
     await other.close();
     await access.close();
     opened.length = 0;
     // The last use was written at the end.
     const after = await openStore(location);
-    expect(await after.getKey('own')).toMatchObject({ lastUsedIp: '192.0.2.7', lastUsedAt: expect.any(Number) as number });
+    expect(await after.getKey('own')).toMatchObject({
+      lastUsedIp: '192.0.2.7',
+      lastUsedAt: expect.any(Number) as number,
+    });
     await after.close();
   });
 
@@ -85,7 +114,12 @@ describe.each(BACKENDS)('a serving process over $name', ({ isHere, make }) => {
     const location = await make();
     const monotonic = fakeClock(0);
     const warnings: string[] = [];
-    const access = await open({ location, monotonicMs: monotonic.now, maxStalenessMs: 300_000, log: { info: () => {}, warn: (_fields, message) => void warnings.push(message) } });
+    const access = await open({
+      location,
+      monotonicMs: monotonic.now,
+      maxStalenessMs: 300_000,
+      log: { info: () => {}, warn: (_fields, message) => void warnings.push(message) },
+    });
     const { secret, key } = await access.createKey({ name: 'k', type: 'user-level', owner: ALICE });
     await raw(location, `update api_keys set status = 'disabled' where id = '${key.id}'`);
     monotonic.advance(60_000);
@@ -101,7 +135,10 @@ describe.each(BACKENDS)('a serving process over $name', ({ isHere, make }) => {
     const later = await access.createKey({ name: 'later', type: 'user-level', owner: ALICE });
     await access.editKey('k', { name: 'renamed' });
     const { rev } = await access.store.readState();
-    await raw(location, `update api_keys set status = 'disabled', rev = 1 where id = '${key.id}'; delete from api_keys where id = '${later.key.id}'; update auth_state set rev = ${rev - 2}`);
+    await raw(
+      location,
+      `update api_keys set status = 'disabled', rev = 1 where id = '${key.id}'; delete from api_keys where id = '${later.key.id}'; update auth_state set rev = ${rev - 2}`,
+    );
     await access.sync();
     expect(await status(access, secret)).toBe(401);
     expect(await status(access, later.secret)).toBe(401);
@@ -140,10 +177,15 @@ describe.each(BACKENDS)('several processes over $name', ({ isHere, make }) => {
   on('count one budget, and hear of a revocation while a request runs', async () => {
     const location = await make();
     const one = await open({ location, createThread });
-    const { secret } = await one.createKey({ name: 'k', type: 'user-level', owner: ALICE, budget: { tokens: 100, period: 'total' } });
-    const running = await one.check(bearer(secret)) as Granted;
+    const { secret } = await one.createKey({
+      name: 'k',
+      type: 'user-level',
+      owner: ALICE,
+      budget: { tokens: 100, period: 'total' },
+    });
+    const running = (await one.check(bearer(secret))) as Granted;
     expect(running.signal?.aborted).toBe(false);
-    const spent = await one.check(bearer(secret)) as Granted;
+    const spent = (await one.check(bearer(secret))) as Granted;
     spent.done(100);
     expect(await one.check(bearer(secret))).toMatchObject({ status: 429, code: 'budget_exceeded' });
     // Written when the process ends, and read by the next.
@@ -157,11 +199,16 @@ describe.each(BACKENDS)('several processes over $name', ({ isHere, make }) => {
   on('spend what another process left of a budget', async () => {
     const location = await make();
     const first = await open({ location, createThread });
-    const { secret } = await first.createKey({ name: 'k', type: 'user-level', owner: ALICE, budget: { tokens: 100, period: 'month' } });
-    (await first.check(bearer(secret)) as Granted).done(99);
+    const { secret } = await first.createKey({
+      name: 'k',
+      type: 'user-level',
+      owner: ALICE,
+      budget: { tokens: 100, period: 'month' },
+    });
+    ((await first.check(bearer(secret))) as Granted).done(99);
     await first.close();
     const second = await open({ location, createThread });
-    const last = await second.check(bearer(secret)) as Granted;
+    const last = (await second.check(bearer(secret))) as Granted;
     expect(last).toMatchObject({ ok: true });
     last.done(1);
     expect(second.check(bearer(secret))).toMatchObject({ code: 'budget_exceeded' });
@@ -173,28 +220,34 @@ describe.each(BACKENDS)('several processes over $name', ({ isHere, make }) => {
     const access = await open({ location, createThread, deployment: 'chat' });
     const address = location.kind === 'file' ? location.file : location.url;
     const made = capstanKeys('create', '--name', 'cli', '--deployment', 'chat', '--keys-db', address);
-    await until(async () => await status(access, made) === 200);
+    await until(async () => (await status(access, made)) === 200);
     await access.editKey('cli', { limits: { rpm: 1000 } });
     const rotated = capstanKeys('rotate', 'cli', '--grace', '1h', '--keys-db', address);
-    await until(async () => await status(access, rotated) === 200);
+    await until(async () => (await status(access, rotated)) === 200);
     expect(await status(access, made)).toBe(200);
     const { rev } = await access.store.readState();
     expect(await access.propagation(rev)).toMatchObject({ rev, applied: 1, total: 1, maxLagMs: 0 });
     capstanKeys('disable', 'cli', '--keys-db', address);
-    await until(async () => await status(access, rotated) === 401);
-    expect((await access.store.readAudit({ action: 'key.created' }))[0]).toMatchObject({ actor_type: 'system', actor_id: expect.stringMatching(/^cli:/) as string });
+    await until(async () => (await status(access, rotated)) === 401);
+    expect((await access.store.readAudit({ action: 'key.created' }))[0]).toMatchObject({
+      actor_type: 'system',
+      actor_id: expect.stringMatching(/^cli:/) as string,
+    });
   });
 });
 
 (POSTGRES_URL === '' ? describe.skip : describe)('PostgreSQL', () => {
-  test.each([['in this thread', undefined], ['in the store\'s thread', createThread]])('tells of changes at once, without a poll, %s', async (_name, thread) => {
+  test.each([
+    ['in this thread', undefined],
+    ["in the store's thread", createThread],
+  ])('tells of changes at once, without a poll, %s', async (_name, thread) => {
     const location = await BACKENDS[1].make();
     const access = await open({ location, pollMs: 1_000_000, createThread: thread });
     const other = await openStore(location);
     const { secret } = await other.createKey({ name: 'k', type: 'user-level', owner: ALICE });
-    await until(async () => await status(access, secret) === 200);
+    await until(async () => (await status(access, secret)) === 200);
     await other.deleteKey('k');
-    await until(async () => await status(access, secret) === 401);
+    await until(async () => (await status(access, secret)) === 401);
     await other.close();
   });
 
@@ -208,13 +261,20 @@ describe.each(BACKENDS)('several processes over $name', ({ isHere, make }) => {
   });
 });
 
-describe('the store\'s thread', () => {
+describe("the store's thread", () => {
   test('serves checks and changes, tells errors apart, and comes back after it died', async () => {
     let worker: Worker | undefined;
-    const access = await open({ location: await BACKENDS[0].make(), pollMs: 100_000, createThread: (location) => worker = createThread(location) });
+    const access = await open({
+      location: await BACKENDS[0].make(),
+      pollMs: 100_000,
+      createThread: (location) => (worker = createThread(location)),
+    });
     const { secret } = await access.createKey({ name: 'k', type: 'user-level', owner: ALICE });
     expect(access.check(bearer(secret))).toMatchObject({ ok: true });
-    await expect(access.editKey('nobody', { name: 'x' })).rejects.toMatchObject({ name: 'AccessError', code: 'not_found' });
+    await expect(access.editKey('nobody', { name: 'x' })).rejects.toMatchObject({
+      name: 'AccessError',
+      code: 'not_found',
+    });
     const dying = access.store.listKeys();
     const ended = worker?.terminate();
     await Promise.allSettled([dying, ended]);
@@ -228,7 +288,10 @@ describe('the store\'s thread', () => {
 
   test('a database that cannot be opened is an error at the start', async () => {
     const folder = makeFolder();
-    await expect(Access.open({ location: { kind: 'file', file: folder }, createThread })).rejects.toMatchObject({ code: 'database_error', message: expect.stringContaining(folder) as string });
+    await expect(Access.open({ location: { kind: 'file', file: folder }, createThread })).rejects.toMatchObject({
+      code: 'database_error',
+      message: expect.stringContaining(folder) as string,
+    });
     removeFolders();
   });
 });
@@ -257,8 +320,12 @@ describe('staleness', () => {
 describe('fixed keys', () => {
   test('alone need no database', async () => {
     const access = await open({ apiKeys: ['one', 'two'] });
-    expect(await Promise.all(['one', 'two', 'three', generateKey().secret].map((key) => status(access, key)))).toEqual([200, 200, 401, 401]);
-    await expect(access.createKey({ name: 'k', type: 'user-level', owner: ALICE })).rejects.toMatchObject({ code: 'database_error' });
+    expect(await Promise.all(['one', 'two', 'three', generateKey().secret].map((key) => status(access, key)))).toEqual([
+      200, 200, 401, 401,
+    ]);
+    await expect(access.createKey({ name: 'k', type: 'user-level', owner: ALICE })).rejects.toMatchObject({
+      code: 'database_error',
+    });
   });
 
   test('and a database go together; they are not listed', async () => {
@@ -269,7 +336,7 @@ describe('fixed keys', () => {
   });
 
   test.each(['', 'a b', 'é', 'x'.repeat(201)])('%j is none, and is not echoed', async (key) => {
-    const error = await Access.open({ apiKeys: [key] }).catch((reason: unknown) => reason) as Error;
+    const error = (await Access.open({ apiKeys: [key] }).catch((reason: unknown) => reason)) as Error;
     expect(error).toMatchObject({ code: 'invalid_argument' });
     if (key !== '' && key.length > 100) expect(error.message).not.toContain(key);
   });
@@ -280,25 +347,40 @@ describe('two processes', () => {
     const location = await BACKENDS[0].make();
     const access = await open({ location });
     const acknowledged: Acknowledged[] = [];
-    for (let round = 0; round < 3; round++) acknowledged.push(...await writeAndKill(location, 4 + round * 3));
+    for (let round = 0; round < 3; round++) acknowledged.push(...(await writeAndKill(location, 4 + round * 3)));
     await access.sync();
     expect(await missing(access.store, acknowledged)).toEqual([]);
     expect(await access.store.verifyAudit()).toBeUndefined();
-    for (const { secret } of acknowledged.filter(({ id }, _i, all) => all.filter((other) => other.id === id).length === 1).slice(-2)) expect(await status(access, secret)).toBe(403);
+    for (const { secret } of acknowledged
+      .filter(({ id }, _i, all) => all.filter((other) => other.id === id).length === 1)
+      .slice(-2))
+      expect(await status(access, secret)).toBe(403);
     if (location.kind !== 'file') throw new Error('a file');
     const raw = new LibsqlDatabase(location.file);
     expect(raw.pragma('integrity_check')).toEqual([{ integrity_check: 'ok' }]);
     // Whole keys or none: each has its secret and its binding.
-    expect(raw.prepare('select count(*) as n from api_keys where status <> \'deleted\' and (id not in (select key_id from api_key_secrets) or id not in (select key_id from key_bindings))').all()).toEqual([{ n: 0 }]);
-    expect(raw.prepare('select (select rev from auth_state) = (select max(rev) from auth_revisions) as same').all()).toEqual([{ same: 1 }]);
+    expect(
+      raw
+        .prepare(
+          "select count(*) as n from api_keys where status <> 'deleted' and (id not in (select key_id from api_key_secrets) or id not in (select key_id from key_bindings))",
+        )
+        .all(),
+    ).toEqual([{ n: 0 }]);
+    expect(
+      raw.prepare('select (select rev from auth_state) = (select max(rev) from auth_revisions) as same').all(),
+    ).toEqual([{ same: 1 }]);
     raw.close();
   });
 
   test('two that open a new database and write at once both succeed', async () => {
     const location = await BACKENDS[0].make();
-    const body = 'for (let i = 0; i < 5; i++) await store.createKey({ name: `k${i}`, type: \'user-level\', owner }); await store.close(); console.log(\'done\');';
+    const body =
+      "for (let i = 0; i < 5; i++) await store.createKey({ name: `k${i}`, type: 'user-level', owner }); await store.close(); console.log('done');";
     const children = [startProcess(location, body), startProcess(location, body)];
-    expect(await Promise.all(children.map((child) => once(child, 'exit')))).toEqual([[0, null], [0, null]]);
+    expect(await Promise.all(children.map((child) => once(child, 'exit')))).toEqual([
+      [0, null],
+      [0, null],
+    ]);
     const store = await openStore(location);
     expect(await store.listKeys()).toHaveLength(10);
     expect(await store.readState()).toMatchObject({ rev: 10 });
@@ -311,15 +393,30 @@ describe('secrets', () => {
     const location = await BACKENDS[0].make();
     if (location.kind !== 'file') throw new Error('a file');
     const seen: string[] = [];
-    const log = { info: (...args: unknown[]) => void seen.push(JSON.stringify(args)), warn: (...args: unknown[]) => void seen.push(JSON.stringify(args)) };
+    const log = {
+      info: (...args: unknown[]) => void seen.push(JSON.stringify(args)),
+      warn: (...args: unknown[]) => void seen.push(JSON.stringify(args)),
+    };
     const access = await open({ location, log, apiKeys: ['fixed-secret-key'] });
     const { secret: first } = await access.createKey({ name: 'k', type: 'user-level', owner: ALICE });
     const { secret: second } = await access.rotateKey('k', 60_000);
     const secrets = [first, second];
     for (const secret of secrets) {
-      for (const wrong of [secret, ` ${secret}`, `${secret}x`, secret.slice(0, -1), secret.toLowerCase(), `${secret} ${secret}`]) {
-        seen.push(JSON.stringify(await access.check({ headers: [['authorization', `Bearer ${wrong}`]], remoteAddress: '::1' })));
-        const error = await access.editKey(wrong, { name: 'x' }).then(() => new Error('it was found'), (reason: Error) => reason);
+      for (const wrong of [
+        secret,
+        ` ${secret}`,
+        `${secret}x`,
+        secret.slice(0, -1),
+        secret.toLowerCase(),
+        `${secret} ${secret}`,
+      ]) {
+        seen.push(
+          JSON.stringify(await access.check({ headers: [['authorization', `Bearer ${wrong}`]], remoteAddress: '::1' })),
+        );
+        const error = await access.editKey(wrong, { name: 'x' }).then(
+          () => new Error('it was found'),
+          (reason: Error) => reason,
+        );
         seen.push(`${error.message} ${error.stack}`);
       }
     }
@@ -333,7 +430,9 @@ describe('secrets', () => {
     for (const name of names) seen.push(fs.readFileSync(path.join(path.dirname(location.file), name), 'latin1'));
     expect(seen.length).toBeGreaterThan(25);
     // The random part, and any half of it.
-    for (const secret of secrets) for (const part of [secret.slice(21, 37), secret.slice(37, 53)]) for (const text of seen) expect(text.includes(part)).toBe(false);
+    for (const secret of secrets)
+      for (const part of [secret.slice(21, 37), secret.slice(37, 53)])
+        for (const text of seen) expect(text.includes(part)).toBe(false);
     for (const text of seen) expect(text.includes('fixed-secret-key')).toBe(false);
     // What is stored opens nothing.
     for (const { hash } of hashes) expect(await status(access, hash)).toBe(401);
@@ -361,14 +460,17 @@ interface Acknowledged {
 
 /** A process that makes, disables, rotates and deletes keys and says so after each; killed after so many words. */
 async function writeAndKill(location: DatabaseLocation, numWords: number): Promise<Acknowledged[]> {
-  const child = startProcess(location, `const say = (id, secret, state) => console.log(JSON.stringify({ id, secret, state }));
+  const child = startProcess(
+    location,
+    `const say = (id, secret, state) => console.log(JSON.stringify({ id, secret, state }));
     for (let i = 0; ; i++) {
       const { key: { id }, secret } = await store.createKey({ name: \`k\${i}\`, type: 'deployment-level', owner, deployments: ['chat'] });
       say(id, secret, 'created');
       if (i % 4 === 1) { await store.setKeyEnabled(id, false); say(id, secret, 'disabled'); }
       if (i % 4 === 2) { const made = await store.rotateKey(id, 0); say(id, made.secret, 'rotated'); }
       if (i % 4 === 3) { await store.deleteKey(id); say(id, secret, 'deleted'); }
-    }`);
+    }`,
+  );
   const words: Acknowledged[] = [];
   for await (const line of readline.createInterface({ input: child.stdout })) {
     words.push(JSON.parse(line) as Acknowledged);
@@ -415,7 +517,7 @@ async function raw(location: DatabaseLocation, statements: string): Promise<void
 
 async function until(condition: () => Promise<boolean>): Promise<void> {
   const deadline = performance.now() + 60_000;
-  while (!await condition()) {
+  while (!(await condition())) {
     if (performance.now() > deadline) throw new Error('this did not come true in time');
     await new Promise((resolve) => setTimeout(resolve, 20));
   }

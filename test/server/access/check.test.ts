@@ -32,15 +32,36 @@ function setUp({ isCutting = true, trustedProxies }: { isCutting?: boolean; trus
     trustedProxies,
     limiter: new KeyLimiter(monotonic.now),
     verifier: new Verifier({
-      maxRunning: 2, maxWaiting: 3, maxFailuresPerMinute: 5, monotonicMs: monotonic.now,
-      verify: async (hash, secret) => { state.verified.push(secret); await state.gate; return hash === secret; },
+      maxRunning: 2,
+      maxWaiting: 3,
+      maxFailuresPerMinute: 5,
+      monotonicMs: monotonic.now,
+      verify: async (hash, secret) => {
+        state.verified.push(secret);
+        await state.gate;
+        return hash === secret;
+      },
     }),
     now: clock.now,
     isFresh: () => state.isFresh,
   });
   let lastRev = 0;
   const put = (more: Partial<KeyRecord> = {}, key = generateKey()): KeyRecord & { text: string } => {
-    const record = { id: `key_${key.publicId}`, publicId: key.publicId, ownerId: 'usr_alice', isEnabled: true, expiresAt: null, limits: null, allowedCidrs: null, budget: null, budgetUse: null, deployments: null, secrets: [{ version: 1, hash: key.secret, validUntil: null }], rev: ++lastRev, ...more };
+    const record = {
+      id: `key_${key.publicId}`,
+      publicId: key.publicId,
+      ownerId: 'usr_alice',
+      isEnabled: true,
+      expiresAt: null,
+      limits: null,
+      allowedCidrs: null,
+      budget: null,
+      budgetUse: null,
+      deployments: null,
+      secrets: [{ version: 1, hash: key.secret, validUntil: null }],
+      rev: ++lastRev,
+      ...more,
+    };
     table.apply(record);
     return { ...record, text: key.secret };
   };
@@ -59,12 +80,12 @@ function statusOf(outcome: AccessOutcome): number {
 
 describe('who may reach what', () => {
   test.each([
-    ['a user-level key reaches its owner\'s deployments', {}, [200, 200, 403]],
+    ["a user-level key reaches its owner's deployments", {}, [200, 200, 403]],
     ['a deployment-level key what it is bound to', { deployments: ['dep_chat'] }, [200, 403, 403]],
     ['one bound to several', { deployments: ['dep_search', 'dep_chat'] }, [200, 200, 403]],
     ['one without bindings nothing', { deployments: [] }, [403, 403, 403]],
-    ['an organization\'s key the organization\'s', { ownerId: 'org_lab' }, [403, 403, 200]],
-    ['another owner\'s binding does not help', { ownerId: 'usr_bob', deployments: ['dep_chat'] }, [403, 403, 403]],
+    ["an organization's key the organization's", { ownerId: 'org_lab' }, [403, 403, 200]],
+    ["another owner's binding does not help", { ownerId: 'usr_bob', deployments: ['dep_chat'] }, [403, 403, 403]],
     ['a disabled key nothing', { isEnabled: false }, [401, 401, 401]],
     ['an expired key nothing', { expiresAt: 1 }, [401, 401, 401]],
     ['a key without a secret nothing', { secrets: [] }, [401, 401, 401]],
@@ -83,10 +104,20 @@ describe('who may reach what', () => {
     const disabled = put({ isEnabled: false });
     const expired = put({ expiresAt: 5 });
     const denials = [
-      check.check({ headers: [], remoteAddress: '' }, CHAT), ask('nonsense'), ask(`${good.text.slice(0, -1)}!`), ask(generateKey().secret), ask(generateKey(good.publicId).secret), ask(disabled.text), ask(expired.text),
+      check.check({ headers: [], remoteAddress: '' }, CHAT),
+      ask('nonsense'),
+      ask(`${good.text.slice(0, -1)}!`),
+      ask(generateKey().secret),
+      ask(generateKey(good.publicId).secret),
+      ask(disabled.text),
+      ask(expired.text),
     ];
     for (const denial of denials) expect(denial).toBe(denials[0]);
-    expect(denials[0]).toMatchObject({ status: 401, code: 'invalid_api_key', headers: { 'WWW-Authenticate': 'Bearer' } });
+    expect(denials[0]).toMatchObject({
+      status: 401,
+      code: 'invalid_api_key',
+      headers: { 'WWW-Authenticate': 'Bearer' },
+    });
     expect(state.verified).toEqual([good.text]);
   });
 
@@ -133,7 +164,9 @@ describe('the first presentation', () => {
   test('equal ones share a run; different ones are bounded, and beyond that told to come again', async () => {
     const { put, ask, state } = setUp();
     let open = () => {};
-    state.gate = new Promise((resolve) => { open = resolve; });
+    state.gate = new Promise((resolve) => {
+      open = resolve;
+    });
     const keys = Array.from({ length: 6 }, () => put());
     const asked = [...keys, keys[0], keys[0]].map(({ text }) => ask(text));
     await Promise.resolve();
@@ -152,7 +185,11 @@ describe('the first presentation', () => {
     await ask(known.text);
     const { publicId, text } = put();
     for (let i = 0; i < 5; i++) expect(await ask(generateKey(publicId).secret)).toMatchObject({ status: 401 });
-    expect(await ask(generateKey(publicId).secret)).toMatchObject({ status: 429, code: 'rate_limit_exceeded', headers: { 'Retry-After': '3' } });
+    expect(await ask(generateKey(publicId).secret)).toMatchObject({
+      status: 429,
+      code: 'rate_limit_exceeded',
+      headers: { 'Retry-After': '3' },
+    });
     expect(ask(known.text)).toMatchObject({ ok: true });
     expect(ask('nonsense')).toMatchObject({ status: 401 });
     expect(ask(generateKey().secret)).toMatchObject({ status: 401 });
@@ -164,20 +201,29 @@ describe('the first presentation', () => {
   });
 
   test.each([
-    ['192.0.2.1', '192.0.2.1'], ['::ffff:192.0.2.1', '192.0.2.1'], ['2001:db8:1:2:3:4:5:6', '2001:db8:1:2'], ['2001:db8:1:2::9', '2001:db8:1:2'], ['2001:DB8:0001:2::', '2001:db8:1:2'],
-    ['::1', '0:0:0:0'], ['fe80::1%eth0', 'fe80:0:0:0'], ['', ''],
+    ['192.0.2.1', '192.0.2.1'],
+    ['::ffff:192.0.2.1', '192.0.2.1'],
+    ['2001:db8:1:2:3:4:5:6', '2001:db8:1:2'],
+    ['2001:db8:1:2::9', '2001:db8:1:2'],
+    ['2001:DB8:0001:2::', '2001:db8:1:2'],
+    ['::1', '0:0:0:0'],
+    ['fe80::1%eth0', 'fe80:0:0:0'],
+    ['', ''],
   ])('%j is counted as %j', (address, expected) => expect(addressBlock(address)).toBe(expected));
 
   test('a key that is revoked, disabled or rotated away while argon2 runs is refused', async () => {
     for (const change of ['remove', 'disable', 'rotate', 'stale'] as const) {
       const { put, ask, state, table } = setUp();
       let open = () => {};
-      state.gate = new Promise((resolve) => { open = resolve; });
+      state.gate = new Promise((resolve) => {
+        open = resolve;
+      });
       const record = put();
       const asked = ask(record.text);
       if (change === 'remove') table.remove(record.id);
       if (change === 'disable') table.apply({ ...record, isEnabled: false, rev: 50 });
-      if (change === 'rotate') table.apply({ ...record, secrets: [{ version: 2, hash: 'another', validUntil: null }], rev: 50 });
+      if (change === 'rotate')
+        table.apply({ ...record, secrets: [{ version: 2, hash: 'another', validUntil: null }], rev: 50 });
       if (change === 'stale') state.isFresh = false;
       open();
       expect([change, statusOf(await asked)]).toEqual([change, change === 'stale' ? 503 : 401]);
@@ -221,7 +267,14 @@ describe('changes', () => {
     const record = put();
     await ask(record.text);
     const { secret } = generateKey(record.publicId);
-    const rotated = { ...record, secrets: [{ version: 2, hash: secret, validUntil: null }, { version: 1, hash: record.text, validUntil: clock.now() + 1000 }], rev: 10 };
+    const rotated = {
+      ...record,
+      secrets: [
+        { version: 2, hash: secret, validUntil: null },
+        { version: 1, hash: record.text, validUntil: clock.now() + 1000 },
+      ],
+      rev: 10,
+    };
     table.apply(rotated);
     expect(ask(record.text)).toMatchObject({ ok: true });
     expect(await ask(secret)).toMatchObject({ ok: true });
@@ -266,19 +319,37 @@ describe('changes', () => {
       const ids = [...records.keys()];
       const id = ids[random(ids.length || 1)];
       const action = ids.length < 5 ? 0 : random(5);
-      if (action === 0) { const made = put({ rev: i + 1 }); records.set(made.id, made); }
-      else if (action === 1) { table.remove(id); records.delete(id); }
-      else {
-        const changed = { ...records.get(id) as KeyRecord & { text: string }, rev: i + 1, isEnabled: random(2) === 0, deployments: random(2) === 0 ? null : ['dep_chat'], expiresAt: random(3) === 0 ? 5 : null };
+      if (action === 0) {
+        const made = put({ rev: i + 1 });
+        records.set(made.id, made);
+      } else if (action === 1) {
+        table.remove(id);
+        records.delete(id);
+      } else {
+        const changed = {
+          ...(records.get(id) as KeyRecord & { text: string }),
+          rev: i + 1,
+          isEnabled: random(2) === 0,
+          deployments: random(2) === 0 ? null : ['dep_chat'],
+          expiresAt: random(3) === 0 ? 5 : null,
+        };
         records.set(id, changed);
         table.apply(changed);
       }
       const asked = records.get(ids[random(ids.length || 1)]);
-      if (asked !== undefined) expect(statusOf(await ask(asked.text, SEARCH))).toBe(!asked.isEnabled || asked.expiresAt !== null ? 401 : asked.deployments === null ? 200 : 403);
+      if (asked !== undefined)
+        expect(statusOf(await ask(asked.text, SEARCH))).toBe(
+          !asked.isEnabled || asked.expiresAt !== null ? 401 : asked.deployments === null ? 200 : 403,
+        );
     }
     const all = [...records.values()];
     expect(table.size).toBe(all.length);
-    expect(table.digest).toMatchObject({ numKeys: all.length, numEnabled: all.filter(({ isEnabled }) => isEnabled).length, revSum: all.reduce((sum, { rev }) => sum + rev, 0), numSecrets: all.length });
+    expect(table.digest).toMatchObject({
+      numKeys: all.length,
+      numEnabled: all.filter(({ isEnabled }) => isEnabled).length,
+      revSum: all.reduce((sum, { rev }) => sum + rev, 0),
+      numSecrets: all.length,
+    });
   });
 });
 
@@ -291,7 +362,8 @@ describe('fixed keys', () => {
     expect(ask('secret')).toMatchObject({ ok: true, keyId: 'fixed', ownerId: 'usr_alice' });
     expect(ask('~'.repeat(200))).toMatchObject({ ok: true });
     expect(ask('secret', LAB_CHAT)).toMatchObject({ status: 403 });
-    for (const wrong of ['Secret', 'secre', 'secretx', '~'.repeat(199)]) expect(ask(wrong)).toMatchObject({ status: 401 });
+    for (const wrong of ['Secret', 'secre', 'secretx', '~'.repeat(199)])
+      expect(ask(wrong)).toMatchObject({ status: 401 });
     state.isFresh = true;
     return expect(Promise.resolve(ask(put().text))).resolves.toMatchObject({ ok: true });
   });
@@ -301,13 +373,15 @@ describe('limits', () => {
   const limited = async (limits: Partial<{ rpm: number; tpm: number; parallel: number }>) => {
     const parts = setUp();
     const { text, id } = parts.put({ limits: { rpm: null, tpm: null, parallel: null, ...limits } });
-    (await parts.ask(text) as Granted).done(0);
+    ((await parts.ask(text)) as Granted).done(0);
     return { ...parts, text, id };
   };
 
   test('requests per minute', async () => {
     const { ask, text, monotonic } = await limited({ rpm: 3 });
-    expect([ask(text), ask(text), ask(text)].map((outcome) => statusOf(outcome as AccessOutcome))).toEqual([200, 200, 429]);
+    expect([ask(text), ask(text), ask(text)].map((outcome) => statusOf(outcome as AccessOutcome))).toEqual([
+      200, 200, 429,
+    ]);
     const refused = ask(text);
     expect(refused).toMatchObject({ code: 'rate_limit_exceeded', headers: { 'Retry-After': '61' } });
     monotonic.advance(60_000);
@@ -315,7 +389,9 @@ describe('limits', () => {
     monotonic.advance(1_000);
     expect(ask(text)).toMatchObject({ ok: true });
     monotonic.advance(200_000);
-    expect([ask(text), ask(text), ask(text), ask(text)].map((outcome) => statusOf(outcome as AccessOutcome))).toEqual([200, 200, 200, 429]);
+    expect([ask(text), ask(text), ask(text), ask(text)].map((outcome) => statusOf(outcome as AccessOutcome))).toEqual([
+      200, 200, 200, 429,
+    ]);
   });
 
   test('after the stated wait a request passes, whatever came before', async () => {
@@ -323,7 +399,10 @@ describe('limits', () => {
       const { ask, text, monotonic } = await limited({ rpm });
       for (let i = 0; i < 200; i++) {
         const outcome = ask(text) as AccessOutcome;
-        if (outcome.ok) { monotonic.advance((i * 7919) % 9_000); continue; }
+        if (outcome.ok) {
+          monotonic.advance((i * 7919) % 9_000);
+          continue;
+        }
         monotonic.advance(Number(outcome.headers['Retry-After']) * 1000);
         expect(ask(text)).toMatchObject({ ok: true });
       }
@@ -372,12 +451,17 @@ describe('limits', () => {
 });
 
 describe('addresses', () => {
-  const from = (text: string, remoteAddress: string, ...forwarded: string[]) =>
-    ({ headers: [...bearer(text).headers, ...forwarded.map((value) => ['x-forwarded-for', value] as [string, string])], remoteAddress });
+  const from = (text: string, remoteAddress: string, ...forwarded: string[]) => ({
+    headers: [...bearer(text).headers, ...forwarded.map((value) => ['x-forwarded-for', value] as [string, string])],
+    remoteAddress,
+  });
 
   test('a key with a list is refused elsewhere, after its right and before its limits', async () => {
     const { put, check } = setUp();
-    const { text } = put({ allowedCidrs: ['10.0.0.0/8', '2001:db8::/32'], limits: { rpm: 1, tpm: null, parallel: null } });
+    const { text } = put({
+      allowedCidrs: ['10.0.0.0/8', '2001:db8::/32'],
+      limits: { rpm: 1, tpm: null, parallel: null },
+    });
     const ask = (address: string, target = CHAT) => check.check(from(text, address), target);
     expect(await ask('192.0.2.1')).toMatchObject({ status: 403, code: 'ip_not_allowed' });
     expect(ask('')).toMatchObject({ code: 'ip_not_allowed' });
@@ -399,26 +483,40 @@ describe('addresses', () => {
     expect(check.check(from(text, '192.0.2.1', '198.51.100.7'), CHAT)).toMatchObject({ status: 403 });
     expect(check.check(from(text, '127.0.0.1'), CHAT)).toMatchObject({ status: 403 });
     // What a client wrote stands before what our proxies add.
-    expect(check.check(from(text, '127.0.0.1', '198.51.100.7, 203.0.113.5, 10.0.0.2'), CHAT)).toMatchObject({ status: 403 });
-    expect(check.check(from(text, '127.0.0.1', '203.0.113.5', '198.51.100.8, 10.0.0.2'), CHAT)).toMatchObject({ ok: true });
-    await uses.flush(async ([use]) => expect(use).toMatchObject({ keyId: id, address: '198.51.100.8', numRequests: 2 }));
+    expect(check.check(from(text, '127.0.0.1', '198.51.100.7, 203.0.113.5, 10.0.0.2'), CHAT)).toMatchObject({
+      status: 403,
+    });
+    expect(check.check(from(text, '127.0.0.1', '203.0.113.5', '198.51.100.8, 10.0.0.2'), CHAT)).toMatchObject({
+      ok: true,
+    });
+    await uses.flush(async ([use]) =>
+      expect(use).toMatchObject({ keyId: id, address: '198.51.100.8', numRequests: 2 }),
+    );
   });
 });
 
 describe('budgets', () => {
-  const spend = (parts: ReturnType<typeof setUp>, text: string, tokens: number) => (parts.ask(text) as Granted).done(tokens);
+  const spend = (parts: ReturnType<typeof setUp>, text: string, tokens: number) =>
+    (parts.ask(text) as Granted).done(tokens);
 
   test.each([
-    ['day', '2027-01-16T00:00:00Z'], ['week', '2027-01-18T00:00:00Z'], ['month', '2027-02-01T00:00:00Z'],
+    ['day', '2027-01-16T00:00:00Z'],
+    ['week', '2027-01-18T00:00:00Z'],
+    ['month', '2027-02-01T00:00:00Z'],
   ] as const)('of a %s is spent by tokens and begins anew', async (period, resets) => {
     const parts = setUp();
     const { ask, clock, put } = parts;
     expect(new Date(clock.now()).toISOString()).toBe('2027-01-15T08:00:00.000Z');
     const { text } = put({ budget: { tokens: 100, period } });
-    (await ask(text) as Granted).done(60);
+    ((await ask(text)) as Granted).done(60);
     spend(parts, text, 60);
     const seconds = (Date.parse(resets) - clock.now()) / 1000;
-    expect(ask(text)).toMatchObject({ status: 429, code: 'budget_exceeded', message: expect.stringContaining(`100 tokens per ${period}`) as string, headers: { 'Retry-After': String(seconds) } });
+    expect(ask(text)).toMatchObject({
+      status: 429,
+      code: 'budget_exceeded',
+      message: expect.stringContaining(`100 tokens per ${period}`) as string,
+      headers: { 'Retry-After': String(seconds) },
+    });
     clock.advance(seconds * 1000 - 1);
     expect(ask(text)).toMatchObject({ code: 'budget_exceeded' });
     clock.advance(1);
@@ -429,7 +527,7 @@ describe('budgets', () => {
   test('without a period never begins anew, and can be raised', async () => {
     const parts = setUp();
     const record = parts.put({ budget: { tokens: 10, period: 'total' } });
-    (await parts.ask(record.text) as Granted).done(10);
+    ((await parts.ask(record.text)) as Granted).done(10);
     parts.clock.advance(400 * 86_400_000);
     expect(parts.ask(record.text)).toMatchObject({ code: 'budget_exceeded', headers: {} });
     parts.table.apply({ ...record, budget: { tokens: 11, period: 'total' }, rev: 50 });
@@ -442,9 +540,14 @@ describe('budgets', () => {
     const { text, id } = put({ budget: { tokens: 100, period: 'day' } });
     const sinceDay = Math.floor(clock.now() / 86_400_000);
     budgets.learn({ keyId: id, period: 'day', sinceDay, tokens: 50 });
-    (await ask(text) as Granted).done(40);
+    ((await ask(text)) as Granted).done(40);
     const used = () => budgets.used(id, { tokens: 100, period: 'day' }, clock.now());
-    await expect(uses.flush(async () => { expect(used()).toBe(90); throw new Error('disk'); })).rejects.toThrow('disk');
+    await expect(
+      uses.flush(async () => {
+        expect(used()).toBe(90);
+        throw new Error('disk');
+      }),
+    ).rejects.toThrow('disk');
     spend(parts, text, 5);
     await uses.flush(async (written) => {
       expect(written).toMatchObject([{ keyId: id, numTokens: 45, numRequests: 2 }]);
@@ -462,13 +565,18 @@ describe('budgets', () => {
     expect(budgets.size).toBe(0);
   });
 
-  test('tokens of yesterday that are not written yet are not today\'s', async () => {
+  test("tokens of yesterday that are not written yet are not today's", async () => {
     const parts = setUp();
     const { text, id } = parts.put({ budget: { tokens: 10, period: 'day' } });
-    (await parts.ask(text) as Granted).done(10);
+    ((await parts.ask(text)) as Granted).done(10);
     parts.clock.advance(86_400_000);
     spend(parts, text, 3);
-    await parts.uses.flush(async (written) => expect(written.map(({ keyId, numTokens }) => [keyId, numTokens])).toEqual([[id, 10], [id, 3]]));
+    await parts.uses.flush(async (written) =>
+      expect(written.map(({ keyId, numTokens }) => [keyId, numTokens])).toEqual([
+        [id, 10],
+        [id, 3],
+      ]),
+    );
   });
 });
 
@@ -476,8 +584,15 @@ describe('a limit that is reached', () => {
   test('is named, with the headers that clients know', async () => {
     const { put, ask } = setUp();
     const { text } = put({ limits: { rpm: 1, tpm: null, parallel: null } });
-    (await ask(text) as Granted).done();
-    expect(ask(text)).toMatchObject({ message: 'This API key allows 1 requests per minute, and they are used up', headers: { 'X-RateLimit-Limit-requests': '1', 'X-RateLimit-Remaining-requests': '0', 'X-RateLimit-Reset-requests': expect.stringMatching(/^\d+s$/) as string } });
+    ((await ask(text)) as Granted).done();
+    expect(ask(text)).toMatchObject({
+      message: 'This API key allows 1 requests per minute, and they are used up',
+      headers: {
+        'X-RateLimit-Limit-requests': '1',
+        'X-RateLimit-Remaining-requests': '0',
+        'X-RateLimit-Reset-requests': expect.stringMatching(/^\d+s$/) as string,
+      },
+    });
   });
 });
 
@@ -486,11 +601,45 @@ describe('requests that run when their key loses its right', () => {
   const cases: [string, (parts: Parts, record: KeyRecord & { text: string }) => void, string][] = [
     ['deleted', ({ table }, { id }) => table.remove(id), 'invalid_api_key'],
     ['disabled', ({ table }, record) => table.apply({ ...record, isEnabled: false, rev: 50 }), 'invalid_api_key'],
-    ['expired', ({ table, clock }, record) => { table.apply({ ...record, expiresAt: clock.now() + 10, rev: 50 }); clock.advance(10); }, 'invalid_api_key'],
-    ['rotated away', ({ table }, record) => table.apply({ ...record, secrets: [{ version: 2, hash: 'x', validUntil: null }], rev: 50 }), 'invalid_api_key'],
-    ['at the end of a grace', ({ table, clock }, record) => { table.apply({ ...record, secrets: [{ version: 2, hash: 'x', validUntil: null }, { version: 1, hash: '', validUntil: clock.now() + 10 }], rev: 50 }); clock.advance(10); }, 'invalid_api_key'],
-    ['unbound', ({ table }, record) => table.apply({ ...record, deployments: ['dep_search'], rev: 50 }), 'permission_denied'],
-    ['kept from this address', ({ table }, record) => table.apply({ ...record, allowedCidrs: ['10.0.0.0/8'], rev: 50 }), 'ip_not_allowed'],
+    [
+      'expired',
+      ({ table, clock }, record) => {
+        table.apply({ ...record, expiresAt: clock.now() + 10, rev: 50 });
+        clock.advance(10);
+      },
+      'invalid_api_key',
+    ],
+    [
+      'rotated away',
+      ({ table }, record) =>
+        table.apply({ ...record, secrets: [{ version: 2, hash: 'x', validUntil: null }], rev: 50 }),
+      'invalid_api_key',
+    ],
+    [
+      'at the end of a grace',
+      ({ table, clock }, record) => {
+        table.apply({
+          ...record,
+          secrets: [
+            { version: 2, hash: 'x', validUntil: null },
+            { version: 1, hash: '', validUntil: clock.now() + 10 },
+          ],
+          rev: 50,
+        });
+        clock.advance(10);
+      },
+      'invalid_api_key',
+    ],
+    [
+      'unbound',
+      ({ table }, record) => table.apply({ ...record, deployments: ['dep_search'], rev: 50 }),
+      'permission_denied',
+    ],
+    [
+      'kept from this address',
+      ({ table }, record) => table.apply({ ...record, allowedCidrs: ['10.0.0.0/8'], rev: 50 }),
+      'ip_not_allowed',
+    ],
   ];
 
   test.each(cases)('hear of it: %s', async (_name, revoke, code) => {
@@ -515,12 +664,30 @@ describe('requests that run when their key loses its right', () => {
 
   test.each([
     ['renamed', (record: KeyRecord) => ({ ...record, rev: 50 })],
-    ['rotated with grace', (record: KeyRecord) => ({ ...record, secrets: [{ version: 2, hash: 'x', validUntil: null }, { version: 1, hash: '', validUntil: 4e12 }], rev: 50 })],
-    ['limited', (record: KeyRecord) => ({ ...record, limits: { rpm: 1, tpm: 1, parallel: 1 }, budget: { tokens: 1, period: 'day' as const }, rev: 50 })],
+    [
+      'rotated with grace',
+      (record: KeyRecord) => ({
+        ...record,
+        secrets: [
+          { version: 2, hash: 'x', validUntil: null },
+          { version: 1, hash: '', validUntil: 4e12 },
+        ],
+        rev: 50,
+      }),
+    ],
+    [
+      'limited',
+      (record: KeyRecord) => ({
+        ...record,
+        limits: { rpm: 1, tpm: 1, parallel: 1 },
+        budget: { tokens: 1, period: 'day' as const },
+        rev: 50,
+      }),
+    ],
   ])('do not when it was merely %s', async (_name, edit) => {
     const { put, ask, table, check } = setUp();
     const record = put();
-    const { signal } = await ask(record.text) as Granted;
+    const { signal } = (await ask(record.text)) as Granted;
     table.apply(edit(record));
     check.recheck();
     expect(signal?.aborted).toBe(false);
@@ -528,10 +695,10 @@ describe('requests that run when their key loses its right', () => {
 
   test('finish where that is wanted, and once they are done nothing is kept of them', async () => {
     const finishing = setUp({ isCutting: false });
-    expect((await finishing.ask(finishing.put().text) as Granted).signal).toBeUndefined();
+    expect(((await finishing.ask(finishing.put().text)) as Granted).signal).toBeUndefined();
     const { put, ask, check, table } = setUp();
     const record = put();
-    const grant = await ask(record.text) as Granted;
+    const grant = (await ask(record.text)) as Granted;
     const { signal } = grant;
     expect(check.numWatched).toBe(1);
     grant.done();
@@ -555,7 +722,14 @@ describe('what a refusal costs', () => {
     const elsewhere = put({ deployments: [] });
     for (const { text } of [plain, rotating, elsewhere]) await ask(text);
     const renewed = generateKey(rotating.publicId).secret;
-    table.apply({ ...rotating, secrets: [{ version: 2, hash: renewed, validUntil: null }, { version: 1, hash: rotating.text, validUntil: clock.now() + 1e9 }], rev: 99 });
+    table.apply({
+      ...rotating,
+      secrets: [
+        { version: 2, hash: renewed, validUntil: null },
+        { version: 1, hash: rotating.text, validUntil: clock.now() + 1e9 },
+      ],
+      rev: 99,
+    });
     await ask(renewed);
     const numVerified = state.verified.length;
     const fingerprints = jest.spyOn(Fingerprinter.prototype, 'of');
@@ -612,9 +786,14 @@ describe('last use', () => {
     await uses.flush(async (uses) => void written.push(...uses));
     expect(written).toHaveLength(2);
     const day = Math.floor(clock.now() / 86_400_000);
-    expect(written).toEqual(expect.arrayContaining([
-      { keyId: a.id, atMs: clock.now() - 5, address: '192.0.2.7', day, numRequests: 2, numTokens: 0 }, { keyId: b.id, atMs: clock.now(), address: '192.0.2.7', day, numRequests: 2, numTokens: 0 },
-    ]));
-    await uses.flush(async () => { throw new Error('nothing to write'); });
+    expect(written).toEqual(
+      expect.arrayContaining([
+        { keyId: a.id, atMs: clock.now() - 5, address: '192.0.2.7', day, numRequests: 2, numTokens: 0 },
+        { keyId: b.id, atMs: clock.now(), address: '192.0.2.7', day, numRequests: 2, numTokens: 0 },
+      ]),
+    );
+    await uses.flush(async () => {
+      throw new Error('nothing to write');
+    });
   });
 });

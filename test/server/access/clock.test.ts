@@ -3,11 +3,18 @@ import { steadyClock } from '../../../server/access/clock';
 function setUp() {
   let wallMs = 1_800_000_000_000;
   let monotonicMs = 5_000;
-  const clock = steadyClock(() => wallMs, () => monotonicMs);
+  const clock = steadyClock(
+    () => wallMs,
+    () => monotonicMs,
+  );
   return {
     clock,
     /** Both go on; the wall clock is also set. */
-    pass: (ms: number, setByMs = 0) => { monotonicMs += ms; wallMs += ms + setByMs; return clock() - wallMs; },
+    pass: (ms: number, setByMs = 0) => {
+      monotonicMs += ms;
+      wallMs += ms + setByMs;
+      return clock() - wallMs;
+    },
   };
 }
 
@@ -17,7 +24,10 @@ test('is the wall clock, and follows its drift', () => {
   for (let i = 0; i < 100; i++) expect(pass(60_000, i % 3 === 0 ? 500 : -500)).toBe(0);
 });
 
-test.each([['forwards', 3_600_000], ['backwards', -3_600_000]])('a step %s is no time that has passed until it has lasted a minute', (_name, step) => {
+test.each([
+  ['forwards', 3_600_000],
+  ['backwards', -3_600_000],
+])('a step %s is no time that has passed until it has lasted a minute', (_name, step) => {
   const { pass } = setUp();
   expect(pass(1_000, step)).toBe(-step);
   for (let i = 0; i < 59; i++) expect(pass(1_000)).toBe(-step);

@@ -9,14 +9,18 @@ function hex(words: Int32Array): string {
 test.each([
   ['Jefe', 'what do ya want for nothing?', '5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843'],
   ['\x0b'.repeat(20), 'Hi There', 'b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7'],
-])('RFC 4231: %j, %j', (secret, text, expected) => expect(hex(new HmacSha256(Buffer.from(secret, 'latin1')).of(text))).toBe(expected));
+])('RFC 4231: %j, %j', (secret, text, expected) =>
+  expect(hex(new HmacSha256(Buffer.from(secret, 'latin1')).of(text))).toBe(expected),
+);
 
-test('is node:crypto\'s for every length of text and secret, one instance for all', () => {
+test("is node:crypto's for every length of text and secret, one instance for all", () => {
   for (let secretLength = 0; secretLength <= 64; secretLength++) {
     const secret = randomBytes(secretLength);
     const hmac = new HmacSha256(secret);
     for (let i = 0; i < 20; i++) {
-      const text = Array.from(randomBytes((secretLength * 20 + i) % 260), (byte) => String.fromCharCode(byte & 0x7f)).join('');
+      const text = Array.from(randomBytes((secretLength * 20 + i) % 260), (byte) =>
+        String.fromCharCode(byte & 0x7f),
+      ).join('');
       expect(hex(hmac.of(text))).toBe(createHmac('sha256', secret).update(text).digest('hex'));
     }
   }

@@ -36,7 +36,10 @@ describe('key text', () => {
     }
   });
 
-  test.each(['', 'sk-', VECTOR.slice(1), `${VECTOR}a`, `${VECTOR}\n`, VECTOR.toUpperCase(), '🔑'.repeat(30)])('%j is no key', (text) => expect(parseKey(text)).toBeUndefined());
+  test.each(['', 'sk-', VECTOR.slice(1), `${VECTOR}a`, `${VECTOR}\n`, VECTOR.toUpperCase(), '🔑'.repeat(30)])(
+    '%j is no key',
+    (text) => expect(parseKey(text)).toBeUndefined(),
+  );
 
   test('base62 is zero-padded and holds any CRC; digits are uniform', () => {
     expect(toBase62(0, 6)).toBe('000000');
@@ -51,7 +54,11 @@ describe('key text', () => {
   test('the checksum is the CRC-32 of zlib', () => {
     const { crc32: expected } = zlib as unknown as { crc32?: (text: string) => number };
     expect(crc32('123456789')).toBe(0xcbf43926);
-    if (expected !== undefined) for (let i = 0; i < 100; i++) { const text = randomBase62(i); expect(crc32(text)).toBe(expected(text)); }
+    if (expected !== undefined)
+      for (let i = 0; i < 100; i++) {
+        const text = randomBase62(i);
+        expect(crc32(text)).toBe(expected(text));
+      }
   });
 
   test('ids sort by time', () => {
@@ -64,7 +71,9 @@ describe('key text', () => {
 describe('redaction', () => {
   test('replaces keys and nothing that merely looks like one', () => {
     const noise = `sk-cap1_0123456789AB_${'a'.repeat(38)}`;
-    expect(redactKeys(`a=${VECTOR}&b="${VECTOR}" ${noise}`)).toBe(`a=sk-cap1_0123456789AB_…lQkh&b="sk-cap1_0123456789AB_…lQkh" ${noise}`);
+    expect(redactKeys(`a=${VECTOR}&b="${VECTOR}" ${noise}`)).toBe(
+      `a=sk-cap1_0123456789AB_…lQkh&b="sk-cap1_0123456789AB_…lQkh" ${noise}`,
+    );
     expect(redactKeys(`x${VECTOR}y`)).not.toContain('a'.repeat(32));
   });
 });
@@ -106,7 +115,14 @@ describe('the Authorization header', () => {
   ])('%s', (_name, values, expected) => expect(parse(...values)).toBe(expected));
 
   test('other headers do not matter', () => {
-    expect(bearerKey([['proxy-authorization', 'Bearer x'], ['x-api-key', 'x'], ['authorization', 'Bearer k'], ['cookie', 'a=b']])).toBe('k');
+    expect(
+      bearerKey([
+        ['proxy-authorization', 'Bearer x'],
+        ['x-api-key', 'x'],
+        ['authorization', 'Bearer k'],
+        ['cookie', 'a=b'],
+      ]),
+    ).toBe('k');
     expect(bearerKey([['x-api-key', 'k']])).toBeUndefined();
   });
 });

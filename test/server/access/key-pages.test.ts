@@ -8,7 +8,9 @@ import type { Db } from '../../../server/access/schema';
 import { makeFolder, removeFolders } from './support';
 
 let db: Db;
-beforeAll(async () => { db = await openDatabase({ kind: 'file', file: path.join(makeFolder(), 'capstan.db') }); });
+beforeAll(async () => {
+  db = await openDatabase({ kind: 'file', file: path.join(makeFolder(), 'capstan.db') });
+});
 afterAll(async () => {
   await db.destroy();
   removeFolders();
@@ -26,16 +28,28 @@ async function planOf(filter: KeyFilter, paging: Parameters<typeof pageKeys>[2])
   };
   await pageKeys(db.withPlugin(watcher), filter, paging, 0);
   const { sql, parameters } = db.getExecutor().compileQuery(seen[0], createQueryId());
-  const { rows } = await db.executeQuery<{ detail: string }>(CompiledQuery.raw(`explain query plan ${sql}`, [...parameters]));
+  const { rows } = await db.executeQuery<{ detail: string }>(
+    CompiledQuery.raw(`explain query plan ${sql}`, [...parameters]),
+  );
   return rows.map(({ detail }) => detail).join('\n');
 }
 
-const after = (sort: string, descending: boolean) => Buffer.from(JSON.stringify([`${sort}${descending ? '-' : '+'}`, sort === 'name' ? 'n' : 5, 'key_1'])).toString('base64url');
+const after = (sort: string, descending: boolean) =>
+  Buffer.from(JSON.stringify([`${sort}${descending ? '-' : '+'}`, sort === 'name' ? 'n' : 5, 'key_1'])).toString(
+    'base64url',
+  );
 
 describe.each(KEY_SORTS)('a page by %s', (sort) => {
-  test.each<[string, KeyFilter]>([['an owner', { ownerId: 'usr_1' }], ['a deployment', { deploymentId: 'dep_1' }], ['an owner, searched', { ownerId: 'usr_1', search: 'x' }]])('of %s is read off an index, from its first key on', async (_name, filter) => {
+  test.each<[string, KeyFilter]>([
+    ['an owner', { ownerId: 'usr_1' }],
+    ['a deployment', { deploymentId: 'dep_1' }],
+    ['an owner, searched', { ownerId: 'usr_1', search: 'x' }],
+  ])('of %s is read off an index, from its first key on', async (_name, filter) => {
     for (const descending of [false, true]) {
-      for (const paging of [{ sort, descending }, { sort, descending, after: after(sort, descending) }]) {
+      for (const paging of [
+        { sort, descending },
+        { sort, descending, after: after(sort, descending) },
+      ]) {
         const plan = await planOf(filter, paging);
         expect(plan).toMatch(/SEARCH api_keys USING (?:COVERING )?INDEX api_keys_\w+ \(owner_id=\?/);
         // By name the index leaves only keys of one name to be put in order.

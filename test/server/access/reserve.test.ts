@@ -8,15 +8,18 @@ import { reserveRoom } from '../../../server/access/reserve';
 
 const RESERVE_BYTES = 4 * 2 ** 20;
 let folder: string;
-beforeEach(() => { folder = mkdtempSync(join(tmpdir(), 'capstan-reserve-')); });
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'capstan-reserve-'));
+});
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
 test('free pages and a log of that size, of which nothing else is seen; again and again it is the same room', async () => {
   const file = join(folder, 'keys.db');
   const db = await openDatabase({ kind: 'file', file });
-  const number = async (name: string): Promise<number> => Object.values((await sql<Record<string, number>>`${sql.raw(`pragma ${name}`)}`.execute(db)).rows[0])[0];
+  const number = async (name: string): Promise<number> =>
+    Object.values((await sql<Record<string, number>>`${sql.raw(`pragma ${name}`)}`.execute(db)).rows[0])[0];
   await reserveRoom(db);
-  expect(await number('freelist_count') * await number('page_size')).toBeGreaterThanOrEqual(RESERVE_BYTES);
+  expect((await number('freelist_count')) * (await number('page_size'))).toBeGreaterThanOrEqual(RESERVE_BYTES);
   expect(statSync(`${file}-wal`).size).toBeGreaterThanOrEqual(RESERVE_BYTES);
   expect((await sql`select name from sqlite_master where name = 'disk_reserve'`.execute(db)).rows).toEqual([]);
   const { size } = statSync(file);

@@ -43,8 +43,16 @@ beforeEach(async () => {
   const metrics = new Metrics({ compat: 'vllm' });
   access = await Access.open({ location: { kind: 'file', file: path.join(folder, 'keys.db') }, pollMs: 20, log });
   app = new App({
-    servedNames: ['tiny'], healthStallTimeoutMs: 1000, sse: { pingIntervalMs: 15_000, slowClientTimeoutMs: 60_000 }, log, routes: [metrics.route], access: metrics.counting(access),
-    onEnd: (record) => { logRequest(record); metrics.onEnd(record); },
+    servedNames: ['tiny'],
+    healthStallTimeoutMs: 1000,
+    sse: { pingIntervalMs: 15_000, slowClientTimeoutMs: 60_000 },
+    log,
+    routes: [metrics.route],
+    access: metrics.counting(access),
+    onEnd: (record) => {
+      logRequest(record);
+      metrics.onEnd(record);
+    },
   });
   metrics.watch(app);
   app.serve(metrics.observing(engine, 'tiny'));
@@ -63,7 +71,12 @@ async function makeKey(more: Partial<KeySpec> = {}): Promise<string> {
 }
 
 function ask(key: string, body: object = { messages: MESSAGES }): Promise<MemoryReply> {
-  return exchange(app, CHAT, body, { headers: [['content-type', 'application/json'], ['authorization', `Bearer ${key}`]] });
+  return exchange(app, CHAT, body, {
+    headers: [
+      ['content-type', 'application/json'],
+      ['authorization', `Bearer ${key}`],
+    ],
+  });
 }
 
 async function whileRunning(key: string, body: object, change: () => Promise<unknown>): Promise<MemoryReply> {
@@ -77,9 +90,18 @@ async function whileRunning(key: string, body: object, change: () => Promise<unk
 describe('a key that loses its right', () => {
   test('ends its streams with an error event and the terminator, and frees the engine', async () => {
     const key = await makeKey({ type: 'deployment-level', deployments: ['default'] });
-    const reply = await whileRunning(key, { messages: MESSAGES, stream: true }, () => access.editKey('k', { deployments: ['other'] }));
+    const reply = await whileRunning(key, { messages: MESSAGES, stream: true }, () =>
+      access.editKey('k', { deployments: ['other'] }),
+    );
     expect([reply.status, reply.state]).toEqual([200, 'ended']);
-    expect(reply.events.at(-2)).toEqual({ error: { message: 'The API key lost its right while the request was running', type: 'permission_error', param: null, code: 'permission_denied' } });
+    expect(reply.events.at(-2)).toEqual({
+      error: {
+        message: 'The API key lost its right while the request was running',
+        type: 'permission_error',
+        param: null,
+        code: 'permission_denied',
+      },
+    });
     expect(reply.events.at(-1)).toBe('[DONE]');
     expect(fake.aborted).toHaveLength(1);
     expect(logged).not.toContain('"level":50');
@@ -88,7 +110,11 @@ describe('a key that loses its right', () => {
   test('gets no answer to what it asked for without a stream', async () => {
     const key = await makeKey();
     const reply = await whileRunning(key, { messages: MESSAGES }, () => access.deleteKey('k'));
-    expect([reply.status, reply.json.error.code, reply.headers['WWW-Authenticate']]).toEqual([401, 'invalid_api_key', 'Bearer']);
+    expect([reply.status, reply.json.error.code, reply.headers['WWW-Authenticate']]).toEqual([
+      401,
+      'invalid_api_key',
+      'Bearer',
+    ]);
     expect(fake.aborted).toHaveLength(1);
     // What follows meets the ordinary refusal.
     expect((await ask(key)).status).toBe(401);
@@ -104,15 +130,27 @@ describe('a key that loses its right', () => {
   });
 });
 
-test('the server\'s flags reach the check', async () => {
+test("the server's flags reach the check", async () => {
   const options = resolveServeOptions([], {});
-  const open = (more: Partial<ServeOptions>) => openAccess({ ...options, apiKeys: ['secret'], ...more }, createLog('silent')) as Promise<Access>;
-  await expect(open({ trustedProxies: ['10.0.0.1/8'] })).rejects.toMatchObject({ code: 'invalid_argument', message: expect.stringMatching(/^--trusted-proxy: 10\.0\.0\.1\/8 has bits/) as string });
+  const open = (more: Partial<ServeOptions>) =>
+    openAccess({ ...options, apiKeys: ['secret'], ...more }, createLog('silent')) as Promise<Access>;
+  await expect(open({ trustedProxies: ['10.0.0.1/8'] })).rejects.toMatchObject({
+    code: 'invalid_argument',
+    message: expect.stringMatching(/^--trusted-proxy: 10\.0\.0\.1\/8 has bits/) as string,
+  });
   const keysDb = path.join(folder, 'other.db');
   const finishing = await open({ keysDb, onRevoke: 'finish', trustedProxies: ['127.0.0.1'] });
-  const { secret } = await finishing.createKey({ name: 'k', type: 'user-level', owner: OWNER, allowedCidrs: ['192.0.2.1'] });
-  const headers: [string, string][] = [['authorization', `Bearer ${secret}`], ['x-forwarded-for', '192.0.2.1']];
-  const granted = await finishing.check({ headers, remoteAddress: '127.0.0.1' }) as Granted;
+  const { secret } = await finishing.createKey({
+    name: 'k',
+    type: 'user-level',
+    owner: OWNER,
+    allowedCidrs: ['192.0.2.1'],
+  });
+  const headers: [string, string][] = [
+    ['authorization', `Bearer ${secret}`],
+    ['x-forwarded-for', '192.0.2.1'],
+  ];
+  const granted = (await finishing.check({ headers, remoteAddress: '127.0.0.1' })) as Granted;
   expect(granted).toMatchObject({ ok: true });
   expect(granted.signal).toBeUndefined();
   await finishing.close();
@@ -122,14 +160,27 @@ test('budgets, limits and networks answer as the specification says', async () =
   const spent = await makeKey({ name: 'spent', budget: { tokens: 5, period: 'month' } });
   expect((await ask(spent)).json.usage.total_tokens).toBeGreaterThan(5);
   const exceeded = await ask(spent);
-  expect([exceeded.status, exceeded.json.error.type, exceeded.json.error.code]).toEqual([429, 'rate_limit_error', 'budget_exceeded']);
+  expect([exceeded.status, exceeded.json.error.type, exceeded.json.error.code]).toEqual([
+    429,
+    'rate_limit_error',
+    'budget_exceeded',
+  ]);
   expect(Number(exceeded.headers['Retry-After'])).toBeGreaterThan(0);
   const slow = await makeKey({ name: 'slow', limits: { rpm: 1 } });
   expect((await ask(slow)).status).toBe(200);
   const limited = await ask(slow);
-  expect([limited.status, limited.json.error.code, limited.headers['X-RateLimit-Limit-requests'], limited.headers['X-RateLimit-Remaining-requests']]).toEqual([429, 'rate_limit_exceeded', '1', '0']);
+  expect([
+    limited.status,
+    limited.json.error.code,
+    limited.headers['X-RateLimit-Limit-requests'],
+    limited.headers['X-RateLimit-Remaining-requests'],
+  ]).toEqual([429, 'rate_limit_exceeded', '1', '0']);
   const elsewhere = await ask(await makeKey({ name: 'elsewhere', allowedCidrs: ['192.0.2.0/24'] }));
-  expect([elsewhere.status, elsewhere.json.error.type, elsewhere.json.error.code]).toEqual([403, 'permission_error', 'ip_not_allowed']);
+  expect([elsewhere.status, elsewhere.json.error.type, elsewhere.json.error.code]).toEqual([
+    403,
+    'permission_error',
+    'ip_not_allowed',
+  ]);
   const [{ tokens, requests }] = await access.close().then(async () => {
     access = await Access.open({ location: { kind: 'file', file: path.join(folder, 'keys.db') } });
     return access.store.readUsage('spent', 0);
@@ -144,26 +195,55 @@ test('a secret that was used in every way, right and wrong, is in no log, answer
   const stranger = generateKey().secret;
   const answers: string[] = [];
   for (const secret of [first, second, stranger]) {
-    const headers = (...values: string[]): [string, string][] => [['content-type', 'application/json'], ...values.map((value): [string, string] => ['authorization', value])];
+    const headers = (...values: string[]): [string, string][] => [
+      ['content-type', 'application/json'],
+      ...values.map((value): [string, string] => ['authorization', value]),
+    ];
     const ways = [
-      headers(`Bearer ${secret}`), headers(`bearer ${secret}`), headers(`Bearer  ${secret}`), headers(`Bearer\t${secret}`), headers(secret), headers(`Basic ${secret}`), headers(`Bearer ${secret}x`),
-      headers(`Bearer ${secret.slice(0, -1)}`), headers(`Bearer ${secret} ${secret}`), headers(`Bearer ${secret}`, `Bearer ${secret}`), headers(`Bearer ${secret.toLowerCase()}`), headers(`Bearer ${secret}\0`),
-      [...headers(), ['x-api-key', secret] as [string, string]], [...headers(), ['cookie', `key=${secret}`] as [string, string]],
+      headers(`Bearer ${secret}`),
+      headers(`bearer ${secret}`),
+      headers(`Bearer  ${secret}`),
+      headers(`Bearer\t${secret}`),
+      headers(secret),
+      headers(`Basic ${secret}`),
+      headers(`Bearer ${secret}x`),
+      headers(`Bearer ${secret.slice(0, -1)}`),
+      headers(`Bearer ${secret} ${secret}`),
+      headers(`Bearer ${secret}`, `Bearer ${secret}`),
+      headers(`Bearer ${secret.toLowerCase()}`),
+      headers(`Bearer ${secret}\0`),
+      [...headers(), ['x-api-key', secret] as [string, string]],
+      [...headers(), ['cookie', `key=${secret}`] as [string, string]],
     ];
     for (const way of ways) answers.push((await exchange(app, CHAT, { messages: MESSAGES }, { headers: way })).text);
-    answers.push((await exchange(app, `/v1/models/${secret}`, undefined, { headers: headers(`Bearer ${secret}`) })).headers['X-Request-Id'] ?? '');
-    answers.push((await exchange(app, `/${secret}`, undefined, { headers: headers(`Bearer ${secret}`), query: `key=${secret}` })).text);
+    answers.push(
+      (await exchange(app, `/v1/models/${secret}`, undefined, { headers: headers(`Bearer ${secret}`) })).headers[
+        'X-Request-Id'
+      ] ?? '',
+    );
+    answers.push(
+      (await exchange(app, `/${secret}`, undefined, { headers: headers(`Bearer ${secret}`), query: `key=${secret}` }))
+        .text,
+    );
     // One that a cut would halve.
     await exchange(app, `/${'x'.repeat(160)}${secret}`, undefined, { headers: headers(`Bearer ${secret}`) });
     answers.push((await ask(secret, { messages: 'none' })).text);
     fake.failure = null;
-    await access.editKey(secret, { name: 'x' }).catch((error: Error) => answers.push(`${error.message} ${error.stack}`));
+    await access
+      .editKey(secret, { name: 'x' })
+      .catch((error: Error) => answers.push(`${error.message} ${error.stack}`));
   }
-  await whileRunning(second, { messages: MESSAGES, stream: true }, () => access.setKeyEnabled('k', false)).then(({ text }) => answers.push(text));
+  await whileRunning(second, { messages: MESSAGES, stream: true }, () => access.setKeyEnabled('k', false)).then(
+    ({ text }) => answers.push(text),
+  );
   await access.setKeyEnabled('k', true);
   const metrics = await exchange(app, '/metrics', undefined, { headers: [['authorization', `Bearer ${second}`]] });
   expect(metrics.status).toBe(200);
-  answers.push(metrics.text, JSON.stringify(await access.store.readAudit({})), JSON.stringify(await access.store.readEvents(0)));
+  answers.push(
+    metrics.text,
+    JSON.stringify(await access.store.readAudit({})),
+    JSON.stringify(await access.store.readEvents(0)),
+  );
   const names = fs.readdirSync(folder);
   expect(names).toEqual(expect.arrayContaining(['keys.db', 'keys.db-wal']));
   const files = names.map((name) => fs.readFileSync(path.join(folder, name), 'latin1'));

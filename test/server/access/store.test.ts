@@ -7,7 +7,12 @@ import type { KeySpec } from '../../../server/access/key-changes';
 import { verifySecret } from '../../../server/access/hash';
 import { parseKey } from '../../../server/access/key-format';
 import type { KeyPage, KeyPaging } from '../../../server/access/key-pages';
-import { type DatabaseLocation, describeLocation, resolveLocation, resolveServeLocation } from '../../../server/access/location';
+import {
+  type DatabaseLocation,
+  describeLocation,
+  resolveLocation,
+  resolveServeLocation,
+} from '../../../server/access/location';
 import { parseOwner } from '../../../server/access/owners';
 import { type AccessStore, openStore } from '../../../server/access/store';
 import { ALICE, BACKENDS, BOB, fakeClock, LAB } from './support';
@@ -42,8 +47,19 @@ describe.each(BACKENDS)('the store over $name', ({ isHere, make, dispose }) => {
     await client.connect();
     await client.query(statement).finally(() => client.end());
   };
-  const user = (name: string, more: Partial<KeySpec> = {}): KeySpec => ({ name, type: 'user-level', owner: ALICE, ...more });
-  const bound = (name: string, deployments: string[], more: Partial<KeySpec> = {}): KeySpec => ({ name, type: 'deployment-level', owner: ALICE, deployments, ...more });
+  const user = (name: string, more: Partial<KeySpec> = {}): KeySpec => ({
+    name,
+    type: 'user-level',
+    owner: ALICE,
+    ...more,
+  });
+  const bound = (name: string, deployments: string[], more: Partial<KeySpec> = {}): KeySpec => ({
+    name,
+    type: 'deployment-level',
+    owner: ALICE,
+    deployments,
+    ...more,
+  });
 
   beforeEach(async () => {
     if (!isHere) return;
@@ -55,11 +71,21 @@ describe.each(BACKENDS)('the store over $name', ({ isHere, make, dispose }) => {
   afterAll(() => (isHere ? dispose() : undefined));
 
   on('creates a key, keeps its hash alone, and lists it without its secret', async () => {
-    const { key, secret } = await store.createKey(bound('ci', ['chat', 'search'], { expiresAt: clock.now() + DAY_MS, limits: { rpm: 60 }, createdBy: 'usr_x' }));
+    const { key, secret } = await store.createKey(
+      bound('ci', ['chat', 'search'], { expiresAt: clock.now() + DAY_MS, limits: { rpm: 60 }, createdBy: 'usr_x' }),
+    );
     expect(parseKey(secret)).toBe(key.publicId);
     expect(key).toMatchObject({
-      name: 'ci', type: 'deployment-level', state: 'active', owner: { type: 'user', name: 'local' }, display: `sk-cap1_${key.publicId}_…${secret.slice(-4)}`,
-      expiresAt: clock.now() + DAY_MS, limits: { rpm: 60, tpm: null, parallel: null }, createdBy: 'usr_x', lastUsedAt: null, rev: 1,
+      name: 'ci',
+      type: 'deployment-level',
+      state: 'active',
+      owner: { type: 'user', name: 'local' },
+      display: `sk-cap1_${key.publicId}_…${secret.slice(-4)}`,
+      expiresAt: clock.now() + DAY_MS,
+      limits: { rpm: 60, tpm: null, parallel: null },
+      createdBy: 'usr_x',
+      lastUsedAt: null,
+      rev: 1,
     });
     expect(key.deployments.map(({ name }) => name)).toEqual(['chat', 'search']);
     expect(await store.listKeys()).toEqual([key]);
@@ -67,37 +93,59 @@ describe.each(BACKENDS)('the store over $name', ({ isHere, make, dispose }) => {
     const [record] = await store.readPage('', 10);
     expect(record.secrets[0].hash).toMatch(/^\$argon2id\$v=19\$m=19456,t=2,p=1\$/);
     await expect(verifySecret(record.secrets[0].hash, secret)).resolves.toBe(true);
-    await expect(verifySecret(record.secrets[0].hash, `${secret.slice(0, -1)}${secret.endsWith('0') ? '1' : '0'}`)).resolves.toBe(false);
+    await expect(
+      verifySecret(record.secrets[0].hash, `${secret.slice(0, -1)}${secret.endsWith('0') ? '1' : '0'}`),
+    ).resolves.toBe(false);
   });
 
   on('finds a key by id, public id and unique name', async () => {
     const { key } = await store.createKey(user('one'));
     for (const reference of [key.id, key.publicId, 'one']) expect((await store.getKey(reference)).id).toBe(key.id);
     const second = await store.createKey(user('one'));
-    await expect(store.getKey('one')).rejects.toMatchObject({ code: 'conflict', message: expect.stringContaining(second.key.id) as string });
-    await expect(store.getKey(second.secret)).rejects.toMatchObject({ code: 'not_found', message: expect.not.stringContaining(second.secret.slice(21)) as string });
+    await expect(store.getKey('one')).rejects.toMatchObject({
+      code: 'conflict',
+      message: expect.stringContaining(second.key.id) as string,
+    });
+    await expect(store.getKey(second.secret)).rejects.toMatchObject({
+      code: 'not_found',
+      message: expect.not.stringContaining(second.secret.slice(21)) as string,
+    });
   });
 
   on('edits name, expiry, limits and bindings, each alone', async () => {
     const { key } = await store.createKey(bound('ci', ['chat'], { limits: { rpm: 5, tpm: 6 } }));
-    expect(await store.editKey(key.id, { name: ' robots ' })).toMatchObject({ name: 'robots', limits: { rpm: 5, tpm: 6 }, rev: 2 });
-    expect(await store.editKey(key.id, { limits: { rpm: null, parallel: 2 } })).toMatchObject({ limits: { rpm: null, tpm: 6, parallel: 2 } });
+    expect(await store.editKey(key.id, { name: ' robots ' })).toMatchObject({
+      name: 'robots',
+      limits: { rpm: 5, tpm: 6 },
+      rev: 2,
+    });
+    expect(await store.editKey(key.id, { limits: { rpm: null, parallel: 2 } })).toMatchObject({
+      limits: { rpm: null, tpm: 6, parallel: 2 },
+    });
     expect(await store.editKey(key.id, { expiresAt: clock.now() + 1000 })).toMatchObject({ state: 'active' });
     clock.advance(1000);
     expect(await store.getKey(key.id)).toMatchObject({ state: 'expired' });
     expect(await store.editKey(key.id, { expiresAt: null })).toMatchObject({ state: 'active' });
-    expect((await store.editKey(key.id, { deployments: ['search', 'search', 'sum'] })).deployments.map(({ name }) => name)).toEqual(['search', 'sum']);
+    expect(
+      (await store.editKey(key.id, { deployments: ['search', 'search', 'sum'] })).deployments.map(({ name }) => name),
+    ).toEqual(['search', 'sum']);
   });
 
   on('changes the type: to deployment-level with bindings, back without', async () => {
     const { key } = await store.createKey(user('k'));
-    await expect(store.editKey(key.id, { type: 'deployment-level' })).rejects.toMatchObject({ code: 'invalid_argument', message: expect.stringContaining('one or more') as string });
-    expect(await store.editKey(key.id, { type: 'deployment-level', deployments: ['chat'] })).toMatchObject({ type: 'deployment-level', deployments: [{ name: 'chat' }] });
+    await expect(store.editKey(key.id, { type: 'deployment-level' })).rejects.toMatchObject({
+      code: 'invalid_argument',
+      message: expect.stringContaining('one or more') as string,
+    });
+    expect(await store.editKey(key.id, { type: 'deployment-level', deployments: ['chat'] })).toMatchObject({
+      type: 'deployment-level',
+      deployments: [{ name: 'chat' }],
+    });
     expect(await store.editKey(key.id, { type: 'user-level' })).toMatchObject({ type: 'user-level', deployments: [] });
     await expect(store.editKey(key.id, { deployments: ['chat'] })).rejects.toMatchObject({ code: 'invalid_argument' });
   });
 
-  on('binds only deployments of the key\'s owner', async () => {
+  on("binds only deployments of the key's owner", async () => {
     const foreign = await store.openDeployment(BOB, 'chat');
     await expect(store.createKey(bound('k', [foreign.id]))).rejects.toMatchObject({ code: 'not_found' });
     const { key } = await store.createKey(bound('k', ['chat']));
@@ -112,11 +160,18 @@ describe.each(BACKENDS)('the store over $name', ({ isHere, make, dispose }) => {
     expect(await store.setKeyEnabled('k', false)).toMatchObject({ state: 'disabled' });
     expect(await store.setKeyEnabled('k', true)).toMatchObject({ state: 'active' });
     expect(await store.deleteKey('k')).toMatchObject({ state: 'deleted', deployments: [] });
-    for (const change of [() => store.setKeyEnabled(key.id, true), () => store.editKey(key.id, { name: 'x' }), () => store.rotateKey(key.id, 0), () => store.deleteKey(key.id)]) {
+    for (const change of [
+      () => store.setKeyEnabled(key.id, true),
+      () => store.editKey(key.id, { name: 'x' }),
+      () => store.rotateKey(key.id, 0),
+      () => store.deleteKey(key.id),
+    ]) {
       await expect(change()).rejects.toMatchObject({ code: 'not_found' });
     }
     expect(await store.listKeys()).toEqual([]);
-    expect(await store.listKeys({ includeDeleted: true })).toMatchObject([{ id: key.id, name: 'k', display: key.display, state: 'deleted' }]);
+    expect(await store.listKeys({ includeDeleted: true })).toMatchObject([
+      { id: key.id, name: 'k', display: key.display, state: 'deleted' },
+    ]);
     expect(await store.readPage('', 10)).toEqual([]);
     expect(await store.readDigest()).toMatchObject({ digest: { numKeys: 0, numSecrets: 0, numBindings: 0 } });
   });
@@ -126,9 +181,16 @@ describe.each(BACKENDS)('the store over $name', ({ isHere, make, dispose }) => {
     const second = await store.rotateKey(key.id, DAY_MS);
     expect(second.secret).not.toBe(secret);
     expect(parseKey(second.secret)).toBe(key.publicId);
-    expect(second.key).toMatchObject({ state: 'rotating', rotatingUntil: clock.now() + DAY_MS, display: `sk-cap1_${key.publicId}_…${second.secret.slice(-4)}` });
+    expect(second.key).toMatchObject({
+      state: 'rotating',
+      rotatingUntil: clock.now() + DAY_MS,
+      display: `sk-cap1_${key.publicId}_…${second.secret.slice(-4)}`,
+    });
     await expect(store.rotateKey(key.id, 1)).rejects.toMatchObject({ code: 'conflict' });
-    expect((await store.readPage('', 10))[0].secrets).toMatchObject([{ version: 2, validUntil: null }, { version: 1, validUntil: clock.now() + DAY_MS }]);
+    expect((await store.readPage('', 10))[0].secrets).toMatchObject([
+      { version: 2, validUntil: null },
+      { version: 1, validUntil: clock.now() + DAY_MS },
+    ]);
     const third = await store.rotateKey(key.id, 0);
     expect(third.key).toMatchObject({ state: 'active', rotatingUntil: null });
     expect((await store.readPage('', 10))[0].secrets).toMatchObject([{ version: 3 }]);
@@ -147,7 +209,9 @@ describe.each(BACKENDS)('the store over $name', ({ isHere, make, dispose }) => {
     await expect(store.editKey(key.id, { name: 'b' }, { ifRev: key.rev })).rejects.toMatchObject({ code: 'stale' });
     await expect(store.deleteKey(key.id, { ifRev: key.rev })).rejects.toMatchObject({ code: 'stale' });
     expect(await store.getKey(key.id)).toMatchObject({ name: 'a' });
-    const results = await Promise.allSettled([1, 2, 3].map((i) => store.editKey(key.id, { name: `c${i}` }, { ifRev: 2 })));
+    const results = await Promise.allSettled(
+      [1, 2, 3].map((i) => store.editKey(key.id, { name: `c${i}` }, { ifRev: 2 })),
+    );
     expect(results.filter(({ status }) => status === 'fulfilled')).toHaveLength(1);
   });
 
@@ -157,7 +221,8 @@ describe.each(BACKENDS)('the store over $name', ({ isHere, make, dispose }) => {
     const chat = await store.createKey(bound('chat', ['chat']));
     await store.createKey(bound('search', ['search']));
     const owner = await store.findOwner(ALICE);
-    const names = async (filter: Parameters<AccessStore['listKeys']>[0]) => (await store.listKeys(filter)).map(({ name }) => name).sort();
+    const names = async (filter: Parameters<AccessStore['listKeys']>[0]) =>
+      (await store.listKeys(filter)).map(({ name }) => name).sort();
     expect(await names({ ownerId: owner?.id })).toEqual(['chat', 'personal', 'search']);
     expect(await names({ ownerId: lab.key.owner.id })).toEqual(['lab']);
     expect(await names({ deploymentId: chat.key.deployments[0].id })).toEqual(['chat', 'personal']);
@@ -171,7 +236,10 @@ describe.each(BACKENDS)('the store over $name', ({ isHere, make, dispose }) => {
     const lab = await store.createKey({ name: 'lab', type: 'user-level', owner: LAB });
     const { rev } = await store.readState();
     await store.deleteDeployment(key.deployments[0].id);
-    expect(await store.readChanges(rev)).toMatchObject({ keys: [{ id: key.id, deployments: [] }], others: [{ entity: 'deployment' }] });
+    expect(await store.readChanges(rev)).toMatchObject({
+      keys: [{ id: key.id, deployments: [] }],
+      others: [{ entity: 'deployment' }],
+    });
     await store.deleteOwner({ type: 'user', id: key.owner.id });
     expect((await store.listKeys()).map(({ id }) => id)).toEqual([lab.key.id]);
     await expect(store.createKey(user('again'))).rejects.toMatchObject({ code: 'conflict' });
@@ -185,8 +253,18 @@ describe.each(BACKENDS)('the store over $name', ({ isHere, make, dispose }) => {
     await store.setKeyEnabled('a', false);
     await store.deleteKey('b');
     const changes = await store.readChanges(start);
-    expect(changes).toMatchObject({ rev: 4, keys: [{ id: a.key.id, isEnabled: false, rev: 3 }], deletedKeyIds: [b.key.id] });
-    expect(await store.readChanges(changes.rev)).toEqual({ ...await store.readState(), isComplete: true, keys: [], deletedKeyIds: [], others: [] });
+    expect(changes).toMatchObject({
+      rev: 4,
+      keys: [{ id: a.key.id, isEnabled: false, rev: 3 }],
+      deletedKeyIds: [b.key.id],
+    });
+    expect(await store.readChanges(changes.rev)).toEqual({
+      ...(await store.readState()),
+      isComplete: true,
+      keys: [],
+      deletedKeyIds: [],
+      others: [],
+    });
   });
 
   on('20 concurrent writers get 20 revisions, in order', async () => {
@@ -207,7 +285,10 @@ describe.each(BACKENDS)('the store over $name', ({ isHere, make, dispose }) => {
 
   on('pages through all keys', async () => {
     const ids: string[] = [];
-    for (let i = 0; i < 5; i++) { clock.advance(1); ids.push((await store.createKey(user(`k${i}`))).key.id); }
+    for (let i = 0; i < 5; i++) {
+      clock.advance(1);
+      ids.push((await store.createKey(user(`k${i}`))).key.id);
+    }
     const seen: string[] = [];
     for (let after = ''; ;) {
       const page = await store.readPage(after, 2);
@@ -219,23 +300,48 @@ describe.each(BACKENDS)('the store over $name', ({ isHere, make, dispose }) => {
   });
 
   on('keeps what a key may be used from and for, and lists what it used', async () => {
-    const { key } = await store.createKey(user('k', { allowedCidrs: ['10.0.0.0/8', '::1'], budget: { tokens: 100, period: 'day' } }));
+    const { key } = await store.createKey(
+      user('k', { allowedCidrs: ['10.0.0.0/8', '::1'], budget: { tokens: 100, period: 'day' } }),
+    );
     const today = Math.floor(clock.now() / DAY_MS);
-    expect(key).toMatchObject({ state: 'active', allowedCidrs: ['10.0.0.0/8', '::1'], budget: { tokens: 100, period: 'day', used: 0, resetsAt: (today + 1) * DAY_MS } });
+    expect(key).toMatchObject({
+      state: 'active',
+      allowedCidrs: ['10.0.0.0/8', '::1'],
+      budget: { tokens: 100, period: 'day', used: 0, resetsAt: (today + 1) * DAY_MS },
+    });
     clock.advance(1);
     const other = (await store.createKey(user('other'))).key;
     const written = await store.recordUses([
-      use(key.id, { atMs: clock.now(), day: today, numRequests: 2, numTokens: 60 }), use(key.id, { day: today - 1, numTokens: 1000 }), use(other.id, { day: today, numTokens: 5 }),
+      use(key.id, { atMs: clock.now(), day: today, numRequests: 2, numTokens: 60 }),
+      use(key.id, { day: today - 1, numTokens: 1000 }),
+      use(other.id, { day: today, numTokens: 5 }),
     ]);
     expect(written).toEqual([{ keyId: key.id, period: 'day', sinceDay: today, tokens: 60 }]);
-    expect(await store.recordUses([use(key.id, { atMs: clock.now(), day: today, numTokens: 40 })])).toMatchObject([{ tokens: 100 }]);
+    expect(await store.recordUses([use(key.id, { atMs: clock.now(), day: today, numTokens: 40 })])).toMatchObject([
+      { tokens: 100 },
+    ]);
     expect(await store.getKey('k')).toMatchObject({ state: 'exhausted', budget: { used: 100 } });
-    expect(await store.readPage('', 10)).toMatchObject([{ allowedCidrs: ['10.0.0.0/8', '::1'], budget: { tokens: 100, period: 'day' }, budgetUse: { tokens: 100 } }, { allowedCidrs: null, budget: null, budgetUse: null }]);
-    expect(await store.readUsage('k', clock.now() - DAY_MS)).toEqual([{ day: today - 1, requests: 1, tokens: 1000 }, { day: today, requests: 3, tokens: 100 }]);
-    expect(await store.editKey('k', { budget: { tokens: 2000, period: 'total' } })).toMatchObject({ state: 'active', budget: { used: 1100, resetsAt: null } });
+    expect(await store.readPage('', 10)).toMatchObject([
+      { allowedCidrs: ['10.0.0.0/8', '::1'], budget: { tokens: 100, period: 'day' }, budgetUse: { tokens: 100 } },
+      { allowedCidrs: null, budget: null, budgetUse: null },
+    ]);
+    expect(await store.readUsage('k', clock.now() - DAY_MS)).toEqual([
+      { day: today - 1, requests: 1, tokens: 1000 },
+      { day: today, requests: 3, tokens: 100 },
+    ]);
+    expect(await store.editKey('k', { budget: { tokens: 2000, period: 'total' } })).toMatchObject({
+      state: 'active',
+      budget: { used: 1100, resetsAt: null },
+    });
     clock.advance(DAY_MS);
-    expect(await store.editKey('k', { budget: { tokens: 50, period: 'day' } })).toMatchObject({ state: 'active', budget: { used: 0 } });
-    expect(await store.editKey('k', { budget: null, allowedCidrs: null })).toMatchObject({ budget: null, allowedCidrs: null });
+    expect(await store.editKey('k', { budget: { tokens: 50, period: 'day' } })).toMatchObject({
+      state: 'active',
+      budget: { used: 0 },
+    });
+    expect(await store.editKey('k', { budget: null, allowedCidrs: null })).toMatchObject({
+      budget: null,
+      allowedCidrs: null,
+    });
   });
 
   on('every change leaves an audit row and an event; the chain shows what was tampered with', async () => {
@@ -255,18 +361,43 @@ describe.each(BACKENDS)('the store over $name', ({ isHere, make, dispose }) => {
     await store.deleteOwner({ type: 'org', id: key.owner.id });
     await expect(store.editKey('nobody', { name: 'x' }, { actor })).rejects.toMatchObject({ code: 'not_found' });
     const actions = [
-      'owner.created', 'deployment.created', 'key.created', 'deployment.created', 'key.updated', 'key.disabled', 'key.enabled', 'key.rotated', 'key.rotation_finished',
-      'deployment.access_control', 'deployment.deleted', 'key.deleted', 'owner.deleted',
+      'owner.created',
+      'deployment.created',
+      'key.created',
+      'deployment.created',
+      'key.updated',
+      'key.disabled',
+      'key.enabled',
+      'key.rotated',
+      'key.rotation_finished',
+      'deployment.access_control',
+      'deployment.deleted',
+      'key.deleted',
+      'owner.deleted',
     ];
     const audit = (await store.readAudit({})).reverse();
     expect(audit.map(({ action }) => action)).toEqual(actions);
-    expect(audit[4]).toMatchObject({ seq: 5, actor_type: 'user', actor_id: 'usr_admin', ip: '192.0.2.1', user_agent: 'test', org_id: key.owner.id, target_type: 'key', target_id: key.id, result: 'ok', prev_hash: audit[3].hash });
+    expect(audit[4]).toMatchObject({
+      seq: 5,
+      actor_type: 'user',
+      actor_id: 'usr_admin',
+      ip: '192.0.2.1',
+      user_agent: 'test',
+      org_id: key.owner.id,
+      target_type: 'key',
+      target_id: key.id,
+      result: 'ok',
+      prev_hash: audit[3].hash,
+    });
     expect(JSON.parse(audit[4].before ?? '')).toMatchObject({ name: 'k', deployments: [deploymentId] });
     expect(JSON.parse(audit[4].after ?? '')).toMatchObject({ name: 'robots', state: 'active' });
     expect(audit[5]).toMatchObject({ actor_type: 'system', actor_id: 'capstan' });
     expect(key.createdBy).toBe('usr_admin');
     expect(JSON.stringify(audit)).not.toContain(secret.slice(21, 53));
-    expect(await store.readAudit({ targetId: key.id, actorId: 'usr_admin', limit: 2 })).toMatchObject([{ action: 'key.deleted' }, { action: 'key.updated' }]);
+    expect(await store.readAudit({ targetId: key.id, actorId: 'usr_admin', limit: 2 })).toMatchObject([
+      { action: 'key.deleted' },
+      { action: 'key.updated' },
+    ]);
     expect(await store.readAudit({ beforeSeq: 3, action: 'deployment.created' })).toMatchObject([{ seq: 2 }]);
     const events = await store.readEvents(0);
     // The first use is among them where it was told.
@@ -274,10 +405,14 @@ describe.each(BACKENDS)('the store over $name', ({ isHere, make, dispose }) => {
     expect(events.map(({ seq }) => seq)).toEqual(events.map((_, i) => i + 1));
     expect(await store.readEvents(events.length - 1)).toMatchObject([{ type: 'owner.deleted' }]);
     expect(await store.verifyAudit()).toBeUndefined();
-    await expect(raw('update audit_events set actor_id = \'x\' where seq = 3')).rejects.toThrow('append only');
+    await expect(raw("update audit_events set actor_id = 'x' where seq = 3")).rejects.toThrow('append only');
     await expect(raw('delete from audit_events where seq = 3')).rejects.toThrow('append only');
-    await raw(isFile() ? 'drop trigger audit_events_no_update' : 'alter table audit_events disable trigger audit_events_append_only');
-    await raw('update audit_events set actor_id = \'x\' where seq = 3');
+    await raw(
+      isFile()
+        ? 'drop trigger audit_events_no_update'
+        : 'alter table audit_events disable trigger audit_events_append_only',
+    );
+    await raw("update audit_events set actor_id = 'x' where seq = 3");
     expect(await store.verifyAudit()).toBe(3);
   });
 
@@ -294,22 +429,39 @@ describe.each(BACKENDS)('the store over $name', ({ isHere, make, dispose }) => {
     await raw('update auth_state set event_seq = 102399');
     await store.setKeyEnabled('k', false);
     expect(await seqs()).toEqual([102_400]);
-    expect((await store.readAudit({})).map(({ action }) => action)).toEqual(['key.disabled', 'key.enabled', 'key.disabled', 'key.created', ...new Array<string>(before.length - 1).fill('owner.created')]);
+    expect((await store.readAudit({})).map(({ action }) => action)).toEqual([
+      'key.disabled',
+      'key.enabled',
+      'key.disabled',
+      'key.created',
+      ...new Array<string>(before.length - 1).fill('owner.created'),
+    ]);
     expect(await store.verifyAudit()).toBeUndefined();
   });
 
-  on('an organization\'s policy bounds its keys, and nobody else\'s', async () => {
+  on("an organization's policy bounds its keys, and nobody else's", async () => {
     const lab = (name: string, more: Partial<KeySpec> = {}): KeySpec => ({ ...user(name, more), owner: LAB });
     const { key } = await store.createKey(lab('before'));
     const orgId = key.owner.id;
-    await store.setKeyPolicy(orgId, { maxLifetimeMs: 30 * DAY_MS, requireExpiry: false, allowedTypes: ['deployment-level'] });
+    await store.setKeyPolicy(orgId, {
+      maxLifetimeMs: 30 * DAY_MS,
+      requireExpiry: false,
+      allowedTypes: ['deployment-level'],
+    });
     const expiresAt = clock.now() + 30 * DAY_MS;
     const refused: [Partial<KeySpec>, string][] = [
       [{ expiresAt }, 'type: the organization allows deployment-level keys alone'],
-      [{ type: 'deployment-level', deployments: ['chat'] }, 'expires: the organization allows no key without an expiry'],
-      [{ type: 'deployment-level', deployments: ['chat'], expiresAt: expiresAt + 1 }, `expires: the organization allows keys until ${new Date(expiresAt).toISOString()} at most`],
+      [
+        { type: 'deployment-level', deployments: ['chat'] },
+        'expires: the organization allows no key without an expiry',
+      ],
+      [
+        { type: 'deployment-level', deployments: ['chat'], expiresAt: expiresAt + 1 },
+        `expires: the organization allows keys until ${new Date(expiresAt).toISOString()} at most`,
+      ],
     ];
-    for (const [more, message] of refused) await expect(store.createKey(lab('k', more))).rejects.toMatchObject({ code: 'forbidden', message });
+    for (const [more, message] of refused)
+      await expect(store.createKey(lab('k', more))).rejects.toMatchObject({ code: 'forbidden', message });
     await store.createKey(lab('k', { type: 'deployment-level', deployments: ['chat'], expiresAt }));
     clock.advance(DAY_MS);
     // From its making, however often it is edited.
@@ -319,15 +471,31 @@ describe.each(BACKENDS)('the store over $name', ({ isHere, make, dispose }) => {
     await store.editKey('before', { name: 'old', limits: { rpm: 5 } });
     await expect(store.editKey('old', { expiresAt: clock.now() + 1 })).rejects.toMatchObject({ code: 'forbidden' });
     await store.createKey(user('personal'));
-    await store.setKeyPolicy(orgId, { maxLifetimeMs: null, requireExpiry: true, allowedTypes: ['user-level', 'deployment-level'] });
+    await store.setKeyPolicy(orgId, {
+      maxLifetimeMs: null,
+      requireExpiry: true,
+      allowedTypes: ['user-level', 'deployment-level'],
+    });
     await store.createKey(lab('far', { expiresAt: clock.now() + 9000 * DAY_MS }));
     await expect(store.createKey(lab('never'))).rejects.toMatchObject({ code: 'forbidden' });
     expect(await store.readKeyPolicy(orgId)).toMatchObject({ requireExpiry: true });
     await store.setKeyPolicy(orgId, null);
     await store.createKey(lab('never'));
     expect(await store.readAudit({ action: 'owner.key_policy' })).toHaveLength(3);
-    for (const policy of [{ maxLifetimeMs: 0 }, { allowedTypes: [] }, { allowedTypes: ['admin'] }, { requireExpiry: 1 }]) {
-      await expect(store.setKeyPolicy(orgId, { maxLifetimeMs: null, requireExpiry: false, allowedTypes: ['user-level'], ...policy } as never)).rejects.toMatchObject({ code: 'invalid_argument' });
+    for (const policy of [
+      { maxLifetimeMs: 0 },
+      { allowedTypes: [] },
+      { allowedTypes: ['admin'] },
+      { requireExpiry: 1 },
+    ]) {
+      await expect(
+        store.setKeyPolicy(orgId, {
+          maxLifetimeMs: null,
+          requireExpiry: false,
+          allowedTypes: ['user-level'],
+          ...policy,
+        } as never),
+      ).rejects.toMatchObject({ code: 'invalid_argument' });
     }
     await expect(store.setKeyPolicy('org_x', null)).rejects.toMatchObject({ code: 'not_found' });
   });
@@ -346,10 +514,18 @@ describe.each(BACKENDS)('the store over $name', ({ isHere, make, dispose }) => {
   });
 
   on('pages in every order, also while keys come and go', async () => {
-    const specs: [string, number | null][] = [['delta', null], ['alpha', 3], ['charlie', 1], ['bravo', 2], ['echo 100%_x', null]];
+    const specs: [string, number | null][] = [
+      ['delta', null],
+      ['alpha', 3],
+      ['charlie', 1],
+      ['bravo', 2],
+      ['echo 100%_x', null],
+    ];
     for (const [name, days] of specs) {
       clock.advance(1000);
-      const { key } = await store.createKey(user(name, { expiresAt: days === null ? null : clock.now() + days * DAY_MS }));
+      const { key } = await store.createKey(
+        user(name, { expiresAt: days === null ? null : clock.now() + days * DAY_MS }),
+      );
       if (days !== null) await store.recordUses([use(key.id, { atMs: 10 - days })]);
     }
     const walk = async (paging: KeyPaging) => {
@@ -369,10 +545,20 @@ describe.each(BACKENDS)('the store over $name', ({ isHere, make, dispose }) => {
     const { data, next } = await store.pageKeys({}, { sort: 'name', limit: 2 });
     await store.deleteKey(data[1].id);
     await store.createKey(user('aaa'));
-    expect((await store.pageKeys({}, { sort: 'name', limit: 2, after: next ?? '' })).data.map(({ name }) => name)).toEqual(['charlie', 'delta']);
+    expect(
+      (await store.pageKeys({}, { sort: 'name', limit: 2, after: next ?? '' })).data.map(({ name }) => name),
+    ).toEqual(['charlie', 'delta']);
     expect((await store.pageKeys({ search: '0%_X' }, {})).data.map(({ name }) => name)).toEqual(['echo 100%_x']);
     expect((await store.pageKeys({ search: '%' }, { limit: 1 })).next).toBeNull();
-    for (const paging of [{ limit: 0 }, { limit: 101 }, { limit: 1.5 }, { sort: 'owner' }, { after: 'x' }, { after: next ?? '' }, { after: Buffer.from('["created+","x","y"]').toString('base64url') }]) {
+    for (const paging of [
+      { limit: 0 },
+      { limit: 101 },
+      { limit: 1.5 },
+      { sort: 'owner' },
+      { after: 'x' },
+      { after: next ?? '' },
+      { after: Buffer.from('["created+","x","y"]').toString('base64url') },
+    ]) {
       await expect(store.pageKeys({}, paging as KeyPaging)).rejects.toMatchObject({ code: 'invalid_argument' });
     }
   });
@@ -396,21 +582,32 @@ describe.each(BACKENDS)('the store over $name', ({ isHere, make, dispose }) => {
   on('opens a database of schema version 3 with all that is in it', async () => {
     await store.close();
     location = await make();
-    for (const statement of FIXTURE.replace(/^--.*\n/gm, '').split(/;\n/)) if (statement.trim() !== '') await raw(statement);
+    for (const statement of FIXTURE.replace(/^--.*\n/gm, '').split(/;\n/))
+      if (statement.trim() !== '') await raw(statement);
     const nowMs = Date.UTC(2026, 10, 20, 1);
     store = await openStore(location, () => nowMs);
     const keys = new Map((await store.listKeys({ includeDeleted: true })).map((key) => [key.name, key]));
     expect([...keys].map(([name, { state, type, owner }]) => [name, state, type, owner.name])).toEqual([
-      ['everywhere', 'active', 'user-level', 'local'], ['chat only', 'active', 'deployment-level', 'local'], ['rotated', 'rotating', 'user-level', 'lab'],
-      ['off', 'disabled', 'user-level', 'local'], ['gone', 'deleted', 'user-level', 'local'],
+      ['everywhere', 'active', 'user-level', 'local'],
+      ['chat only', 'active', 'deployment-level', 'local'],
+      ['rotated', 'rotating', 'user-level', 'lab'],
+      ['off', 'disabled', 'user-level', 'local'],
+      ['gone', 'deleted', 'user-level', 'local'],
     ]);
-    expect(keys.get('chat only')).toMatchObject({ limits: { rpm: 60, tpm: 1000, parallel: 2 }, allowedCidrs: null, budget: null, expiresAt: Date.UTC(2100, 0, 1), createdBy: 'usr_someone' });
+    expect(keys.get('chat only')).toMatchObject({
+      limits: { rpm: 60, tpm: 1000, parallel: 2 },
+      allowedCidrs: null,
+      budget: null,
+      expiresAt: Date.UTC(2100, 0, 1),
+      createdBy: 'usr_someone',
+    });
     expect(keys.get('chat only')?.deployments.map(({ name }) => name)).toEqual(['chat', 'default']);
     expect(keys.get('everywhere')).toMatchObject({ lastUsedIp: '192.0.2.1' });
     const records = await store.readPage('', 10);
     const secretOf = (name: string) => new RegExp(`^--   ${name}: (\\S+)$`, 'm').exec(FIXTURE)?.[1] ?? '';
     const rotated = records.find(({ id }) => id === keys.get('rotated')?.id);
-    for (const [i, name] of ['rotated twice', 'rotated'].entries()) expect(await verifySecret(rotated?.secrets[i].hash ?? '', secretOf(name))).toBe(true);
+    for (const [i, name] of ['rotated twice', 'rotated'].entries())
+      expect(await verifySecret(rotated?.secrets[i].hash ?? '', secretOf(name))).toBe(true);
     // It goes on from where it was.
     expect(await store.readChanges(2)).toMatchObject({ rev: 8, isComplete: true });
     await store.editKey('off', { budget: { tokens: 1, period: 'day' }, allowedCidrs: ['::1'] });
@@ -422,12 +619,26 @@ describe.each(BACKENDS)('the store over $name', ({ isHere, make, dispose }) => {
   });
 
   const wrongSpecs: [string, object][] = [
-    ['no name', { name: ' ' }], ['a long name', { name: 'x'.repeat(101) }], ['a name of two lines', { name: 'a\nb' }], ['NUL in a name', { name: 'a\0b' }],
-    ['half a character', { name: 'a\ud800' }], ['a name that turns text around', { name: 'a\u202eb' }], ['another type', { type: 'admin' }], ['a limit of 0', { limits: { rpm: 0 } }],
-    ['half a request', { limits: { parallel: 0.5 } }], ['a huge limit', { limits: { tpm: 2 ** 31 } }], ['a time gone by', { expiresAt: 1 }], ['no time', { expiresAt: NaN }],
-    ['a host for a network', { allowedCidrs: ['10.0.0.1/8'] }], ['no network at all', { allowedCidrs: [] }], ['a text for networks', { allowedCidrs: '::1' }], ['a budget of nothing', { budget: { tokens: 0, period: 'day' } }],
+    ['no name', { name: ' ' }],
+    ['a long name', { name: 'x'.repeat(101) }],
+    ['a name of two lines', { name: 'a\nb' }],
+    ['NUL in a name', { name: 'a\0b' }],
+    ['half a character', { name: 'a\ud800' }],
+    ['a name that turns text around', { name: 'a\u202eb' }],
+    ['another type', { type: 'admin' }],
+    ['a limit of 0', { limits: { rpm: 0 } }],
+    ['half a request', { limits: { parallel: 0.5 } }],
+    ['a huge limit', { limits: { tpm: 2 ** 31 } }],
+    ['a time gone by', { expiresAt: 1 }],
+    ['no time', { expiresAt: NaN }],
+    ['a host for a network', { allowedCidrs: ['10.0.0.1/8'] }],
+    ['no network at all', { allowedCidrs: [] }],
+    ['a text for networks', { allowedCidrs: '::1' }],
+    ['a budget of nothing', { budget: { tokens: 0, period: 'day' } }],
     ['a budget of a year', { budget: { tokens: 1, period: 'year' } }],
-    ['a deployment-level key without one', { type: 'deployment-level' }], ['a user-level key with one', { deployments: ['chat'] }], ['a deployment without a name', { type: 'deployment-level', deployments: [''] }],
+    ['a deployment-level key without one', { type: 'deployment-level' }],
+    ['a user-level key with one', { deployments: ['chat'] }],
+    ['a deployment without a name', { type: 'deployment-level', deployments: [''] }],
   ];
   on('refuses what is wrong and keeps nothing', async () => {
     for (const [reason, wrong] of wrongSpecs) {
@@ -439,7 +650,13 @@ describe.each(BACKENDS)('the store over $name', ({ isHere, make, dispose }) => {
   });
 
   on('whatever a name holds, it is only a name', async () => {
-    for (const name of ['\'; drop table api_keys; --', '100 % "quoted" \\ %s $1 ?', '键 🔑', 'x'.repeat(100), '🔑'.repeat(100)]) {
+    for (const name of [
+      "'; drop table api_keys; --",
+      '100 % "quoted" \\ %s $1 ?',
+      '键 🔑',
+      'x'.repeat(100),
+      '🔑'.repeat(100),
+    ]) {
       const { key } = await store.createKey(user(name));
       expect((await store.getKey(name)).id).toBe(key.id);
     }
@@ -468,10 +685,18 @@ describe('the database file', () => {
     const raw = new LibsqlDatabase(location.file);
     raw.exec('update schema_versions set version = 99');
     raw.close();
-    await expect(openStore(location)).rejects.toMatchObject({ code: 'database_error', message: expect.stringContaining('newer version') as string });
+    await expect(openStore(location)).rejects.toMatchObject({
+      code: 'database_error',
+      message: expect.stringContaining('newer version') as string,
+    });
     fs.writeFileSync(`${location.file}.txt`, 'this is some text and no database at all, whatever its name may say');
-    await expect(openStore({ kind: 'file', file: `${location.file}.txt` })).rejects.toMatchObject({ code: 'database_error', message: expect.stringContaining('keys.db.txt') as string });
-    await expect(openStore({ kind: 'file', file: `${location.file}.txt/keys.db` })).rejects.toMatchObject({ code: 'database_error' });
+    await expect(openStore({ kind: 'file', file: `${location.file}.txt` })).rejects.toMatchObject({
+      code: 'database_error',
+      message: expect.stringContaining('keys.db.txt') as string,
+    });
+    await expect(openStore({ kind: 'file', file: `${location.file}.txt/keys.db` })).rejects.toMatchObject({
+      code: 'database_error',
+    });
   });
 });
 
@@ -489,11 +714,18 @@ describe('where the database is', () => {
     [{}, { HOME: '/home/me', XDG_DATA_HOME: 'relative' }, '/home/me/.local/share/capstan/capstan.db'],
     [{ keysDb: 'postgresql://db/x' }, {}, 'PostgreSQL at db/x'],
     [{ keysDb: 'file:///x/keys.db' }, {}, '/x/keys.db'],
-  ])('%j', (options, variables, expected) => expect(describeLocation(resolveLocation(options, variables))).toBe(expected));
+  ])('%j', (options, variables, expected) =>
+    expect(describeLocation(resolveLocation(options, variables))).toBe(expected),
+  );
 
   test('refuses other schemes and nothing, without echoing a password', () => {
     for (const keysDb of ['', 'mysql://a:secret@b/c', 'postgres://a:secret@[']) {
-      expect(() => resolveLocation({ keysDb }, {})).toThrow(expect.objectContaining({ code: 'invalid_argument', message: expect.not.stringContaining('secret') as string }) as Error);
+      expect(() => resolveLocation({ keysDb }, {})).toThrow(
+        expect.objectContaining({
+          code: 'invalid_argument',
+          message: expect.not.stringContaining('secret') as string,
+        }) as Error,
+      );
     }
   });
 
@@ -501,9 +733,17 @@ describe('where the database is', () => {
     const home = { HOME: '/h' };
     expect(resolveServeLocation({ accessControl: false, apiKeys: [] }, home)).toBeUndefined();
     expect(resolveServeLocation({ accessControl: true, apiKeys: ['k'] }, home)).toBeUndefined();
-    expect(resolveServeLocation({ accessControl: true, apiKeys: [] }, home)).toEqual({ kind: 'file', file: '/h/.local/share/capstan/capstan.db' });
-    expect(resolveServeLocation({ accessControl: true, apiKeys: ['k'], keysDb: '/x' }, home)).toEqual({ kind: 'file', file: '/x' });
+    expect(resolveServeLocation({ accessControl: true, apiKeys: [] }, home)).toEqual({
+      kind: 'file',
+      file: '/h/.local/share/capstan/capstan.db',
+    });
+    expect(resolveServeLocation({ accessControl: true, apiKeys: ['k'], keysDb: '/x' }, home)).toEqual({
+      kind: 'file',
+      file: '/x',
+    });
   });
 
-  test.each(['', 'local', 'admin:x', 'user:', 'user:a\nb'])('%j is no owner', (text) => expect(() => parseOwner(text)).toThrow(expect.objectContaining({ code: 'invalid_argument' }) as Error));
+  test.each(['', 'local', 'admin:x', 'user:', 'user:a\nb'])('%j is no owner', (text) =>
+    expect(() => parseOwner(text)).toThrow(expect.objectContaining({ code: 'invalid_argument' }) as Error),
+  );
 });

@@ -88,17 +88,34 @@ function postgresBackend(): Backend {
 }
 
 /** Runs TypeScript in a process of its own. */
-export function runScript(script: string, args: readonly string[] = []): { status: number | null; stdout: string; stderr: string } {
-  const { status, stdout, stderr } = spawnSync(process.execPath, ['-r', REGISTER, '-e', script, '--', ...args], { encoding: 'utf8', timeout: 110_000 });
+export function runScript(
+  script: string,
+  args: readonly string[] = [],
+): { status: number | null; stdout: string; stderr: string } {
+  const { status, stdout, stderr } = spawnSync(process.execPath, ['-r', REGISTER, '-e', script, '--', ...args], {
+    encoding: 'utf8',
+    timeout: 110_000,
+  });
   return { status, stdout, stderr };
 }
 
 export function bearer(key: string): { headers: [string, string][]; remoteAddress: string } {
-  return { headers: [['host', 'x'], ['authorization', `Bearer ${key}`]], remoteAddress: '192.0.2.7' };
+  return {
+    headers: [
+      ['host', 'x'],
+      ['authorization', `Bearer ${key}`],
+    ],
+    remoteAddress: '192.0.2.7',
+  };
 }
 
 /** A clock that is moved by hand. */
 export function fakeClock(startMs = 1_800_000_000_000): { now: () => number; advance: (ms: number) => void } {
   let nowMs = startMs;
-  return { now: () => nowMs, advance: (ms) => { nowMs += ms; } };
+  return {
+    now: () => nowMs,
+    advance: (ms) => {
+      nowMs += ms;
+    },
+  };
 }

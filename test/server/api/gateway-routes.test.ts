@@ -27,20 +27,46 @@ const closers: (() => Promise<void>)[] = [];
 
 async function makeToken(email: string): Promise<string> {
   const { userId } = await store.createAccount({ email, name: 'x', password: PASSWORD });
-  return (await store.createToken({ userId, isAdmin: false, via: 'session', canWrite: true, ip: null, userAgent: null } as Parameters<ServiceStore['createToken']>[0], { name: 't', rights: 'write' } as Parameters<ServiceStore['createToken']>[1])).token;
+  return (
+    await store.createToken(
+      { userId, isAdmin: false, via: 'session', canWrite: true, ip: null, userAgent: null } as Parameters<
+        ServiceStore['createToken']
+      >[0],
+      { name: 't', rights: 'write' } as Parameters<ServiceStore['createToken']>[1],
+    )
+  ).token;
 }
 
 async function serve(listener: Parameters<typeof startReplica>[0], fields: object = {}): Promise<void> {
-  running.targets.set(target('abc', [await startReplica(listener)], { deploymentId: deployment.id, ownerId: deployment.ownerId, ...fields }));
+  running.targets.set(
+    target('abc', [await startReplica(listener)], {
+      deploymentId: deployment.id,
+      ownerId: deployment.ownerId,
+      ...fields,
+    }),
+  );
 }
 
-const get = (route: string, as = token): Promise<Response> => fetch(`${base}${route}`, { headers: { Authorization: `Bearer ${as}` } });
+const get = (route: string, as = token): Promise<Response> =>
+  fetch(`${base}${route}`, { headers: { Authorization: `Bearer ${as}` } });
 
-interface Event { type: string; at_ms: number; [field: string]: unknown }
+interface Event {
+  type: string;
+  at_ms: number;
+  [field: string]: unknown;
+}
 
 /** `onText` hears what has come so far, whenever more does. */
-async function tryOut(body: object, as = token, onText: (text: string) => void = () => {}): Promise<{ status: number; text: string; events: Event[] }> {
-  const response = await fetch(`${base}/deployments/${deployment.id}/test`, { method: 'POST', headers: { Authorization: `Bearer ${as}`, 'Content-Type': 'application/json' }, body: JSON.stringify(body) });
+async function tryOut(
+  body: object,
+  as = token,
+  onText: (text: string) => void = () => {},
+): Promise<{ status: number; text: string; events: Event[] }> {
+  const response = await fetch(`${base}/deployments/${deployment.id}/test`, {
+    method: 'POST',
+    headers: { Authorization: `Bearer ${as}`, 'Content-Type': 'application/json' },
+    body: JSON.stringify(body),
+  });
   const decoder = new TextDecoder();
   let text = '';
   for await (const bytes of response.body!) {
@@ -48,24 +74,57 @@ async function tryOut(body: object, as = token, onText: (text: string) => void =
     onText(text);
   }
   const isStream = response.headers.get('content-type')?.startsWith('text/event-stream') === true;
-  return { status: response.status, text, events: isStream ? text.split('\n\n').filter((part) => part.startsWith('data: ')).map((part) => JSON.parse(part.slice(6)) as Event) : [] };
+  return {
+    status: response.status,
+    text,
+    events: isStream
+      ? text
+          .split('\n\n')
+          .filter((part) => part.startsWith('data: '))
+          .map((part) => JSON.parse(part.slice(6)) as Event)
+      : [],
+  };
 }
 
-const textOf = (events: readonly Event[]): string => events.filter(({ type }) => type === 'chunk').map(({ text }) => text).join('');
+const textOf = (events: readonly Event[]): string =>
+  events
+    .filter(({ type }) => type === 'chunk')
+    .map(({ text }) => text)
+    .join('');
 
 overBackends((make) => {
   beforeEach(async () => {
-    store = await openServiceStore({ location: await make(), secretKey: randomBytes(32) } as Parameters<typeof openServiceStore>[0]);
+    store = await openServiceStore({ location: await make(), secretKey: randomBytes(32) } as Parameters<
+      typeof openServiceStore
+    >[0]);
     access = await Access.open({ store });
     running = await startGateway({ access, onEnd: (record) => recorder.record(record) });
-    recorder = new UsageRecorder({ store, targets: running.targets, log: running.log, driver: { usage: () => Promise.resolve(undefined) } });
+    recorder = new UsageRecorder({
+      store,
+      targets: running.targets,
+      log: running.log,
+      driver: { usage: () => Promise.resolve(undefined) },
+    });
     const context = {
-      store, access, serving: { targets: running.targets, gateway: running.gateway, urlOf: URL_OF }, log: running.log, now: Date.now, settings: { isSecure: false, ownOrigins: [], trustedProxies: [] },
+      store,
+      access,
+      serving: { targets: running.targets, gateway: running.gateway, urlOf: URL_OF },
+      log: running.log,
+      now: Date.now,
+      settings: { isSecure: false, ownOrigins: [], trustedProxies: [] },
     } as unknown as ApiContext;
     const api = new Api({ routes: [...metrics.ROUTES, ...testTool.ROUTES, ...snippets.ROUTES], context });
-    const transport = await createTransport('uws', { handler: (request, reply) => api.handle(request, reply), maxBodyBytes: 50_000_000, bodyTimeoutMs: 60_000 });
+    const transport = await createTransport('uws', {
+      handler: (request, reply) => api.handle(request, reply),
+      maxBodyBytes: 50_000_000,
+      bodyTimeoutMs: 60_000,
+    });
     base = `http://127.0.0.1:${await transport.listen('127.0.0.1', 0)}/api/v1`;
-    closers.push(() => transport.close(), () => access.close(), () => store.close());
+    closers.push(
+      () => transport.close(),
+      () => access.close(),
+      () => store.close(),
+    );
     [token, strangersToken] = await Promise.all(['ann@example.com', 'eve@example.com'].map(makeToken));
     deployment = await access.openDeployment({ type: 'user', name: 'ann@example.com' }, 'mine');
   });
@@ -80,7 +139,19 @@ overBackends((make) => {
         response.setHeader('X-Theirs', 'yes');
         echo(request, response);
       });
-      const { events } = await tryOut({ method: 'PUT', path: '/v1/x?a=1', query: [['b', 'ü &'], ['b', '2']], headers: [['X-Mine', '1'], ['Content-Type', 'text/plain']], body: 'hello' });
+      const { events } = await tryOut({
+        method: 'PUT',
+        path: '/v1/x?a=1',
+        query: [
+          ['b', 'ü &'],
+          ['b', '2'],
+        ],
+        headers: [
+          ['X-Mine', '1'],
+          ['Content-Type', 'text/plain'],
+        ],
+        body: 'hello',
+      });
       const [head, ...rest] = events;
       expect(head).toMatchObject({ type: 'head', status: 200 });
       expect(head.headers).toContainEqual(['X-Theirs', 'yes']);
@@ -92,7 +163,6 @@ overBackends((make) => {
       expect(end).toMatchObject({ type: 'end', truncated: false, bytes: textOf(events).length });
       expect(end.first_byte_ms).toBeGreaterThanOrEqual(0);
       expect(end.at_ms).toBeGreaterThanOrEqual(end.first_byte_ms as number);
-  
     });
 
     test('streams, with a time for each piece', async () => {
@@ -102,7 +172,13 @@ overBackends((make) => {
         response.write('data: 1\n\n');
         more = () => void setTimeout(() => response.end('data: 2\n\n'), 60);
       });
-      const { events } = await tryOut({ method: 'POST', path: '/v1/chat/completions', body: '{"stream":true}' }, token, (text) => { if (text.includes('data: 1')) more(); });
+      const { events } = await tryOut(
+        { method: 'POST', path: '/v1/chat/completions', body: '{"stream":true}' },
+        token,
+        (text) => {
+          if (text.includes('data: 1')) more();
+        },
+      );
       const chunks = events.filter(({ type }) => type === 'chunk');
       expect(chunks.map(({ text }) => text)).toEqual(['data: 1\n\n', 'data: 2\n\n']);
       expect(chunks[1].at_ms - chunks[0].at_ms).toBeGreaterThan(40);
@@ -115,25 +191,47 @@ overBackends((make) => {
         expect(events[0]).toMatchObject({ type: 'head', status: 401 });
         expect(textOf(events)).toContain('invalid_api_key');
       }
-      const { secret } = await access.createKey({ owner: { type: 'user', name: 'ann@example.com' }, name: 'k', type: 'user-level' } as Parameters<Access['createKey']>[0]);
+      const { secret } = await access.createKey({
+        owner: { type: 'user', name: 'ann@example.com' },
+        name: 'k',
+        type: 'user-level',
+      } as Parameters<Access['createKey']>[0]);
       const { events } = await tryOut({ method: 'GET', path: '/v1/models', auth: { type: 'key', key: secret } });
       expect(events[0]).toMatchObject({ type: 'head', status: 200 });
       expect(textOf(events)).not.toContain(secret);
       expect(JSON.stringify(Object.values(running.log).map(({ mock }) => mock.calls))).not.toContain(secret);
     });
 
-    test.each(['//evil.example/x', '/\\evil', '/a#b', '/%0d%0aX:y', '/%0Ax', '/a\\b'])('takes paths alone: %s', async (bad) => {
-      await serve(echo);
-      const { status, text } = await tryOut({ method: 'GET', path: bad });
-      expect([status, (JSON.parse(text) as { code: string }).code]).toEqual([422, 'invalid_argument']);
-    });
+    test.each(['//evil.example/x', '/\\evil', '/a#b', '/%0d%0aX:y', '/%0Ax', '/a\\b'])(
+      'takes paths alone: %s',
+      async (bad) => {
+        await serve(echo);
+        const { status, text } = await tryOut({ method: 'GET', path: bad });
+        expect([status, (JSON.parse(text) as { code: string }).code]).toEqual([422, 'invalid_argument']);
+      },
+    );
 
-    test.each(['http://evil.example/', '@evil', 'evil', '', '/a b', '/ü'])('and nothing that is none: %s', async (bad) => {
-      await serve(echo);
-      expect((await tryOut({ method: 'GET', path: bad })).status).toBe(400);
-    });
+    test.each(['http://evil.example/', '@evil', 'evil', '', '/a b', '/ü'])(
+      'and nothing that is none: %s',
+      async (bad) => {
+        await serve(echo);
+        expect((await tryOut({ method: 'GET', path: bad })).status).toBe(400);
+      },
+    );
 
-    test.each(['Host', 'Cookie', 'Connection', 'Transfer-Encoding', 'X-Forwarded-For', 'X-Forwarded-Proto', 'X-Capstan-Salt', 'Content-Length', 'Upgrade', 'a b', 'a:'])('refuses the header %s', async (name) => {
+    test.each([
+      'Host',
+      'Cookie',
+      'Connection',
+      'Transfer-Encoding',
+      'X-Forwarded-For',
+      'X-Forwarded-Proto',
+      'X-Capstan-Salt',
+      'Content-Length',
+      'Upgrade',
+      'a b',
+      'a:',
+    ])('refuses the header %s', async (name) => {
       await serve(echo);
       expect((await tryOut({ method: 'GET', path: '/', headers: [[name, 'x']] })).status).toBe(422);
     });
@@ -141,7 +239,9 @@ overBackends((make) => {
     test('refuses headers of two lines', async () => {
       await serve(echo);
       expect((await tryOut({ method: 'GET', path: '/', headers: [['X-A', 'a\r\nHost: evil']] })).status).toBe(422);
-      expect((await tryOut({ method: 'GET', path: '/', auth: { type: 'key', key: 'a\r\nHost: evil' } })).status).toBe(422);
+      expect((await tryOut({ method: 'GET', path: '/', auth: { type: 'key', key: 'a\r\nHost: evil' } })).status).toBe(
+        422,
+      );
     });
 
     test('follows no redirect', async () => {
@@ -157,7 +257,9 @@ overBackends((make) => {
 
     test('bytes that are no text come as they are; a character cut in two comes whole', async () => {
       let more = () => {};
-      const afterFirst = (text: string) => { if (text.includes('"text":"a')) more(); };
+      const afterFirst = (text: string) => {
+        if (text.includes('"text":"a')) more();
+      };
       await serve((request, response) => {
         response.writeHead(200, { 'Content-Type': 'text/plain' });
         const [first, second] = request.url === '/text' ? [[0x61, 0xc3], [0xbc]] : [[0x61], [0xff, 0xfe]];
@@ -165,7 +267,11 @@ overBackends((make) => {
         more = () => response.end(Buffer.from(second));
       });
       expect(textOf((await tryOut({ method: 'GET', path: '/text' }, token, afterFirst)).events)).toBe('aü');
-      expect((await tryOut({ method: 'GET', path: '/bytes' }, token, afterFirst)).events.find(({ base64 }) => base64 !== undefined)).toMatchObject({ type: 'chunk', base64: Buffer.from([0xff, 0xfe]).toString('base64') });
+      expect(
+        (await tryOut({ method: 'GET', path: '/bytes' }, token, afterFirst)).events.find(
+          ({ base64 }) => base64 !== undefined,
+        ),
+      ).toMatchObject({ type: 'chunk', base64: Buffer.from([0xff, 0xfe]).toString('base64') });
     });
 
     test('an answer without end is cut, and so is one that breaks off', async () => {
@@ -215,21 +321,49 @@ overBackends((make) => {
       await serve((request, response) => {
         response.statusCode = request.url === '/bad' ? 500 : 200;
         response.setHeader('Content-Type', 'application/json');
-        response.end('{"usage":{"prompt_tokens":10,"completion_tokens":20,"prompt_tokens_details":{"cached_tokens":4}}}');
+        response.end(
+          '{"usage":{"prompt_tokens":10,"completion_tokens":20,"prompt_tokens_details":{"cached_tokens":4}}}',
+        );
       });
       for (const at of ['/v1/chat/completions', '/bad', '/x']) await fetch(`${running.url}/d/abc${at}`);
       await recorder.flush();
       const response = await get(`/deployments/${deployment.id}/metrics`);
       expect(response.status).toBe(200);
-      const body = await response.json() as { step_s: number; from: string; to: string; tokens_counted: boolean; series: { name: string; points: [string, number | null][] }[]; keys: object[] };
-      const sumOf = (name: string) => body.series.find((series) => series.name === name)!.points.reduce((sum, [, value]) => sum + (value ?? 0), 0);
-      expect([sumOf('requests'), sumOf('errors'), sumOf('client_errors'), sumOf('prompt_tokens'), sumOf('completion_tokens'), sumOf('cached_tokens')]).toEqual([3, 1, 0, 30, 60, 12]);
+      const body = (await response.json()) as {
+        step_s: number;
+        from: string;
+        to: string;
+        tokens_counted: boolean;
+        series: { name: string; points: [string, number | null][] }[];
+        keys: object[];
+      };
+      const sumOf = (name: string) =>
+        body.series.find((series) => series.name === name)!.points.reduce((sum, [, value]) => sum + (value ?? 0), 0);
+      expect([
+        sumOf('requests'),
+        sumOf('errors'),
+        sumOf('client_errors'),
+        sumOf('prompt_tokens'),
+        sumOf('completion_tokens'),
+        sumOf('cached_tokens'),
+      ]).toEqual([3, 1, 0, 30, 60, 12]);
       expect(sumOf('latency_p99_ms')).toBeGreaterThan(0);
-      expect(body).toMatchObject({ step_s: 60, tokens_counted: true, keys: [{ key_id: null, name: null, requests: 3, errors: 1, prompt_tokens: 30, completion_tokens: 60 }] });
+      expect(body).toMatchObject({
+        step_s: 60,
+        tokens_counted: true,
+        keys: [{ key_id: null, name: null, requests: 3, errors: 1, prompt_tokens: 30, completion_tokens: 60 }],
+      });
       for (const { points } of body.series) expect([points.length >= 60, points[0][0]]).toEqual([true, body.from]);
     });
 
-    test.each([['from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z', 422], ['step=90', 422], ['from=2020-01-01T00:00:00Z&step=60', 422], ['step=1', 400], ['from=yesterday', 400], ['unknown=1', 400]])('%s: %d', async (query, status) => {
+    test.each([
+      ['from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z', 422],
+      ['step=90', 422],
+      ['from=2020-01-01T00:00:00Z&step=60', 422],
+      ['step=1', 400],
+      ['from=yesterday', 400],
+      ['unknown=1', 400],
+    ])('%s: %d', async (query, status) => {
       expect((await get(`/deployments/${deployment.id}/metrics?${query}`)).status).toBe(status);
     });
 
@@ -241,7 +375,10 @@ overBackends((make) => {
   describe('snippets', () => {
     test('call this deployment, with what stands for a key where one is needed', async () => {
       await serve(echo);
-      const open = await (await get(`/deployments/${deployment.id}/snippets?model=demo`)).json() as { needs_key: boolean; snippets: { lang: string; code: string }[] };
+      const open = (await (await get(`/deployments/${deployment.id}/snippets?model=demo`)).json()) as {
+        needs_key: boolean;
+        snippets: { lang: string; code: string }[];
+      };
       expect(open.snippets.map(({ lang }) => lang)).toEqual(['curl', 'python', 'javascript']);
       for (const { code } of open.snippets) {
         expect(code).toContain('https://serve.example/d/abc/v1');
@@ -249,7 +386,10 @@ overBackends((make) => {
         expect(code).not.toContain('YOUR_API_KEY');
       }
       await access.setAccessControl(deployment.id, true);
-      const restricted = await (await get(`/deployments/${deployment.id}/snippets?lang=curl&model=it's`)).json() as { needs_key: boolean; snippets: { code: string }[] };
+      const restricted = (await (await get(`/deployments/${deployment.id}/snippets?lang=curl&model=it's`)).json()) as {
+        needs_key: boolean;
+        snippets: { code: string }[];
+      };
       expect(restricted.needs_key).toBe(true);
       expect(restricted.snippets).toHaveLength(1);
       expect(restricted.snippets[0].code).toContain('Authorization: Bearer YOUR_API_KEY');

@@ -39,7 +39,12 @@ beforeEach(() => {
     if (userId !== owner.userId) throw new ServiceError('not_found', 'there is no such object');
     return { id };
   };
-  const store = { ...service.store, getVersion: (actor: ServiceActor, _id: string, number: number) => mine(actor, number === 1 ? VERSION : `ver_${number}`), getContainer: (actor: ServiceActor) => mine(actor, CONTAINER) };
+  const store = {
+    ...service.store,
+    getVersion: (actor: ServiceActor, _id: string, number: number) =>
+      mine(actor, number === 1 ? VERSION : `ver_${number}`),
+    getContainer: (actor: ServiceActor) => mine(actor, CONTAINER),
+  };
   api = new Api({ routes: ROUTES, context: { ...service.context, store, logs } as unknown as ApiContext });
 });
 afterEach(async () => {
@@ -67,35 +72,89 @@ class Recorded implements HttpReply {
         this.onWrite?.();
         return true;
       },
-      drained: () => Promise.resolve(), end: () => { this.state = 'ended'; }, destroy: () => { this.state = 'destroyed'; },
+      drained: () => Promise.resolve(),
+      end: () => {
+        this.state = 'ended';
+      },
+      destroy: () => {
+        this.state = 'destroyed';
+      },
     };
   }
-  get text(): string { return this.bytes.toString(); }
-  get body(): any { return JSON.parse(this.text); }
+  get text(): string {
+    return this.bytes.toString();
+  }
+  get body(): any {
+    return JSON.parse(this.text);
+  }
   get events(): { id: string; data: any }[] {
-    return [...this.text.matchAll(/id: (\d+)\ndata: (.*)\n\n/g)].map(([, id, data]) => ({ id, data: JSON.parse(data) }));
+    return [...this.text.matchAll(/id: (\d+)\ndata: (.*)\n\n/g)].map(([, id, data]) => ({
+      id,
+      data: JSON.parse(data),
+    }));
   }
 }
 
-async function ask(person: Person, target: string, { headers = [], signal = new AbortController().signal, onWrite }: { headers?: [string, string][]; signal?: AbortSignal; onWrite?: (reply: Recorded) => void } = {}): Promise<Recorded> {
+async function ask(
+  person: Person,
+  target: string,
+  {
+    headers = [],
+    signal = new AbortController().signal,
+    onWrite,
+  }: { headers?: [string, string][]; signal?: AbortSignal; onWrite?: (reply: Recorded) => void } = {},
+): Promise<Recorded> {
   const [path, query = ''] = target.split('?');
-  const request: HttpRequest = { method: 'GET', path, query, headers: [['host', 'console.test:8090'], ['cookie', person.cookie], ...headers], remoteAddress: '192.0.2.1', signal, readBody: () => Promise.resolve(Buffer.alloc(0)) };
+  const request: HttpRequest = {
+    method: 'GET',
+    path,
+    query,
+    headers: [['host', 'console.test:8090'], ['cookie', person.cookie], ...headers],
+    remoteAddress: '192.0.2.1',
+    signal,
+    readBody: () => Promise.resolve(Buffer.alloc(0)),
+  };
   const reply = new Recorded();
   if (onWrite !== undefined) reply.onWrite = () => onWrite(reply);
   await api.handle(request, reply);
   return reply;
 }
 
-const line = (text: string, more: Partial<NewLogLine> = {}): NewLogLine => ({ at: 1_700_000_000_000, stream: 'stdout', replica: 0, text, ...more });
-const write = (from: number, to: number, logId = VERSION) => logs.append(logId, Array.from({ length: to - from + 1 }, (_, i) => line(`line ${from + i}`)));
+const line = (text: string, more: Partial<NewLogLine> = {}): NewLogLine => ({
+  at: 1_700_000_000_000,
+  stream: 'stdout',
+  replica: 0,
+  text,
+  ...more,
+});
+const write = (from: number, to: number, logId = VERSION) =>
+  logs.append(
+    logId,
+    Array.from({ length: to - from + 1 }, (_, i) => line(`line ${from + i}`)),
+  );
 const seqs = ({ body }: Recorded): number[] => body.data.map(({ seq }: { seq: number }) => seq);
 
 test('without a place the last lines come; before and after lead on', async () => {
   await write(1, 30);
   const last = await ask(owner, `${VERSION_LOGS}?limit=10`);
-  expect([last.status, seqs(last), last.body.next, last.body.first_seq, last.body.last_seq]).toEqual([200, [21, 22, 23, 24, 25, 26, 27, 28, 29, 30], '21', 1, 30]);
-  expect(last.body.data[0]).toEqual({ seq: 21, at: '2023-11-14T22:13:20.000Z', stream: 'stdout', level: 'unknown', replica: 0, text: 'line 21' });
-  expect(seqs(await ask(owner, `${VERSION_LOGS}?limit=10&before=21`))).toEqual([11, 12, 13, 14, 15, 16, 17, 18, 19, 20]);
+  expect([last.status, seqs(last), last.body.next, last.body.first_seq, last.body.last_seq]).toEqual([
+    200,
+    [21, 22, 23, 24, 25, 26, 27, 28, 29, 30],
+    '21',
+    1,
+    30,
+  ]);
+  expect(last.body.data[0]).toEqual({
+    seq: 21,
+    at: '2023-11-14T22:13:20.000Z',
+    stream: 'stdout',
+    level: 'unknown',
+    replica: 0,
+    text: 'line 21',
+  });
+  expect(seqs(await ask(owner, `${VERSION_LOGS}?limit=10&before=21`))).toEqual([
+    11, 12, 13, 14, 15, 16, 17, 18, 19, 20,
+  ]);
   const first = await ask(owner, `${VERSION_LOGS}?limit=25&after=0`);
   expect([seqs(first).at(-1), first.body.next]).toEqual([25, '25']);
   const rest = await ask(owner, `${VERSION_LOGS}?limit=25&after=25`);
@@ -113,24 +172,45 @@ test('containers have logs of their own', async () => {
 });
 
 test('filters', async () => {
-  await logs.append(VERSION, [line('a'), line('b', { stream: 'stderr' }), line('B again', { replica: 1 }), line('late', { at: 1_800_000_000_000 })]);
+  await logs.append(VERSION, [
+    line('a'),
+    line('b', { stream: 'stderr' }),
+    line('B again', { replica: 1 }),
+    line('late', { at: 1_800_000_000_000 }),
+  ]);
   const find = async (query: string) => seqs(await ask(owner, `${VERSION_LOGS}?${query}`));
   expect(await find('stream=stderr')).toEqual([2]);
   expect(await find('replica=1')).toEqual([3]);
   expect(await find('q=b')).toEqual([2, 3]);
   await logs.append(VERSION, [line('ERROR: e', { at: 1 }), line('{"level":40}', { at: 1 })]);
-  expect([await find('level=error'), await find('level=warn'), await find('level=unknown')]).toEqual([[5], [5, 6], [1, 2, 3, 4]]);
+  expect([await find('level=error'), await find('level=warn'), await find('level=unknown')]).toEqual([
+    [5],
+    [5, 6],
+    [1, 2, 3, 4],
+  ]);
   expect(await find('since=2027-01-01T00:00:00Z')).toEqual([4]);
   expect(await find('until=2027-01-01T00:00:00Z')).toEqual([1, 2, 3, 5, 6]);
 });
 
-test.each(['limit=0', 'limit=1001', 'after=-1', 'after=x', 'stream=other', 'since=yesterday', 'level=loud', 'after=1&before=2', 'q='])('%s is refused', async (query) => {
+test.each([
+  'limit=0',
+  'limit=1001',
+  'after=-1',
+  'after=x',
+  'stream=other',
+  'since=yesterday',
+  'level=loud',
+  'after=1&before=2',
+  'q=',
+])('%s is refused', async (query) => {
   expect((await ask(owner, `${VERSION_LOGS}?${query}`)).status).toBe(400);
 });
 
 test('what has expired is told as such, in pages and before a stream', async () => {
   for (let i = 1; i < 400; i += 5) await write(i, i + 4);
-  const { body: { first_seq: firstSeq } } = await ask(owner, VERSION_LOGS);
+  const {
+    body: { first_seq: firstSeq },
+  } = await ask(owner, VERSION_LOGS);
   expect(firstSeq).toBeGreaterThan(10);
   for (const target of [`${VERSION_LOGS}?after=1`, `${VERSION_LOGS}/follow?after=1`]) {
     const reply = await ask(owner, target);
@@ -140,15 +220,25 @@ test('what has expired is told as such, in pages and before a stream', async () 
 
 test('strangers find nothing, and neither does a number that is none', async () => {
   await write(1, 3);
-  for (const target of [VERSION_LOGS, `${VERSION_LOGS}/follow`, `${VERSION_LOGS}/download`, CONTAINER_LOGS, `${CONTAINER_LOGS}/follow`, `${CONTAINER_LOGS}/download`]) expect((await ask(stranger, target)).status).toBe(404);
-  for (const number of ['0', '-1', 'x', '1e3', '99999999999']) expect((await ask(owner, VERSION_LOGS.replace('/1/', `/${number}/`))).status).toBe(404);
+  for (const target of [
+    VERSION_LOGS,
+    `${VERSION_LOGS}/follow`,
+    `${VERSION_LOGS}/download`,
+    CONTAINER_LOGS,
+    `${CONTAINER_LOGS}/follow`,
+    `${CONTAINER_LOGS}/download`,
+  ])
+    expect((await ask(stranger, target)).status).toBe(404);
+  for (const number of ['0', '-1', 'x', '1e3', '99999999999'])
+    expect((await ask(owner, VERSION_LOGS.replace('/1/', `/${number}/`))).status).toBe(404);
 });
 
 test('following begins after the last event that the client had, and goes on', async () => {
   await write(1, 5);
   const controller = new AbortController();
   const following = ask(owner, `${VERSION_LOGS}/follow?after=1`, {
-    headers: [['last-event-id', '3']], signal: controller.signal,
+    headers: [['last-event-id', '3']],
+    signal: controller.signal,
     onWrite: ({ events }) => {
       if (events.length === 2) void write(6, 7);
       if (events.length === 4) controller.abort();
@@ -177,25 +267,44 @@ test('without a place following begins with what comes', async () => {
 
 test('one person follows a bounded number of logs, and leaves room on leaving', async () => {
   const controller = new AbortController();
-  const following = Array.from({ length: 100 }, () => ask(owner, `${VERSION_LOGS}/follow`, { signal: controller.signal }));
-  const refused = await new Promise<Recorded>((resolve) => setImmediate(() => {
-    const retry = (): void => void ask(owner, `${VERSION_LOGS}/follow`, { signal: AbortSignal.timeout(50) }).then((reply) => (reply.status === 429 ? resolve(reply) : retry()));
-    retry();
-  }));
+  const following = Array.from({ length: 100 }, () =>
+    ask(owner, `${VERSION_LOGS}/follow`, { signal: controller.signal }),
+  );
+  const refused = await new Promise<Recorded>((resolve) =>
+    setImmediate(() => {
+      const retry = (): void =>
+        void ask(owner, `${VERSION_LOGS}/follow`, { signal: AbortSignal.timeout(50) }).then((reply) =>
+          reply.status === 429 ? resolve(reply) : retry(),
+        );
+      retry();
+    }),
+  );
   expect(refused.body.code).toBe('too_many_attempts');
   controller.abort();
   await Promise.all(following);
   const last = new AbortController();
-  expect((await ask(owner, `${VERSION_LOGS}/follow`, { signal: last.signal, onWrite: () => last.abort() })).status).toBe(200);
+  expect(
+    (await ask(owner, `${VERSION_LOGS}/follow`, { signal: last.signal, onWrite: () => last.abort() })).status,
+  ).toBe(200);
 });
 
 test('the download is all that there is, as compressed text', async () => {
   await write(1, 40);
   await logs.append(VERSION, [line('oops', { stream: 'stderr', replica: 2 })]);
   const reply = await ask(owner, `${VERSION_LOGS}/download`);
-  expect([reply.status, reply.headers['Content-Type'], reply.headers['Content-Disposition'], reply.state]).toEqual([200, 'application/gzip', `attachment; filename="${DEPLOYMENT}-1.log.gz"`, 'ended']);
+  expect([reply.status, reply.headers['Content-Type'], reply.headers['Content-Disposition'], reply.state]).toEqual([
+    200,
+    'application/gzip',
+    `attachment; filename="${DEPLOYMENT}-1.log.gz"`,
+    'ended',
+  ]);
   const lines = gunzipSync(reply.bytes).toString().trimEnd().split('\n');
   expect(lines).toHaveLength(41);
-  expect([lines[0], lines[40]]).toEqual(['2023-11-14T22:13:20.000Z 0 stdout line 1', '2023-11-14T22:13:20.000Z 2 stderr oops']);
-  expect(gunzipSync((await ask(owner, `${VERSION_LOGS}/download?q=oops`)).bytes).toString()).toBe('2023-11-14T22:13:20.000Z 2 stderr oops\n');
+  expect([lines[0], lines[40]]).toEqual([
+    '2023-11-14T22:13:20.000Z 0 stdout line 1',
+    '2023-11-14T22:13:20.000Z 2 stderr oops',
+  ]);
+  expect(gunzipSync((await ask(owner, `${VERSION_LOGS}/download?q=oops`)).bytes).toString()).toBe(
+    '2023-11-14T22:13:20.000Z 2 stderr oops\n',
+  );
 });

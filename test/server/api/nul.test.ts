@@ -5,20 +5,30 @@ import { alice, overServices, service } from './suite';
 
 const ROUTES = apiRoutes();
 const withIds = ({ path }: ApiRoute, id: string): string => path.replace(/\{\w+\}/g, id);
-const TEXTS = ROUTES.filter(({ method }) => method === 'GET').flatMap((route) => Object.entries(route.query?.properties ?? {}).filter(([, { type }]) => type === 'string').map(([name]) => ({ route, name })));
+const TEXTS = ROUTES.filter(({ method }) => method === 'GET').flatMap((route) =>
+  Object.entries(route.query?.properties ?? {})
+    .filter(([, { type }]) => type === 'string')
+    .map(([name]) => ({ route, name })),
+);
 
 overServices(() => {
   test('is at no path', async () => {
     const routes = ROUTES.filter(({ method, path }) => method === 'GET' && path.includes('{'));
     expect(routes.length).toBeGreaterThan(15);
-    for (const route of routes) expect([route.path, (await alice.get(withIds(route, 'dep_%00'))).status]).toEqual([route.path, 404]);
+    for (const route of routes)
+      expect([route.path, (await alice.get(withIds(route, 'dep_%00'))).status]).toEqual([route.path, 404]);
   });
 
   test('is in no parameter', async () => {
     expect(TEXTS.length).toBeGreaterThan(30);
     for (const { route, name } of TEXTS) {
       const { status, body } = await alice.get(`${withIds(route, '1')}?${name}=%00`);
-      expect([route.path, name, status, body.errors]).toEqual([route.path, name, 400, [{ pointer: `?${name}`, message: expect.stringMatching(/^expected /) }]]);
+      expect([route.path, name, status, body.errors]).toEqual([
+        route.path,
+        name,
+        400,
+        [{ pointer: `?${name}`, message: expect.stringMatching(/^expected /) }],
+      ]);
     }
   });
 
@@ -32,7 +42,10 @@ overServices(() => {
     ['auth/login', { email: 'a\0b', password: 'x' }],
   ])('is in no text of a body: %s %j', async (path, wish) => {
     const reply = await alice.post(`/api/v1/${path}`, wish);
-    expect(reply).toMatchObject({ status: 400, body: { code: 'invalid_request', detail: expect.stringMatching(/: expected a text without NUL$/) } });
+    expect(reply).toMatchObject({
+      status: 400,
+      body: { code: 'invalid_request', detail: expect.stringMatching(/: expected a text without NUL$/) },
+    });
     expect(service.logged.filter((line) => line.includes('err'))).toEqual([]);
   });
 });

@@ -13,18 +13,35 @@ import { ApiError } from '../../../server/errors';
 import { ServiceError } from '../../../server/service/errors';
 import { fakeClock } from '../access/support';
 
-const route = (method: ApiRoute['method'], path: string): ApiRoute => ({ method, path, summary: path, tag: 'test', auth: 'any', answers: {}, handle: () => Promise.resolve({ status: 204 }) });
+const route = (method: ApiRoute['method'], path: string): ApiRoute => ({
+  method,
+  path,
+  summary: path,
+  tag: 'test',
+  auth: 'any',
+  answers: {},
+  handle: () => Promise.resolve({ status: 204 }),
+});
 
 describe('the router', () => {
   const routes = [
-    route('GET', '/a'), route('POST', '/a'), route('GET', '/a/{id}'), route('GET', '/a/fixed'), route('DELETE', '/a/{id}'), route('GET', '/a/{id}/b/{n}'), route('POST', '/a/{other}/b/{m}'),
-    route('GET', '/a/fixed/c'), route('GET', '/a/{id}/d'),
+    route('GET', '/a'),
+    route('POST', '/a'),
+    route('GET', '/a/{id}'),
+    route('GET', '/a/fixed'),
+    route('DELETE', '/a/{id}'),
+    route('GET', '/a/{id}/b/{n}'),
+    route('POST', '/a/{other}/b/{m}'),
+    route('GET', '/a/fixed/c'),
+    route('GET', '/a/{id}/d'),
   ];
   const router = new Router(routes);
   const find = (method: string, path: string): string => {
     const match = router.find(path);
     const found = match?.routes.get(method);
-    return found === undefined ? `none of ${[...match?.routes.keys() ?? []].join(',')}` : `${found.path} ${JSON.stringify(match!.paramsOf(found))}`;
+    return found === undefined
+      ? `none of ${[...(match?.routes.keys() ?? [])].join(',')}`
+      : `${found.path} ${JSON.stringify(match!.paramsOf(found))}`;
   };
 
   test('takes parameters anywhere, by the names that each route gives them; what is written out goes first', () => {
@@ -41,32 +58,52 @@ describe('the router', () => {
   test('knows the other methods of a path, and decodes segments', () => {
     expect(find('PUT', '/a')).toBe('none of GET,POST');
     expect(find('GET', '/a/%E2%9C%93%2Fx')).toBe('/a/{id} {"id":"✓/x"}');
-    for (const path of ['/', '/b', '/a/', '/a//b/1', '/a/%ZZ', '/a/x/b', '//a', '/A', '/a/x/b/1/']) expect([path, router.find(path)]).toEqual([path, undefined]);
+    for (const path of ['/', '/b', '/a/', '/a//b/1', '/a/%ZZ', '/a/x/b', '//a', '/A', '/a/x/b/1/'])
+      expect([path, router.find(path)]).toEqual([path, undefined]);
   });
 
   test('refuses two routes at one place', () => {
-    expect(() => new Router([route('GET', '/a/{id}'), route('GET', '/a/{name}')])).toThrow('GET /a/{name}: there is such a route already');
+    expect(() => new Router([route('GET', '/a/{id}'), route('GET', '/a/{name}')])).toThrow(
+      'GET /a/{name}: there is such a route already',
+    );
   });
 });
 
 describe('values', () => {
-  const schema = input({
-    name: { type: 'string', minLength: 1, maxLength: 5 }, type: oneOf(['a', 'b']), budget: orNull(input({ tokens: { type: 'integer', minimum: 1 } }, 'tokens')), at: { type: 'string', format: 'date-time' },
-    env: record({ type: 'string' }, '^[A-Z]+$'), items: list({ type: 'integer' }, { maxItems: 2 }),
-  }, 'name') as Schema;
-  const errorsOf = async (value: unknown): Promise<unknown> => checkValue(schema, value).then(() => 'fits', (error: ApiProblem) => Object.fromEntries(error.errors.map(({ pointer, message }) => [pointer, message])));
+  const schema = input(
+    {
+      name: { type: 'string', minLength: 1, maxLength: 5 },
+      type: oneOf(['a', 'b']),
+      budget: orNull(input({ tokens: { type: 'integer', minimum: 1 } }, 'tokens')),
+      at: { type: 'string', format: 'date-time' },
+      env: record({ type: 'string' }, '^[A-Z]+$'),
+      items: list({ type: 'integer' }, { maxItems: 2 }),
+    },
+    'name',
+  ) as Schema;
+  const errorsOf = async (value: unknown): Promise<unknown> =>
+    checkValue(schema, value).then(
+      () => 'fits',
+      (error: ApiProblem) => Object.fromEntries(error.errors.map(({ pointer, message }) => [pointer, message])),
+    );
 
   test.each<[unknown, unknown]>([
     [{ name: 'a' }, 'fits'],
     [{ name: 'a', budget: null, type: 'b', at: '2030-01-31T00:00:00Z', env: { A: 'x' }, items: [1] }, 'fits'],
     [{}, { '/name': 'expected a string of 1 to 5 characters, but it is missing' }],
     [{ name: '' }, { '/name': 'expected a string of 1 to 5 characters, got a string of 0 characters' }],
-    [{ name: 'a', owner_id: 'x', 'a/b~': 1 }, { '/owner_id': 'there is no such field', '/a~1b~0': 'there is no such field' }],
+    [
+      { name: 'a', owner_id: 'x', 'a/b~': 1 },
+      { '/owner_id': 'there is no such field', '/a~1b~0': 'there is no such field' },
+    ],
     [{ name: 'a', type: 'sk-secret' }, { '/type': 'expected one of a, b, got a string of 9 characters' }],
     [{ name: 'a', budget: { tokens: 0 } }, { '/budget/tokens': 'expected an integer of 1 or more, got 0' }],
     [{ name: 'a', budget: {} }, { '/budget/tokens': 'expected an integer of 1 or more, but it is missing' }],
     [{ name: 'a', budget: 5 }, { '/budget': 'expected an object, or null, got 5' }],
-    [{ name: 'a', at: 'yesterday' }, { '/at': 'expected a time such as 2030-01-31T00:00:00Z, got a string of 9 characters' }],
+    [
+      { name: 'a', at: 'yesterday' },
+      { '/at': 'expected a time such as 2030-01-31T00:00:00Z, got a string of 9 characters' },
+    ],
     [{ name: 'a', items: [1, 2, 3] }, { '/items': 'expected an array of 0 to 2 items, got an array of 3' }],
     [{ name: 'a', items: [1, 'x'] }, { '/items/1': 'expected an integer, got a string of 1 characters' }],
     [5, { '': 'expected an object, got 5' }],
@@ -74,31 +111,55 @@ describe('values', () => {
   ])('%j', async (value, expected) => expect(await errorsOf(value)).toEqual(expected));
 
   test('the objects of a choice are told apart', async () => {
-    const choice = { anyOf: [input({ type: { const: 'none' } }, 'type'), input({ type: { const: 'key' }, key: { type: 'string' } }, 'type', 'key')] } as Schema;
+    const choice = {
+      anyOf: [
+        input({ type: { const: 'none' } }, 'type'),
+        input({ type: { const: 'key' }, key: { type: 'string' } }, 'type', 'key'),
+      ],
+    } as Schema;
     const schemaOf = input({ auth: choice }) as Schema;
-    const detailOf = (auth: unknown) => checkValue(schemaOf, { auth }).then(() => 'fits', (error: ApiProblem) => error.message);
+    const detailOf = (auth: unknown) =>
+      checkValue(schemaOf, { auth }).then(
+        () => 'fits',
+        (error: ApiProblem) => error.message,
+      );
     const wanted = '/auth: expected an object with type "none", or an object with type "key" and key, got ';
-    expect([await detailOf({ type: 'none' }), await detailOf('none'), await detailOf(5), await detailOf({ type: 'key', key: 'k' })]).toEqual(['fits', `${wanted}a string of 4 characters`, `${wanted}5`, 'fits']);
-    for (const auth of [{}, { type: 'session' }, { type: 'key' }]) expect([auth, await detailOf(auth)]).toEqual([auth, expect.stringMatching(/"none"|"key"|key/)]);
+    expect([
+      await detailOf({ type: 'none' }),
+      await detailOf('none'),
+      await detailOf(5),
+      await detailOf({ type: 'key', key: 'k' }),
+    ]).toEqual(['fits', `${wanted}a string of 4 characters`, `${wanted}5`, 'fits']);
+    for (const auth of [{}, { type: 'session' }, { type: 'key' }])
+      expect([auth, await detailOf(auth)]).toEqual([auth, expect.stringMatching(/"none"|"key"|key/)]);
   });
 
   test('names that do not fit are said', async () => {
-    expect(await errorsOf({ name: 'a', env: { a: 'x' } })).toEqual({ '/env/a': 'expected a name that matches ^[A-Z]+$' });
+    expect(await errorsOf({ name: 'a', env: { a: 'x' } })).toEqual({
+      '/env/a': 'expected a name that matches ^[A-Z]+$',
+    });
   });
 
   test('no unknown name is shown in full', async () => {
-    expect(Object.keys(await errorsOf({ name: 'a', ['x'.repeat(59)]: 1, env: { ['y'.repeat(59)]: 'x' } }) as object)).toEqual([`/${'x'.repeat(20)}…`, `/env/${'y'.repeat(20)}…`]);
+    expect(
+      Object.keys((await errorsOf({ name: 'a', ['x'.repeat(59)]: 1, env: { ['y'.repeat(59)]: 'x' } })) as object),
+    ).toEqual([`/${'x'.repeat(20)}…`, `/env/${'y'.repeat(20)}…`]);
   });
 
   test('say no more faults than somebody reads', async () => {
     const many = Object.fromEntries(Array.from({ length: 100 }, (_, i) => [`f${i}`, 1]));
-    expect(Object.keys(await errorsOf({ name: 'a', ...many }) as object)).toHaveLength(8);
+    expect(Object.keys((await errorsOf({ name: 'a', ...many })) as object)).toHaveLength(8);
   });
 });
 
 describe('queries', () => {
-  const schema = input({ limit: { type: 'integer', minimum: 1, maximum: 100, default: 50 }, q: { type: 'string', maxLength: 3 }, all: { type: 'boolean' } }) as Schema;
-  const parse = (text: string): Promise<unknown> => parseQuery(schema, text).catch((error: ApiProblem) => error.message);
+  const schema = input({
+    limit: { type: 'integer', minimum: 1, maximum: 100, default: 50 },
+    q: { type: 'string', maxLength: 3 },
+    all: { type: 'boolean' },
+  }) as Schema;
+  const parse = (text: string): Promise<unknown> =>
+    parseQuery(schema, text).catch((error: ApiProblem) => error.message);
 
   test.each<[string, unknown]>([
     ['', { limit: 50 }],
@@ -113,7 +174,8 @@ describe('queries', () => {
     ['__proto__=1', '?__proto__: there is no such parameter'],
   ])('%s', async (text, expected) => expect(await parse(text)).toEqual(expected));
 
-  test('say no name in full that nobody knows', async () => expect(await parse(`${'x'.repeat(500)}=1`)).toBe(`?${'x'.repeat(20)}…: there is no such parameter`));
+  test('say no name in full that nobody knows', async () =>
+    expect(await parse(`${'x'.repeat(500)}=1`)).toBe(`?${'x'.repeat(20)}…: there is no such parameter`));
 
   test('are none where a route has none', async () => {
     await expect(parseQuery(undefined, 'a=1')).rejects.toMatchObject({ code: 'invalid_request' });
@@ -129,7 +191,15 @@ test('If-Match is one strong ETag', () => {
       return (error as ApiProblem).code;
     }
   };
-  expect([of(), of('*'), of('"7"'), of('7'), of('W/"7"'), of('"7", "8"'), of('"x"')]).toEqual([undefined, undefined, 7, 'stale', 'stale', 'stale', 'stale']);
+  expect([of(), of('*'), of('"7"'), of('7'), of('W/"7"'), of('"7", "8"'), of('"x"')]).toEqual([
+    undefined,
+    undefined,
+    7,
+    'stale',
+    'stale',
+    'stale',
+    'stale',
+  ]);
 });
 
 test('pages go on where the one before ended', () => {
@@ -146,14 +216,33 @@ test('pages go on where the one before ended', () => {
 describe('problems', () => {
   test('have a status for every code, and say nothing of what is ours', () => {
     for (const { status } of Object.values(PROBLEMS)) expect(status).toBeGreaterThanOrEqual(400);
-    expect(toProblem(new ServiceError('not_found', 'x'))).toMatchObject({ status: 404, code: 'not_found', message: 'x' });
-    expect(toProblem(new ServiceError('too_many_attempts', 'try again in 60 s'))).toMatchObject({ status: 429, headers: { 'Retry-After': '60' } });
+    expect(toProblem(new ServiceError('not_found', 'x'))).toMatchObject({
+      status: 404,
+      code: 'not_found',
+      message: 'x',
+    });
+    expect(toProblem(new ServiceError('too_many_attempts', 'try again in 60 s'))).toMatchObject({
+      status: 429,
+      headers: { 'Retry-After': '60' },
+    });
     expect(toProblem(new AccessError('stale', 'x'))).toMatchObject({ status: 412 });
-    for (const full of [new Error('database or disk is full'), new AccessError('database_error', 'could not extend file: No space left on device'), new Error('ENOSPC: no space left on device, write')]) {
-      expect(toProblem(full)).toMatchObject({ status: 507, code: 'storage_full', message: expect.stringContaining('nothing was changed') });
+    for (const full of [
+      new Error('database or disk is full'),
+      new AccessError('database_error', 'could not extend file: No space left on device'),
+      new Error('ENOSPC: no space left on device, write'),
+    ]) {
+      expect(toProblem(full)).toMatchObject({
+        status: 507,
+        code: 'storage_full',
+        message: expect.stringContaining('nothing was changed'),
+      });
     }
     expect(toProblem(new ApiError('request_too_large', 'x'))).toMatchObject({ status: 413 });
-    for (const own of [new Error('select * from secrets'), new AccessError('database_error', 'select * from secrets'), 'thrown']) {
+    for (const own of [
+      new Error('select * from secrets'),
+      new AccessError('database_error', 'select * from secrets'),
+      'thrown',
+    ]) {
       const problem = toProblem(own);
       expect(problem.status).toBeGreaterThanOrEqual(500);
       expect(renderProblem(problem, 'r')).not.toContain('secrets');
@@ -164,7 +253,13 @@ describe('problems', () => {
   test('are RFC 9457 objects', () => {
     const problem = new ApiProblem('invalid_request', 'd', { errors: [{ pointer: '/a', message: 'm' }] });
     expect(JSON.parse(renderProblem(problem, 'r1'))).toEqual({
-      type: 'urn:capstan:problem:invalid_request', title: PROBLEMS.invalid_request.title, status: 400, detail: 'd', code: 'invalid_request', errors: [{ pointer: '/a', message: 'm' }], request_id: 'r1',
+      type: 'urn:capstan:problem:invalid_request',
+      title: PROBLEMS.invalid_request.title,
+      status: 400,
+      detail: 'd',
+      code: 'invalid_request',
+      errors: [{ pointer: '/a', message: 'm' }],
+      request_id: 'r1',
     });
   });
 });
@@ -181,7 +276,9 @@ test('attempts are counted by address, IPv6 by /64, and forgotten slowly', () =>
       return `wait ${(error as ApiProblem).headers['Retry-After']}`;
     }
   };
-  expect(['2001:db8::1', '2001:db8::2', '2001:db8:0:0:5::', '2001:db8::3', '2001:db8:1::1', '192.0.2.1'].map(fail)).toEqual(['tried', 'tried', 'tried', 'wait 20', 'tried', 'tried']);
+  expect(
+    ['2001:db8::1', '2001:db8::2', '2001:db8:0:0:5::', '2001:db8::3', '2001:db8:1::1', '192.0.2.1'].map(fail),
+  ).toEqual(['tried', 'tried', 'tried', 'wait 20', 'tried', 'tried']);
   clock.advance(20_000);
   expect([fail('2001:db8::9'), fail('2001:db8::9')]).toEqual(['tried', 'wait 20']);
   limiter.forgive('2001:db8::9');

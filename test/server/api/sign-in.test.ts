@@ -18,10 +18,24 @@ overServices(() => {
     test('gives a cookie that scripts cannot read, and our page the token of its changes', async () => {
       const reply = await login(good);
       expect(reply).toMatchObject({ status: 204, text: '' });
-      expect(reply.headers['set-cookie']).toMatch(/^capstan_session=[0-9A-Za-z]{43}; Path=\/; HttpOnly; SameSite=Strict; Max-Age=1209600$/);
+      expect(reply.headers['set-cookie']).toMatch(
+        /^capstan_session=[0-9A-Za-z]{43}; Path=\/; HttpOnly; SameSite=Strict; Max-Age=1209600$/,
+      );
       const cookie = reply.headers['set-cookie'].split(';')[0];
       const me = await service.send('GET', ME, { headers: { cookie } });
-      expect(me).toMatchObject({ status: 200, body: { email: 'alice@example.com', name: 'alice', is_admin: false, has_totp: false, organizations: [], via: 'session', locale: 'en', theme: 'system' } });
+      expect(me).toMatchObject({
+        status: 200,
+        body: {
+          email: 'alice@example.com',
+          name: 'alice',
+          is_admin: false,
+          has_totp: false,
+          organizations: [],
+          via: 'session',
+          locale: 'en',
+          theme: 'system',
+        },
+      });
       expect(me.body.csrf_token).toMatch(/^[\w-]{43}$/);
       expect(me.headers.etag).toBe(`"${me.body.rev}"`);
     });
@@ -34,30 +48,48 @@ overServices(() => {
       expect(reply.headers['set-cookie']).toMatch(/; Path=\/; HttpOnly; SameSite=Strict; Max-Age=\d+; Secure$/);
       expect(reply.headers['strict-transport-security']).toBe('max-age=31536000');
       // A cookie of the other name, which plain HTTP could have set, is none.
-      expect((await secure.send('GET', ME, { headers: { cookie: bob.cookie.replace('__Host-capstan', 'capstan_session') } })).status).toBe(401);
+      expect(
+        (await secure.send('GET', ME, { headers: { cookie: bob.cookie.replace('__Host-capstan', 'capstan_session') } }))
+          .status,
+      ).toBe(401);
       await secure.close();
     });
 
     test('fails with one text for all causes', async () => {
-      const replies = [await login({ ...good, password: 'wrong password' }), await login({ email: 'nobody@example.com', password: PASSWORD }), await login({ email: 'nobody', password: '' })];
-      for (const { status, body } of replies) expect({ status, code: body.code, detail: body.detail }).toEqual({ status: 401, code: 'bad_credentials', detail: 'the address or the password is wrong' });
+      const replies = [
+        await login({ ...good, password: 'wrong password' }),
+        await login({ email: 'nobody@example.com', password: PASSWORD }),
+        await login({ email: 'nobody', password: '' }),
+      ];
+      for (const { status, body } of replies)
+        expect({ status, code: body.code, detail: body.detail }).toEqual({
+          status: 401,
+          code: 'bad_credentials',
+          detail: 'the address or the password is wrong',
+        });
       expect(replies[0].headers['set-cookie']).toBeUndefined();
     });
 
     test('waits after too many failures for an account, and from an address', async () => {
-      for (let i = 0; i < 5; i++) expect((await login({ ...good, password: 'wrong password' }, {}, `198.51.100.${i}`)).status).toBe(401);
+      for (let i = 0; i < 5; i++)
+        expect((await login({ ...good, password: 'wrong password' }, {}, `198.51.100.${i}`)).status).toBe(401);
       const locked = await login(good, {}, '198.51.100.9');
       expect(locked).toMatchObject({ status: 429, body: { code: 'too_many_attempts' } });
       expect(locked.headers['retry-after']).toBe('60');
       // From one address, over many accounts.
-      for (let i = 0; i < 20; i++) expect((await login({ email: `user${i}@example.com`, password: 'x' }, {}, '203.0.113.5')).status).toBe(401);
+      for (let i = 0; i < 20; i++)
+        expect((await login({ email: `user${i}@example.com`, password: 'x' }, {}, '203.0.113.5')).status).toBe(401);
       expect((await login({ email: 'other@example.com', password: 'x' }, {}, '203.0.113.5')).status).toBe(429);
       expect((await login({ email: 'other@example.com', password: 'x' }, {}, '203.0.113.6')).status).toBe(401);
       expect(service.logged.join('\n')).not.toContain('alice@example.com');
     });
 
     test('tries no more passwords at once than one after the other', async () => {
-      const replies = await Promise.all(Array.from({ length: 25 }, (_, i) => login({ email: `user${i}@example.com`, password: 'x' }, {}, '203.0.113.7')));
+      const replies = await Promise.all(
+        Array.from({ length: 25 }, (_, i) =>
+          login({ email: `user${i}@example.com`, password: 'x' }, {}, '203.0.113.7'),
+        ),
+      );
       expect(replies.filter(({ status }) => status === 401)).toHaveLength(20);
       expect(replies.filter(({ status }) => status === 429)).toHaveLength(5);
       service.clock.advance(60_000);
@@ -105,17 +137,51 @@ overServices(() => {
     });
 
     test('takes its open streams with it, which are no use of it', async () => {
-      const route = { method: 'GET', path: '/stream', summary: '', tag: '', auth: 'any', answers: { 200: 'text/event-stream' }, handle: ({ signal }: ApiCall) => Promise.resolve({ stream: (reply: HttpReply) => new Promise<void>((resolve) => {
-        reply.stream(200, {}).write('open');
-        signal.addEventListener('abort', () => resolve());
-      }) }) } as const;
+      const route = {
+        method: 'GET',
+        path: '/stream',
+        summary: '',
+        tag: '',
+        auth: 'any',
+        answers: { 200: 'text/event-stream' },
+        handle: ({ signal }: ApiCall) =>
+          Promise.resolve({
+            stream: (reply: HttpReply) =>
+              new Promise<void>((resolve) => {
+                reply.stream(200, {}).write('open');
+                signal.addEventListener('abort', () => resolve());
+              }),
+          }),
+      } as const;
       const api = new Api({ routes: [route], context: service.context, recheckMs: 5 });
-      const request: HttpRequest = { method: 'GET', path: '/stream', query: '', headers: [['host', HOST], ['cookie', alice.cookie]], remoteAddress: '192.0.2.1', signal: new AbortController().signal, readBody: () => Promise.resolve(Buffer.alloc(0)) };
+      const request: HttpRequest = {
+        method: 'GET',
+        path: '/stream',
+        query: '',
+        headers: [
+          ['host', HOST],
+          ['cookie', alice.cookie],
+        ],
+        remoteAddress: '192.0.2.1',
+        signal: new AbortController().signal,
+        readBody: () => Promise.resolve(Buffer.alloc(0)),
+      };
       let hasEnded = false;
-      const streaming = api.handle(request, { hasStarted: false, send: () => {}, stream: () => ({ write: () => true, drained: () => Promise.resolve(), end: () => {}, destroy: () => {} }) } as unknown as HttpReply).then(() => { hasEnded = true; });
+      const streaming = api
+        .handle(request, {
+          hasStarted: false,
+          send: () => {},
+          stream: () => ({ write: () => true, drained: () => Promise.resolve(), end: () => {}, destroy: () => {} }),
+        } as unknown as HttpReply)
+        .then(() => {
+          hasEnded = true;
+        });
       service.clock.advance(11 * 3_600_000);
       await new Promise((resolve) => setTimeout(resolve, 50));
-      expect([hasEnded, (await service.store.findSession(alice.cookie.split('=')[1], false))?.userId]).toEqual([false, alice.userId]);
+      expect([hasEnded, (await service.store.findSession(alice.cookie.split('=')[1], false))?.userId]).toEqual([
+        false,
+        alice.userId,
+      ]);
       service.clock.advance(3_600_000);
       await streaming;
       expect((await alice.get(ME)).status).toBe(401);
@@ -133,17 +199,36 @@ overServices(() => {
       const phone = new Person(service, alice.userId, alice.email);
       await phone.signIn();
       const before = alice.cookie;
-      expect((await alice.post('/api/v1/me/password', { current: 'wrong password', password: 'another password' })).status).toBe(401);
+      expect(
+        (await alice.post('/api/v1/me/password', { current: 'wrong password', password: 'another password' })).status,
+      ).toBe(401);
       expect((await alice.post('/api/v1/me/password', { current: PASSWORD, password: 'short' })).status).toBe(422);
-      expect((await alice.post('/api/v1/me/password', { current: PASSWORD, password: 'another password' })).status).toBe(204);
+      expect(
+        (await alice.post('/api/v1/me/password', { current: PASSWORD, password: 'another password' })).status,
+      ).toBe(204);
       expect(alice.cookie).not.toBe(before);
-      expect([(await alice.get(ME)).status, (await phone.get(ME)).status, (await service.send('GET', ME, { headers: { cookie: before } })).status]).toEqual([200, 401, 401]);
-      expect([(await login(good)).status, (await login({ ...good, password: 'another password' })).status]).toEqual([401, 204]);
+      expect([
+        (await alice.get(ME)).status,
+        (await phone.get(ME)).status,
+        (await service.send('GET', ME, { headers: { cookie: before } })).status,
+      ]).toEqual([200, 401, 401]);
+      expect([(await login(good)).status, (await login({ ...good, password: 'another password' })).status]).toEqual([
+        401, 204,
+      ]);
     });
 
     test('is not opened by two cookies, of which somebody planted one', async () => {
-      for (const cookie of [`capstan_session=x; ${alice.cookie}`, `${alice.cookie}; capstan_session=x`, 'capstan_session=', 'capstan_session=x', `other=1; x${alice.cookie}`]) {
-        expect([cookie.length, (await service.send('GET', ME, { headers: { cookie } })).status]).toEqual([cookie.length, 401]);
+      for (const cookie of [
+        `capstan_session=x; ${alice.cookie}`,
+        `${alice.cookie}; capstan_session=x`,
+        'capstan_session=',
+        'capstan_session=x',
+        `other=1; x${alice.cookie}`,
+      ]) {
+        expect([cookie.length, (await service.send('GET', ME, { headers: { cookie } })).status]).toEqual([
+          cookie.length,
+          401,
+        ]);
       }
       expect((await service.send('GET', ME, { headers: { cookie: `a=1; ${alice.cookie};b=2` } })).status).toBe(200);
     });
@@ -151,7 +236,10 @@ overServices(() => {
 
   describe('another origin', () => {
     const change = (headers: Record<string, string>): Promise<Reply> =>
-      service.send('PATCH', ME, { headers: { cookie: alice.cookie, 'x-csrf-token': alice.csrfToken, origin: ORIGIN, ...JSON_TYPE, ...headers }, body: '{"theme":"dark"}' });
+      service.send('PATCH', ME, {
+        headers: { cookie: alice.cookie, 'x-csrf-token': alice.csrfToken, origin: ORIGIN, ...JSON_TYPE, ...headers },
+        body: '{"theme":"dark"}',
+      });
 
     test.each([
       ['another site', { origin: 'https://evil.example' }],
@@ -163,14 +251,20 @@ overServices(() => {
       ['no token', { 'x-csrf-token': '' }],
       ['a wrong token', { 'x-csrf-token': 'A'.repeat(43) }],
     ])('changes nothing: %s', async (_name, headers) => {
-      expect(await change(headers as Record<string, string>)).toMatchObject({ status: 403, body: { code: 'cross_site' } });
+      expect(await change(headers as Record<string, string>)).toMatchObject({
+        status: 403,
+        body: { code: 'cross_site' },
+      });
       expect((await alice.get(ME)).body.theme).toBe('system');
     });
 
     test('our own page changes something, with or without the headers that not all send', async () => {
       expect((await change({})).status).toBe(200);
       expect((await change({ 'sec-fetch-site': 'same-origin' })).status).toBe(200);
-      const withoutOrigin = await service.send('PATCH', ME, { headers: { cookie: alice.cookie, 'x-csrf-token': alice.csrfToken, ...JSON_TYPE }, body: '{"theme":"light"}' });
+      const withoutOrigin = await service.send('PATCH', ME, {
+        headers: { cookie: alice.cookie, 'x-csrf-token': alice.csrfToken, ...JSON_TYPE },
+        body: '{"theme":"light"}',
+      });
       expect(withoutOrigin).toMatchObject({ status: 200, body: { theme: 'light' } });
     });
 
@@ -183,42 +277,72 @@ overServices(() => {
     });
 
     test('is told nothing by any answer, and cannot send a form', async () => {
-      const preflight = await service.send('OPTIONS', ME, { headers: { origin: 'https://evil.example', 'access-control-request-method': 'PATCH' } });
+      const preflight = await service.send('OPTIONS', ME, {
+        headers: { origin: 'https://evil.example', 'access-control-request-method': 'PATCH' },
+      });
       expect(preflight.status).toBe(405);
-      for (const reply of [preflight, await service.send('GET', ME, { headers: { origin: 'https://evil.example', cookie: alice.cookie } })]) {
+      for (const reply of [
+        preflight,
+        await service.send('GET', ME, { headers: { origin: 'https://evil.example', cookie: alice.cookie } }),
+      ]) {
         expect(Object.keys(reply.headers).filter((name) => name.startsWith('access-control-'))).toEqual([]);
       }
       for (const type of ['text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data', '']) {
-        expect((await service.send('POST', LOGIN, { headers: { 'content-type': type }, body: JSON.stringify(good) })).status).toBe(415);
+        expect(
+          (await service.send('POST', LOGIN, { headers: { 'content-type': type }, body: JSON.stringify(good) })).status,
+        ).toBe(415);
       }
     });
 
-    test('a proxy\'s origin is ours where it is named', async () => {
+    test("a proxy's origin is ours where it is named", async () => {
       const proxied = await Service.open({ ownOrigins: ['https://capstan.example'] });
       const bob = await proxied.person('bob@example.com');
       expect((await bob.send('PATCH', ME, { theme: 'dark' }, { origin: 'https://capstan.example' })).status).toBe(200);
-      expect((await bob.send('PATCH', ME, { theme: 'dark' }, { origin: 'https://capstan.example.evil' })).status).toBe(403);
+      expect((await bob.send('PATCH', ME, { theme: 'dark' }, { origin: 'https://capstan.example.evil' })).status).toBe(
+        403,
+      );
       await proxied.close();
     });
   });
 
   test('every answer carries what keeps browsers safe', async () => {
-    for (const reply of [await alice.get(ME), await service.send('GET', ME), await service.send('GET', '/api/v1/nothing'), await login(good)]) {
+    for (const reply of [
+      await alice.get(ME),
+      await service.send('GET', ME),
+      await service.send('GET', '/api/v1/nothing'),
+      await login(good),
+    ]) {
       expect(reply.headers).toMatchObject({
-        'content-security-policy': "default-src 'none'; frame-ancestors 'none'; sandbox", 'x-content-type-options': 'nosniff', 'x-frame-options': 'DENY', 'referrer-policy': 'no-referrer', 'cache-control': 'no-store',
-        'cross-origin-resource-policy': 'same-origin', 'x-request-id': expect.stringMatching(/^[0-9a-f]{32}$/),
+        'content-security-policy': "default-src 'none'; frame-ancestors 'none'; sandbox",
+        'x-content-type-options': 'nosniff',
+        'x-frame-options': 'DENY',
+        'referrer-policy': 'no-referrer',
+        'cache-control': 'no-store',
+        'cross-origin-resource-policy': 'same-origin',
+        'x-request-id': expect.stringMatching(/^[0-9a-f]{32}$/),
       });
     }
-    expect((await service.send('GET', ME, { headers: { 'x-request-id': 'mine' } })).body).toMatchObject({ request_id: 'mine', status: 401, code: 'unauthenticated' });
+    expect((await service.send('GET', ME, { headers: { 'x-request-id': 'mine' } })).body).toMatchObject({
+      request_id: 'mine',
+      status: 401,
+      code: 'unauthenticated',
+    });
   });
 
   describe('the second factor', () => {
-    const code = (secret: string, offset = 0): string => totpCode(secret, Math.floor(service.clock.now() / 30_000) + offset);
+    const code = (secret: string, offset = 0): string =>
+      totpCode(secret, Math.floor(service.clock.now() / 30_000) + offset);
 
     const switchOn = async (): Promise<string> => {
       const { status, body } = await alice.post('/api/v1/me/totp', { password: PASSWORD });
-      expect([status, body.url]).toEqual([201, `otpauth://totp/Capstan:alice%40example.com?secret=${body.secret}&issuer=Capstan&digits=6&period=30`]);
-      expect((await alice.send('PUT', '/api/v1/me/totp', { otp: '000000' === code(body.secret) ? '000001' : '000000' })).status).toBe(422);
+      expect([status, body.url]).toEqual([
+        201,
+        `otpauth://totp/Capstan:alice%40example.com?secret=${body.secret}&issuer=Capstan&digits=6&period=30`,
+      ]);
+      expect(
+        (await alice.send('PUT', '/api/v1/me/totp', { otp: '000000' === code(body.secret) ? '000001' : '000000' }))
+          .status,
+      ).toBe(422);
       // Not in force yet.
       expect((await login(good)).status).toBe(204);
       expect((await alice.send('PUT', '/api/v1/me/totp', { otp: code(body.secret) })).status).toBe(204);
@@ -230,8 +354,14 @@ overServices(() => {
       const secret = await switchOn();
       expect((await alice.get(ME)).body.has_totp).toBe(true);
       expect(await login(good)).toMatchObject({ status: 401, body: { code: 'otp_required' } });
-      expect(await login({ ...good, password: 'wrong password' })).toMatchObject({ status: 401, body: { code: 'bad_credentials' } });
-      expect(await login({ ...good, otp: code(secret, 5) })).toMatchObject({ status: 401, body: { code: 'bad_credentials' } });
+      expect(await login({ ...good, password: 'wrong password' })).toMatchObject({
+        status: 401,
+        body: { code: 'bad_credentials' },
+      });
+      expect(await login({ ...good, otp: code(secret, 5) })).toMatchObject({
+        status: 401,
+        body: { code: 'bad_credentials' },
+      });
       expect((await login({ ...good, otp: code(secret) })).status).toBe(204);
       expect((await login({ ...good, otp: code(secret) })).status).toBe(401);
       service.clock.advance(30_000);
@@ -251,14 +381,20 @@ overServices(() => {
       expect((await alice.send('DELETE', '/api/v1/me/totp', { password: PASSWORD })).status).toBe(204);
       expect((await login(good)).status).toBe(204);
       const byToken = await alice.token('write');
-      expect(await byToken('POST', '/api/v1/me/totp', { password: PASSWORD })).toMatchObject({ status: 403, body: { code: 'session_required' } });
-      expect((await byToken('POST', '/api/v1/me/password', { current: PASSWORD, password: 'another password' })).status).toBe(403);
+      expect(await byToken('POST', '/api/v1/me/totp', { password: PASSWORD })).toMatchObject({
+        status: 403,
+        body: { code: 'session_required' },
+      });
+      expect(
+        (await byToken('POST', '/api/v1/me/password', { current: PASSWORD, password: 'another password' })).status,
+      ).toBe(403);
     });
   });
 
   describe('the first administrator', () => {
     const spec = { email: 'root@example.com', name: 'Root', password: PASSWORD };
-    const bootstrap = (token: string): Promise<Reply> => service.send('POST', '/api/v1/bootstrap', { headers: JSON_TYPE, body: JSON.stringify({ ...spec, token }) });
+    const bootstrap = (token: string): Promise<Reply> =>
+      service.send('POST', '/api/v1/bootstrap', { headers: JSON_TYPE, body: JSON.stringify({ ...spec, token }) });
 
     test('comes by the link, once, and is signed in', async () => {
       const token = await service.store.createBootstrapLink();
@@ -279,11 +415,26 @@ overServices(() => {
   });
 
   test('an account changes its name, language and theme, and nothing else', async () => {
-    const { headers: { etag } } = await alice.get(ME);
-    const reply = await alice.send('PATCH', ME, { name: 'Alice', locale: 'zh-CN', theme: 'dark' }, { 'if-match': etag });
+    const {
+      headers: { etag },
+    } = await alice.get(ME);
+    const reply = await alice.send(
+      'PATCH',
+      ME,
+      { name: 'Alice', locale: 'zh-CN', theme: 'dark' },
+      { 'if-match': etag },
+    );
     expect(reply).toMatchObject({ status: 200, body: { name: 'Alice', locale: 'zh-CN', theme: 'dark' } });
     expect((await alice.send('PATCH', ME, { name: 'B' }, { 'if-match': etag })).status).toBe(412);
-    for (const body of [{ is_admin: true }, { rev: 5 }, { email: 'x@y.z' }, { password_hash: 'x' }, { locale: 'fr' }, { name: '' }]) expect([body, (await alice.send('PATCH', ME, body)).status]).toEqual([body, 400]);
+    for (const body of [
+      { is_admin: true },
+      { rev: 5 },
+      { email: 'x@y.z' },
+      { password_hash: 'x' },
+      { locale: 'fr' },
+      { name: '' },
+    ])
+      expect([body, (await alice.send('PATCH', ME, body)).status]).toEqual([body, 400]);
     expect((await alice.send('PATCH', ME, { name: 'a\nb' })).status).toBe(422);
   });
 });

@@ -42,7 +42,16 @@ export class Service {
   /** Every answer so far. */
   readonly replies: Reply[] = [];
 
-  private constructor(store: ServiceStore, access: Access, api: Api, context: ApiContext, clock: ReturnType<typeof fakeClock>, logged: string[], location: DatabaseLocation, dataRoot: string) {
+  private constructor(
+    store: ServiceStore,
+    access: Access,
+    api: Api,
+    context: ApiContext,
+    clock: ReturnType<typeof fakeClock>,
+    logged: string[],
+    location: DatabaseLocation,
+    dataRoot: string,
+  ) {
     this.store = store;
     this.access = access;
     this.api = api;
@@ -53,17 +62,45 @@ export class Service {
     this.dataRoot = dataRoot;
   }
 
-  static async open(settings: Partial<ApiSettings> = {}, location: DatabaseLocation = { kind: 'file', file: path.join(makeFolder(), 'capstan.db') }, routes: readonly ApiRoute[] = apiRoutes()): Promise<Service> {
+  static async open(
+    settings: Partial<ApiSettings> = {},
+    location: DatabaseLocation = { kind: 'file', file: path.join(makeFolder(), 'capstan.db') },
+    routes: readonly ApiRoute[] = apiRoutes(),
+  ): Promise<Service> {
     const clock = fakeClock();
     const logged: string[] = [];
     const line = (...parts: unknown[]) => void logged.push(JSON.stringify(parts));
-    const log = { debug: line, info: line, warn: line, error: (fields: { err?: Error }, message: string) => line({ ...fields, err: fields.err?.stack }, message) } as unknown as Log;
+    const log = {
+      debug: line,
+      info: line,
+      warn: line,
+      error: (fields: { err?: Error }, message: string) => line({ ...fields, err: fields.err?.stack }, message),
+    } as unknown as Log;
     const dataRoot = makeFolder();
-    const store = await openServiceStore({ location, secretKey: randomBytes(32), version: '1.0.0', machine: machine({ dataRoots: [dataRoot] }) }, clock.now);
+    const store = await openServiceStore(
+      { location, secretKey: randomBytes(32), version: '1.0.0', machine: machine({ dataRoots: [dataRoot] }) },
+      clock.now,
+    );
     const access = await Access.open({ store, now: clock.now });
     const webhooks = new WebhookSender({ store, log, allowsPrivate: false, resolve: (name) => service.resolve(name) });
-    const context = { store, access, webhooks, log, now: clock.now, settings: { isSecure: false, ownOrigins: [], trustedProxies: [], ...settings } } as unknown as ApiContext;
-    const service: Service = new Service(store, access, new Api({ routes, context }), context, clock, logged, location, dataRoot);
+    const context = {
+      store,
+      access,
+      webhooks,
+      log,
+      now: clock.now,
+      settings: { isSecure: false, ownOrigins: [], trustedProxies: [], ...settings },
+    } as unknown as ApiContext;
+    const service: Service = new Service(
+      store,
+      access,
+      new Api({ routes, context }),
+      context,
+      clock,
+      logged,
+      location,
+      dataRoot,
+    );
     return service;
   }
 
@@ -73,14 +110,39 @@ export class Service {
     removeFolders();
   }
 
-  async send(method: string, target: string, { headers = {}, body, remoteAddress = '192.0.2.1' }: { headers?: Record<string, string>; body?: string; remoteAddress?: string } = {}): Promise<Reply> {
+  async send(
+    method: string,
+    target: string,
+    {
+      headers = {},
+      body,
+      remoteAddress = '192.0.2.1',
+    }: { headers?: Record<string, string>; body?: string; remoteAddress?: string } = {},
+  ): Promise<Reply> {
     const [pathname, query = ''] = target.split('?');
-    const all = Object.entries({ host: HOST, ...headers, ...(body === undefined ? {} : { 'content-length': String(Buffer.byteLength(body)) }) }).map(([name, value]) => [name.toLowerCase(), value] as const);
-    const request: HttpRequest = { method, path: pathname, query, headers: all, remoteAddress, signal: new AbortController().signal, readBody: () => Promise.resolve(Buffer.from(body ?? '')) };
+    const all = Object.entries({
+      host: HOST,
+      ...headers,
+      ...(body === undefined ? {} : { 'content-length': String(Buffer.byteLength(body)) }),
+    }).map(([name, value]) => [name.toLowerCase(), value] as const);
+    const request: HttpRequest = {
+      method,
+      path: pathname,
+      query,
+      headers: all,
+      remoteAddress,
+      signal: new AbortController().signal,
+      readBody: () => Promise.resolve(Buffer.from(body ?? '')),
+    };
     const reply = new RecordedReply();
     await this.api.handle(request, reply);
     const { status, text } = reply;
-    const sent: Reply = { status, headers: reply.headers, text, body: /json/.test(reply.headers['content-type'] ?? '') ? JSON.parse(text) : undefined };
+    const sent: Reply = {
+      status,
+      headers: reply.headers,
+      text,
+      body: /json/.test(reply.headers['content-type'] ?? '') ? JSON.parse(text) : undefined,
+    };
     this.replies.push(sent);
     return sent;
   }
@@ -107,7 +169,12 @@ export function expectNoSecrets(replies: readonly Reply[]): void {
   for (const { text, status } of replies) {
     expect(text).not.toMatch(/\$argon2|_hash":|"totp_secret":/);
     const shown = text.match(/sk-cap1_[0-9A-Za-z]{12}_[0-9A-Za-z]{38}|mt-[0-9A-Za-z]{43}|whsec_[0-9A-Za-z+/=]+/g) ?? [];
-    expect([status, shown.length]).toEqual([status, shown.length === 1 && (status === 200 || status === 201) && /"(secret|token)":"(sk-|mt-|whsec_)/.test(text) ? 1 : 0]);
+    expect([status, shown.length]).toEqual([
+      status,
+      shown.length === 1 && (status === 200 || status === 201) && /"(secret|token)":"(sk-|mt-|whsec_)/.test(text)
+        ? 1
+        : 0,
+    ]);
   }
 }
 
@@ -124,7 +191,15 @@ class RecordedReply implements HttpReply {
 
   stream(status: number, headers: Readonly<Record<string, string>>) {
     this.#begin(status, headers);
-    return { write: (text: string) => { this.text += text; return true; }, drained: () => Promise.resolve(), end: () => {}, destroy: () => {} };
+    return {
+      write: (text: string) => {
+        this.text += text;
+        return true;
+      },
+      drained: () => Promise.resolve(),
+      end: () => {},
+      destroy: () => {},
+    };
   }
 
   #begin(status: number, headers: Readonly<Record<string, string>>): void {
@@ -149,7 +224,11 @@ export class Person {
   }
 
   async signIn(password = PASSWORD, otp?: string): Promise<Reply> {
-    const reply = await this.send('POST', '/api/v1/auth/login', { email: this.email, password, ...(otp === undefined ? {} : { otp }) });
+    const reply = await this.send('POST', '/api/v1/auth/login', {
+      email: this.email,
+      password,
+      ...(otp === undefined ? {} : { otp }),
+    });
     if (reply.status === 204) await this.readCsrfToken();
     return reply;
   }
@@ -160,7 +239,9 @@ export class Person {
 
   /** An organization, by an invitation of somebody who may invite. */
   async join(orgId: string, inviter: Person, role: string): Promise<Reply> {
-    const { body: { token } } = await inviter.post(`/api/v1/orgs/${orgId}/invitations`, { email: this.email, role });
+    const {
+      body: { token },
+    } = await inviter.post(`/api/v1/orgs/${orgId}/invitations`, { email: this.email, role });
     return this.post('/api/v1/invitations/accept', { token });
   }
 
@@ -175,8 +256,10 @@ export class Person {
   async send(method: string, target: string, body?: unknown, headers: Record<string, string> = {}): Promise<Reply> {
     const reply = await this.#service.send(method, target, {
       headers: {
-        ...(this.cookie === '' ? {} : { cookie: this.cookie }), ...(method === 'GET' ? {} : { origin: ORIGIN, 'x-csrf-token': this.csrfToken }),
-        ...(body === undefined ? {} : { 'content-type': 'application/json' }), ...headers,
+        ...(this.cookie === '' ? {} : { cookie: this.cookie }),
+        ...(method === 'GET' ? {} : { origin: ORIGIN, 'x-csrf-token': this.csrfToken }),
+        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+        ...headers,
       },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
@@ -186,10 +269,20 @@ export class Person {
   }
 
   /** Something that uses a management token of this person. */
-  async token(rights: 'read' | 'write'): Promise<(method: string, target: string, body?: unknown, headers?: Record<string, string>) => Promise<Reply>> {
-    const { body: { token } } = await this.post('/api/v1/tokens', { name: rights, rights });
-    return (method, target, body, headers = {}) => this.#service.send(method, target, {
-      headers: { authorization: `Bearer ${token}`, ...(body === undefined ? {} : { 'content-type': 'application/json' }), ...headers }, ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-    });
+  async token(
+    rights: 'read' | 'write',
+  ): Promise<(method: string, target: string, body?: unknown, headers?: Record<string, string>) => Promise<Reply>> {
+    const {
+      body: { token },
+    } = await this.post('/api/v1/tokens', { name: rights, rights });
+    return (method, target, body, headers = {}) =>
+      this.#service.send(method, target, {
+        headers: {
+          authorization: `Bearer ${token}`,
+          ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+          ...headers,
+        },
+        ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      });
   }
 }

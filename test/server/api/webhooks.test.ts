@@ -5,17 +5,40 @@ const PATH = '/api/v1/webhooks';
 const HOOK = { url: 'https://hooks.example.com/in?token=x', events: ['deployment.*', 'key.created'] };
 
 overServices(() => {
-  beforeEach(() => { service.resolve = () => Promise.resolve([{ address: '93.184.215.14', family: 4 }]); });
+  beforeEach(() => {
+    service.resolve = () => Promise.resolve([{ address: '93.184.215.14', family: 4 }]);
+  });
 
   test('are made with a secret that is shown once, changed, switched off and deleted', async () => {
     const made = await ann.post(PATH, HOOK, { 'idempotency-key': 'one' });
-    expect(made).toMatchObject({ status: 201, body: { ...HOOK, state: 'active', reason: null, waiting: 0, dropped: 0, failing_since: null, owner: { type: 'user', id: ann.userId }, secret: expect.stringMatching(/^whsec_[0-9A-Za-z+/]{43}=$/) } });
-    expect((await ann.post(PATH, HOOK, { 'idempotency-key': 'one' })).body).toMatchObject({ id: made.body.id, secret: null, replayed: true });
+    expect(made).toMatchObject({
+      status: 201,
+      body: {
+        ...HOOK,
+        state: 'active',
+        reason: null,
+        waiting: 0,
+        dropped: 0,
+        failing_since: null,
+        owner: { type: 'user', id: ann.userId },
+        secret: expect.stringMatching(/^whsec_[0-9A-Za-z+/]{43}=$/),
+      },
+    });
+    expect((await ann.post(PATH, HOOK, { 'idempotency-key': 'one' })).body).toMatchObject({
+      id: made.body.id,
+      secret: null,
+      replayed: true,
+    });
     const one = `${PATH}/${made.body.id}`;
     const { body: list } = await ann.get(PATH);
     expect(list).toMatchObject({ data: [{ id: made.body.id, ...HOOK }], next: null });
     expect(list.data[0]).not.toHaveProperty('secret');
-    const edited = await ann.send('PATCH', one, { events: ['*', '*'], enabled: false }, { 'if-match': `"${made.body.rev}"` });
+    const edited = await ann.send(
+      'PATCH',
+      one,
+      { events: ['*', '*'], enabled: false },
+      { 'if-match': `"${made.body.rev}"` },
+    );
     expect(edited).toMatchObject({ status: 200, body: { events: ['*'], state: 'disabled', reason: null } });
     expect((await ann.send('PATCH', one, { enabled: true }, { 'if-match': `"${made.body.rev}"` })).status).toBe(412);
     expect((await ann.get(one)).body).toEqual(edited.body);
@@ -24,8 +47,13 @@ overServices(() => {
   });
 
   test.each([
-    [{ url: 'https://hooks.example.com/' }, 400, '/events'], [{ events: ['*'] }, 400, '/url'], [{ ...HOOK, events: [] }, 400, '/events'], [{ ...HOOK, events: ['everything'] }, 400, '/events/0'], [{ ...HOOK, secret: 'mine' }, 400, '/secret'],
-    [{ ...HOOK, events: ['deployment.exploded'] }, 422, 'events: there is no deployment.exploded'], [{ ...HOOK, url: 'gopher://x' }, 422, 'url: expected an http:// or https:// address'],
+    [{ url: 'https://hooks.example.com/' }, 400, '/events'],
+    [{ events: ['*'] }, 400, '/url'],
+    [{ ...HOOK, events: [] }, 400, '/events'],
+    [{ ...HOOK, events: ['everything'] }, 400, '/events/0'],
+    [{ ...HOOK, secret: 'mine' }, 400, '/secret'],
+    [{ ...HOOK, events: ['deployment.exploded'] }, 422, 'events: there is no deployment.exploded'],
+    [{ ...HOOK, url: 'gopher://x' }, 422, 'url: expected an http:// or https:// address'],
   ])('%j is refused with %d', async (body, status, text) => {
     const reply = await ann.post(PATH, body);
     expect(reply.status).toBe(status);
@@ -33,21 +61,48 @@ overServices(() => {
     expect((await ann.get(PATH)).body.data).toEqual([]);
   });
 
-  test.each(['http://169.254.169.254/latest/meta-data/', 'http://127.0.0.1:8090/api/v1/me', 'http://[::ffff:127.0.0.1]/', 'https://inside.example.com/'])('%s is refused, at first and later', async (url) => {
-    service.resolve = (name) => Promise.resolve([{ address: name === 'inside.example.com' ? '10.0.0.1' : '93.184.215.14', family: 4 }]);
-    const refused = { status: 422, body: { code: 'invalid_argument', detail: expect.stringContaining('not on the public internet') } };
+  test.each([
+    'http://169.254.169.254/latest/meta-data/',
+    'http://127.0.0.1:8090/api/v1/me',
+    'http://[::ffff:127.0.0.1]/',
+    'https://inside.example.com/',
+  ])('%s is refused, at first and later', async (url) => {
+    service.resolve = (name) =>
+      Promise.resolve([{ address: name === 'inside.example.com' ? '10.0.0.1' : '93.184.215.14', family: 4 }]);
+    const refused = {
+      status: 422,
+      body: { code: 'invalid_argument', detail: expect.stringContaining('not on the public internet') },
+    };
     expect(await ann.post(PATH, { ...HOOK, url })).toMatchObject(refused);
-    const { body: { id } } = await ann.post(PATH, HOOK);
+    const {
+      body: { id },
+    } = await ann.post(PATH, HOOK);
     expect(await ann.send('PATCH', `${PATH}/${id}`, { url })).toMatchObject(refused);
     expect((await ann.get(`${PATH}/${id}`)).body.url).toBe(HOOK.url);
   });
 
   test('a test says what became of it, and is no way to try addresses in numbers', async () => {
-    const { body: { id } } = await ann.post(PATH, HOOK);
+    const {
+      body: { id },
+    } = await ann.post(PATH, HOOK);
     // Since then the name leads inside.
     service.resolve = () => Promise.resolve([{ address: '127.0.0.1', family: 4 }]);
     const reply = await ann.post(`${PATH}/${id}/test`);
-    expect(reply).toMatchObject({ status: 200, body: { event: 'webhook.test', event_seq: null, state: 'failed', attempts: [{ status: null, error: expect.stringContaining('not on the public internet'), duration_ms: expect.any(Number) }] } });
+    expect(reply).toMatchObject({
+      status: 200,
+      body: {
+        event: 'webhook.test',
+        event_seq: null,
+        state: 'failed',
+        attempts: [
+          {
+            status: null,
+            error: expect.stringContaining('not on the public internet'),
+            duration_ms: expect.any(Number),
+          },
+        ],
+      },
+    });
     expect((await ann.get(`${PATH}/${id}/deliveries`)).body.data).toEqual([reply.body]);
     expect((await ann.get(`${PATH}/${id}`)).body).toMatchObject({ state: 'active', failing_since: null });
     let last = reply.status;
@@ -58,40 +113,88 @@ overServices(() => {
   test('a new secret is shown once, the old one for its grace, and both are told by the audit', async () => {
     const { body: made } = await ann.post(PATH, HOOK);
     const one = `${PATH}/${made.id}`;
-    const rotated = await ann.post(`${one}/rotate`, { grace_s: 60 }, { 'idempotency-key': 'one', 'if-match': `"${made.rev}"` });
-    expect(rotated).toMatchObject({ status: 200, body: { id: made.id, secret: expect.stringMatching(/^whsec_/), rotating_until: new Date(service.clock.now() + 60_000).toISOString() } });
+    const rotated = await ann.post(
+      `${one}/rotate`,
+      { grace_s: 60 },
+      { 'idempotency-key': 'one', 'if-match': `"${made.rev}"` },
+    );
+    expect(rotated).toMatchObject({
+      status: 200,
+      body: {
+        id: made.id,
+        secret: expect.stringMatching(/^whsec_/),
+        rotating_until: new Date(service.clock.now() + 60_000).toISOString(),
+      },
+    });
     expect(rotated.body.secret).not.toBe(made.secret);
-    expect((await ann.post(`${one}/rotate`, { grace_s: 60 }, { 'idempotency-key': 'one', 'if-match': `"${made.rev}"` })).body).toMatchObject({ secret: null, replayed: true });
-    const again = [await ann.post(`${one}/rotate`, {}, { 'if-match': `"${made.rev}"` }), await ann.post(`${one}/rotate`, { grace_s: 60 }), await ann.post(`${one}/rotate`, { grace_s: -1 }), await ann.post(`${one}/rotate`, { grace_s: 2_592_001 })];
+    expect(
+      (await ann.post(`${one}/rotate`, { grace_s: 60 }, { 'idempotency-key': 'one', 'if-match': `"${made.rev}"` }))
+        .body,
+    ).toMatchObject({ secret: null, replayed: true });
+    const again = [
+      await ann.post(`${one}/rotate`, {}, { 'if-match': `"${made.rev}"` }),
+      await ann.post(`${one}/rotate`, { grace_s: 60 }),
+      await ann.post(`${one}/rotate`, { grace_s: -1 }),
+      await ann.post(`${one}/rotate`, { grace_s: 2_592_001 }),
+    ];
     expect(again.map(({ status }) => status)).toEqual([412, 409, 400, 400]);
     expect(await ann.post(`${one}/rotate/finish`)).toMatchObject({ status: 200, body: { rotating_until: null } });
     expect((await ann.post(`${one}/rotate`)).body).toMatchObject({ rotating_until: null, secret: expect.any(String) });
     const { data } = (await (await service.admin()).get(`/api/v1/audit?target=${made.id}`)).body;
-    expect(data.map(({ action }: { action: string }) => action)).toEqual(['webhook.rotated', 'webhook.rotation_finished', 'webhook.rotated', 'webhook.created']);
+    expect(data.map(({ action }: { action: string }) => action)).toEqual([
+      'webhook.rotated',
+      'webhook.rotation_finished',
+      'webhook.rotated',
+      'webhook.created',
+    ]);
   });
 
   test('a message is sent again by those who may change the webhook', async () => {
-    const { body: { id } } = await ann.post(PATH, HOOK);
+    const {
+      body: { id },
+    } = await ann.post(PATH, HOOK);
     await ann.post('/api/v1/keys', { name: 'k' });
     await service.store.queueWebhookEvents();
-    const { body: { data: [delivery] } } = await ann.get(`${PATH}/${id}/deliveries`);
+    const {
+      body: {
+        data: [delivery],
+      },
+    } = await ann.get(`${PATH}/${id}/deliveries`);
     const [message] = await service.store.takeWebhookMessages([], 1);
-    await service.store.endWebhookAttempt(message.id, { at: service.clock.now(), durationMs: 1, status: 204, error: null });
+    await service.store.endWebhookAttempt(message.id, {
+      at: service.clock.now(),
+      durationMs: 1,
+      status: 204,
+      error: null,
+    });
     const again = `${PATH}/${id}/deliveries/${delivery.id}/redeliver`;
     const bob = await service.person('bob@example.com');
-    expect([(await bob.post(again)).status, (await (await ann.token('read'))('POST', again)).status, (await ann.post(`${PATH}/${id}/deliveries/whd_x/redeliver`)).status]).toEqual([404, 403, 404]);
-    expect(await ann.post(again)).toMatchObject({ status: 202, body: { id: delivery.id, state: 'pending', attempts: [{ status: 204 }] } });
+    expect([
+      (await bob.post(again)).status,
+      (await (await ann.token('read'))('POST', again)).status,
+      (await ann.post(`${PATH}/${id}/deliveries/whd_x/redeliver`)).status,
+    ]).toEqual([404, 403, 404]);
+    expect(await ann.post(again)).toMatchObject({
+      status: 202,
+      body: { id: delivery.id, state: 'pending', attempts: [{ status: 204 }] },
+    });
     expect(await ann.post(again)).toMatchObject({ status: 409, body: { code: 'conflict' } });
     expect(await service.store.takeWebhookMessages([], 1)).toMatchObject([{ id: delivery.id }]);
   });
 
   test('those of an organization are for its admins and owners', async () => {
-    const { body: { id: org } } = await ann.post('/api/v1/orgs', { name: 'Lab', slug: 'lab' });
-    const { body: { id } } = await ann.post(PATH, { ...HOOK, owner: { type: 'org', id: org } });
+    const {
+      body: { id: org },
+    } = await ann.post('/api/v1/orgs', { name: 'Lab', slug: 'lab' });
+    const {
+      body: { id },
+    } = await ann.post(PATH, { ...HOOK, owner: { type: 'org', id: org } });
     const seen: Partial<Record<MemberRole, unknown>> = {};
     for (const role of ['admin', 'developer', 'viewer'] as const) {
       const person = await service.person(`${role}@example.com`);
-      const { body: { token } } = await ann.post(`/api/v1/orgs/${org}/invitations`, { email: person.email, role });
+      const {
+        body: { token },
+      } = await ann.post(`/api/v1/orgs/${org}/invitations`, { email: person.email, role });
       await person.post('/api/v1/invitations/accept', { token });
       const made = await person.post(PATH, { ...HOOK, owner: { type: 'org', id: org } });
       seen[role] = [(await person.get(PATH)).body.data.length, (await person.get(`${PATH}/${id}`)).status, made.status];
@@ -102,10 +205,21 @@ overServices(() => {
   });
 
   test('a token that may only read looks, and changes nothing', async () => {
-    const { body: { id } } = await ann.post(PATH, HOOK);
+    const {
+      body: { id },
+    } = await ann.post(PATH, HOOK);
     const read = await ann.token('read');
-    expect([(await read('GET', PATH)).status, (await read('GET', `${PATH}/${id}`)).status, (await read('GET', `${PATH}/${id}/deliveries`)).status]).toEqual([200, 200, 200]);
-    expect([(await read('POST', PATH, HOOK)).status, (await read('PATCH', `${PATH}/${id}`, { enabled: false })).status, (await read('POST', `${PATH}/${id}/test`, {})).status, (await read('DELETE', `${PATH}/${id}`)).status]).toEqual([403, 403, 403, 403]);
+    expect([
+      (await read('GET', PATH)).status,
+      (await read('GET', `${PATH}/${id}`)).status,
+      (await read('GET', `${PATH}/${id}/deliveries`)).status,
+    ]).toEqual([200, 200, 200]);
+    expect([
+      (await read('POST', PATH, HOOK)).status,
+      (await read('PATCH', `${PATH}/${id}`, { enabled: false })).status,
+      (await read('POST', `${PATH}/${id}/test`, {})).status,
+      (await read('DELETE', `${PATH}/${id}`)).status,
+    ]).toEqual([403, 403, 403, 403]);
   });
 
   test('an owner has no more than twenty', async () => {

@@ -27,7 +27,10 @@ test.each([
   [['serve', '--request-rate', 'fast'], "error: --request-rate: expected a number of 0 or more, got 'fast'"],
   [['serve', '--num-prompts', '0'], "error: --num-prompts: expected a whole number of 1 or more, got '0'"],
   [['serve', '--goodput', 'itl:5'], "error: --goodput: expected ttft, tpot, e2el, got 'itl'"],
-  [['serve', '--dataset-name', 'sharegpt'], "error: --dataset-name: expected random, prefix_repetition, custom, got 'sharegpt'"],
+  [
+    ['serve', '--dataset-name', 'sharegpt'],
+    "error: --dataset-name: expected random, prefix_repetition, custom, got 'sharegpt'",
+  ],
   [['serve', '--dataset-name', 'custom'], 'error: --dataset-path: expected the file'],
   [['serve', '--extra-body', '[]'], "error: --extra-body: expected an object of JSON, got '[]'"],
   [['serve', '--num-promts', '1'], '(Did you mean --num-prompts?)'],
@@ -44,18 +47,74 @@ test('a server that is not there exits 1', async () => {
   expect(stderr).toMatch(/^error: http:\/\/127\.0\.0\.1:1\/v1\/completions is not ready/);
 });
 
-test('prints a table and writes what vLLM\'s own benchmark writes', async () => {
+test("prints a table and writes what vLLM's own benchmark writes", async () => {
   const dir = mkdtempSync(join(tmpdir(), 'capstan-bench-'));
-  const { code, stdout, stderr } = await finished(bench('serve', '--base-url', server.url, '--backend', 'openai-chat', '--num_prompts=5', '--input-len', '20', '--output-len', '4', '--max-concurrency', '2',
-    '--num-warmups', '2', '--goodput', 'e2el:60000', '--save-result', '--save-detailed', '--result-dir', dir, '--label', 'mine', '--metadata', 'commit=abc'));
+  const { code, stdout, stderr } = await finished(
+    bench(
+      'serve',
+      '--base-url',
+      server.url,
+      '--backend',
+      'openai-chat',
+      '--num_prompts=5',
+      '--input-len',
+      '20',
+      '--output-len',
+      '4',
+      '--max-concurrency',
+      '2',
+      '--num-warmups',
+      '2',
+      '--goodput',
+      'e2el:60000',
+      '--save-result',
+      '--save-detailed',
+      '--result-dir',
+      dir,
+      '--label',
+      'mine',
+      '--metadata',
+      'commit=abc',
+    ),
+  );
   expect([code, stderr]).toEqual([0, '']);
   expect(stdout).toMatch(/Successful requests: +5\nFailed requests: +0\nMost requests at once, as asked: +2\n/);
-  for (const name of ['Mean TTFT (ms)', 'P99 TPOT (ms)', 'Median ITL (ms)', 'P90 E2EL (ms)', 'Requests per second that kept the bounds']) expect(stdout).toContain(name);
+  for (const name of [
+    'Mean TTFT (ms)',
+    'P99 TPOT (ms)',
+    'Median ITL (ms)',
+    'P90 E2EL (ms)',
+    'Requests per second that kept the bounds',
+  ])
+    expect(stdout).toContain(name);
   const [file] = readdirSync(dir);
   expect(file).toMatch(/^mine-infqps-concurrency2-tiny-.*\.json$/);
   const result = JSON.parse(readFileSync(join(dir, file), 'utf8'));
-  expect(result).toMatchObject({ backend: 'openai-chat', label: 'mine', commit: 'abc', model_id: 'tiny', num_prompts: 5, request_rate: 'inf', max_concurrency: 2, completed: 5, failed: 0, total_output_tokens: 20, errors: [] });
-  for (const key of ['request_throughput', 'output_throughput', 'total_token_throughput', 'mean_ttft_ms', 'median_tpot_ms', 'std_itl_ms', 'p99_e2el_ms', 'duration', 'request_goodput']) expect(result[key]).toBeGreaterThanOrEqual(0);
+  expect(result).toMatchObject({
+    backend: 'openai-chat',
+    label: 'mine',
+    commit: 'abc',
+    model_id: 'tiny',
+    num_prompts: 5,
+    request_rate: 'inf',
+    max_concurrency: 2,
+    completed: 5,
+    failed: 0,
+    total_output_tokens: 20,
+    errors: [],
+  });
+  for (const key of [
+    'request_throughput',
+    'output_throughput',
+    'total_token_throughput',
+    'mean_ttft_ms',
+    'median_tpot_ms',
+    'std_itl_ms',
+    'p99_e2el_ms',
+    'duration',
+    'request_goodput',
+  ])
+    expect(result[key]).toBeGreaterThanOrEqual(0);
   expect([result.ttfts.length, result.itls.length, result.machine.node]).toEqual([5, 5, process.version]);
 });
 
@@ -74,9 +133,14 @@ test('Ctrl-C reports what was measured until then', async () => {
 
 test('offline runs through the library', async () => {
   const file = join(mkdtempSync(join(tmpdir(), 'capstan-bench-')), 'offline.json');
-  const { code, stdout } = await finished(bench('offline', modelDir, '--num-prompts', '3', '--input-len', '8', '--output-len', '5', '--output-json', file));
+  const { code, stdout } = await finished(
+    bench('offline', modelDir, '--num-prompts', '3', '--input-len', '8', '--output-len', '5', '--output-json', file),
+  );
   expect(code).toBe(0);
   expect(stdout).toContain('3 requests of 8 tokens in and 5 out');
   expect(existsSync(file)).toBe(true);
-  expect(JSON.parse(readFileSync(file, 'utf8'))).toMatchObject({ workload: { numPrompts: 3, inputLen: 8 }, machine: { node: process.version } });
+  expect(JSON.parse(readFileSync(file, 'utf8'))).toMatchObject({
+    workload: { numPrompts: 3, inputLen: 8 },
+    machine: { node: process.version },
+  });
 });

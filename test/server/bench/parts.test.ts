@@ -11,9 +11,22 @@ import { SseReader } from '../../../server/bench/sse-reader';
 import { spreadOf, summarize } from '../../../server/bench/summary';
 import { makeWorkload } from '../../../server/bench/workload';
 
-const workload = (changes: Partial<ServeBenchOptions>, seed = 1) => makeWorkload({
-  dataset: 'random', backend: 'openai', numPrompts: 50, inputLen: 100, outputLen: 10, rangeRatio: 0, prefixLen: 0, prefixes: { length: 1, suffixLen: 1, count: 1 }, ...changes,
-} as ServeBenchOptions, 1000, new Random(seed));
+const workload = (changes: Partial<ServeBenchOptions>, seed = 1) =>
+  makeWorkload(
+    {
+      dataset: 'random',
+      backend: 'openai',
+      numPrompts: 50,
+      inputLen: 100,
+      outputLen: 10,
+      rangeRatio: 0,
+      prefixLen: 0,
+      prefixes: { length: 1, suffixLen: 1, count: 1 },
+      ...changes,
+    } as ServeBenchOptions,
+    1000,
+    new Random(seed),
+  );
 
 describe('random numbers', () => {
   test('a seed decides them', () => {
@@ -24,7 +37,10 @@ describe('random numbers', () => {
 
   test.each([0.3, 1, 4])('gamma of shape %d has mean 1 and variance 1 / shape', (shape) => {
     const random = new Random(3);
-    const { mean, std } = spreadOf(Array.from({ length: 40_000 }, () => random.gamma(shape)), []);
+    const { mean, std } = spreadOf(
+      Array.from({ length: 40_000 }, () => random.gamma(shape)),
+      [],
+    );
     expect(mean).toBeCloseTo(1, 1);
     expect(std ** 2 * shape).toBeCloseTo(1, 0);
   });
@@ -74,9 +90,20 @@ describe('workload', () => {
   test('from a file, over and over', () => {
     const path = join(mkdtempSync(join(tmpdir(), 'capstan-bench-')), 'prompts.jsonl');
     writeFileSync(path, '{"prompt": "a", "output_tokens": 2}\n\n{"prompt": "b"}\n');
-    expect(workload({ dataset: 'custom', datasetPath: path, numPrompts: 3 }).map(({ prompt, maxTokens }) => [prompt, maxTokens])).toEqual([['a', 2], ['b', 10], ['a', 2]]);
+    expect(
+      workload({ dataset: 'custom', datasetPath: path, numPrompts: 3 }).map(({ prompt, maxTokens }) => [
+        prompt,
+        maxTokens,
+      ]),
+    ).toEqual([
+      ['a', 2],
+      ['b', 10],
+      ['a', 2],
+    ]);
     writeFileSync(path, '{"prompt": 3}\n');
-    expect(() => workload({ dataset: 'custom', datasetPath: path })).toThrow(`${path}:1: expected a string "prompt", got number`);
+    expect(() => workload({ dataset: 'custom', datasetPath: path })).toThrow(
+      `${path}:1: expected a string "prompt", got number`,
+    );
     expect(() => workload({ dataset: 'custom', datasetPath: '/no/file' })).toThrow('--dataset-path: ENOENT');
   });
 });
@@ -97,7 +124,16 @@ test('events are found however they are cut', () => {
 });
 
 describe('summary', () => {
-  const outcome = (changes: Partial<Outcome>): Outcome => ({ dueAt: 0, sentAt: 0, chunkTimes: [100, 150, 250], endedAt: 300, promptTokens: 10, cachedTokens: 4, completionTokens: 5, ...changes });
+  const outcome = (changes: Partial<Outcome>): Outcome => ({
+    dueAt: 0,
+    sentAt: 0,
+    chunkTimes: [100, 150, 250],
+    endedAt: 300,
+    promptTokens: 10,
+    cachedTokens: 4,
+    completionTokens: 5,
+    ...changes,
+  });
   const options = { percentiles: [50, 90], goodput: {}, maxConcurrency: Infinity };
 
   test('percentiles lie between ranks as numpy has them', () => {
@@ -113,40 +149,88 @@ describe('summary', () => {
 
   test('latencies of one request', () => {
     const { latencies } = summarize({ model: 'm', outcomes: [outcome({})], durationMs: 1000, numUnsent: 0 }, options);
-    expect([latencies.ttft.mean, latencies.tpot.mean, latencies.itl.mean, latencies.e2el.mean]).toEqual([100, 50, 75, 300]);
+    expect([latencies.ttft.mean, latencies.tpot.mean, latencies.itl.mean, latencies.e2el.mean]).toEqual([
+      100, 50, 75, 300,
+    ]);
   });
 
   test('an answer of one token has no time per output token', () => {
-    const { latencies, outputTokens } = summarize({ model: 'm', outcomes: [outcome({ chunkTimes: [100], completionTokens: 1 }), outcome({})], durationMs: 1000, numUnsent: 0 }, options);
+    const { latencies, outputTokens } = summarize(
+      {
+        model: 'm',
+        outcomes: [outcome({ chunkTimes: [100], completionTokens: 1 }), outcome({})],
+        durationMs: 1000,
+        numUnsent: 0,
+      },
+      options,
+    );
     expect([latencies.tpot.mean, outputTokens]).toEqual([50, 6]);
   });
 
   test('failures count nowhere but as errors', () => {
-    const summary = summarize({ model: 'm', outcomes: [outcome({}), outcome({ errorKind: 'timeout', errorMessage: 'late', endedAt: 9000 })], durationMs: 2000, numUnsent: 0 }, options);
-    expect(summary).toMatchObject({ completed: 1, failed: 1, outputTokens: 5, inputTokens: 10, cachedTokens: 4, requestsPerS: 0.5, outputTokensPerS: 2.5, totalTokensPerS: 7.5, errors: [{ kind: 'timeout', count: 1, message: 'late' }] });
+    const summary = summarize(
+      {
+        model: 'm',
+        outcomes: [outcome({}), outcome({ errorKind: 'timeout', errorMessage: 'late', endedAt: 9000 })],
+        durationMs: 2000,
+        numUnsent: 0,
+      },
+      options,
+    );
+    expect(summary).toMatchObject({
+      completed: 1,
+      failed: 1,
+      outputTokens: 5,
+      inputTokens: 10,
+      cachedTokens: 4,
+      requestsPerS: 0.5,
+      outputTokensPerS: 2.5,
+      totalTokensPerS: 7.5,
+      errors: [{ kind: 'timeout', count: 1, message: 'late' }],
+    });
     expect(summary.latencies.e2el.mean).toBe(300);
   });
 
   test('goodput counts the requests that keep every bound', () => {
     const outcomes = [outcome({}), outcome({ chunkTimes: [200, 210], endedAt: 220 }), outcome({ endedAt: 2000 })];
-    const goodput = (bounds: ServeBenchOptions['goodput']) => summarize({ model: 'm', outcomes, durationMs: 1000, numUnsent: 0 }, { ...options, goodput: bounds }).goodputPerS;
-    expect([goodput({}), goodput({ ttft: 150 }), goodput({ ttft: 150, e2el: 1000 }), goodput({ tpot: 10 })]).toEqual([undefined, 2, 1, 1]);
+    const goodput = (bounds: ServeBenchOptions['goodput']) =>
+      summarize({ model: 'm', outcomes, durationMs: 1000, numUnsent: 0 }, { ...options, goodput: bounds }).goodputPerS;
+    expect([goodput({}), goodput({ ttft: 150 }), goodput({ ttft: 150, e2el: 1000 }), goodput({ tpot: 10 })]).toEqual([
+      undefined,
+      2,
+      1,
+      1,
+    ]);
   });
 
   test('most open at once: one that ends as another begins is not open with it', () => {
-    const outcomes = [outcome({ sentAt: 0, endedAt: 10 }), outcome({ sentAt: 10, endedAt: 20 }), outcome({ sentAt: 15, endedAt: 16 })];
+    const outcomes = [
+      outcome({ sentAt: 0, endedAt: 10 }),
+      outcome({ sentAt: 10, endedAt: 20 }),
+      outcome({ sentAt: 15, endedAt: 16 }),
+    ];
     expect(summarize({ model: 'm', outcomes, durationMs: 1000, numUnsent: 0 }, options).maxConcurrent).toBe(2);
   });
 });
 
 describe('flag values', () => {
-  test.each([['http://h:1/', 'http://h:1'], ['https://h/v1', 'https://h'], ['http://h/prefix/v1/', 'http://h/prefix']])('%s is %s', (given, base) => expect(parseBaseUrl('--base-url', given)).toBe(base));
-  test.each(['ftp://h', 'h:1', ''])('%j is no URL', (given) => expect(() => parseBaseUrl('--base-url', given)).toThrow(`--base-url: expected a URL such as http://127.0.0.1:8080, got '${given}'`));
+  test.each([
+    ['http://h:1/', 'http://h:1'],
+    ['https://h/v1', 'https://h'],
+    ['http://h/prefix/v1/', 'http://h/prefix'],
+  ])('%s is %s', (given, base) => expect(parseBaseUrl('--base-url', given)).toBe(base));
+  test.each(['ftp://h', 'h:1', ''])('%j is no URL', (given) =>
+    expect(() => parseBaseUrl('--base-url', given)).toThrow(
+      `--base-url: expected a URL such as http://127.0.0.1:8080, got '${given}'`,
+    ),
+  );
   test('rates and bounds', () => {
     expect([parseRate('-r', 'inf'), parseRate('-r', '0.5')]).toEqual([Infinity, 0.5]);
     expect(() => parseRate('-r', '0')).toThrow("-r: expected requests per second above 0, or inf, got '0'");
     expect(parseBounds('--goodput', ['a:5', 'b:0.5'], ['a', 'b'])).toEqual({ a: 5, b: 0.5 });
     expect(() => parseBounds('--goodput', ['c:5'], ['a', 'b'])).toThrow("--goodput: expected a, b, got 'c'");
-    expect(() => parseBounds('--goodput', ['a'], ['a', 'b'])).toThrow("--goodput: expected a number of 0 or more, got ''");
+    expect(() => parseBounds('--goodput', ['a'], ['a', 'b'])).toThrow(
+      "--goodput: expected a number of 0 or more, got ''",
+    );
   });
 });

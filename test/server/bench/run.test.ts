@@ -11,16 +11,39 @@ import { tinyModel } from '../../fakes/tiny-model';
 import { answer, event, type Script, type ScriptedServer, startScripted, text, usage } from './scripted-server';
 
 const DEFAULTS: ServeBenchFlags = {
-  backend: 'openai', host: '127.0.0.1', port: '8080', datasetName: 'random', randomInputLen: '5', randomOutputLen: '3', randomRangeRatio: '0', randomPrefixLen: '0', prefixRepetitionPrefixLen: '4',
-  prefixRepetitionSuffixLen: '2', prefixRepetitionNumPrefixes: '2', prefixRepetitionOutputLen: '1', numPrompts: '4', numWarmups: '0', requestRate: 'inf', burstiness: '1', seed: '0', timeout: '100',
-  readyCheckTimeoutSec: '0', metricPercentiles: '50,99', percentileMetrics: 'ttft', resultDir: '.',
+  backend: 'openai',
+  host: '127.0.0.1',
+  port: '8080',
+  datasetName: 'random',
+  randomInputLen: '5',
+  randomOutputLen: '3',
+  randomRangeRatio: '0',
+  randomPrefixLen: '0',
+  prefixRepetitionPrefixLen: '4',
+  prefixRepetitionSuffixLen: '2',
+  prefixRepetitionNumPrefixes: '2',
+  prefixRepetitionOutputLen: '1',
+  numPrompts: '4',
+  numWarmups: '0',
+  requestRate: 'inf',
+  burstiness: '1',
+  seed: '0',
+  timeout: '100',
+  readyCheckTimeoutSec: '0',
+  metricPercentiles: '50,99',
+  percentileMetrics: 'ttft',
+  resultDir: '.',
 };
 
 function options(url: string, flags: Partial<ServeBenchFlags> = {}): ServeBenchOptions {
   return readServeBenchFlags({ ...DEFAULTS, baseUrl: url, ...flags }, {});
 }
 
-function run(url: string, flags: Partial<ServeBenchFlags> = {}, signal: AbortSignal = new AbortController().signal): Promise<BenchRun> {
+function run(
+  url: string,
+  flags: Partial<ServeBenchFlags> = {},
+  signal: AbortSignal = new AbortController().signal,
+): Promise<BenchRun> {
   return runServeBench(options(url, flags), { signal, onProgress: () => {} });
 }
 
@@ -30,19 +53,38 @@ afterEach(() => server?.close());
 
 test('sends what the flags say, to the first model there is', async () => {
   await serve((_, response) => answer(response, 'a', 'b', 'c'));
-  await run(`${server.url}/v1/`, { ignoreEos: true, temperature: '0.5', topK: '3', extraBody: '{"cache_salt": "s"}', apiKey: 'secret', header: ['X-Team=t'] });
+  await run(`${server.url}/v1/`, {
+    ignoreEos: true,
+    temperature: '0.5',
+    topK: '3',
+    extraBody: '{"cache_salt": "s"}',
+    apiKey: 'secret',
+    header: ['X-Team=t'],
+  });
   // One request tries the server.
   expect(server.seen).toHaveLength(1 + 4);
   const { path, headers, body } = server.seen[1];
   expect([path, headers.authorization, headers['x-team']]).toEqual(['/v1/completions', 'Bearer secret', 't']);
-  expect(body).toEqual({ model: 'scripted', prompt: expect.anything(), max_tokens: 3, temperature: 0.5, top_k: 3, stream: true, stream_options: { include_usage: true }, ignore_eos: true, cache_salt: 's' });
-  for (const { body: { prompt } } of server.seen) {
+  expect(body).toEqual({
+    model: 'scripted',
+    prompt: expect.anything(),
+    max_tokens: 3,
+    temperature: 0.5,
+    top_k: 3,
+    stream: true,
+    stream_options: { include_usage: true },
+    ignore_eos: true,
+    cache_salt: 's',
+  });
+  for (const {
+    body: { prompt },
+  } of server.seen) {
     expect(prompt).toHaveLength(5);
     for (const id of prompt) expect(id).toBeLessThan(500);
   }
 });
 
-test('counts by the server\'s usage, and times by its texts', async () => {
+test("counts by the server's usage, and times by its texts", async () => {
   const gapMs = 200;
   await serve(async (_, response) => {
     response.writeHead(200, { 'Content-Type': 'text/event-stream' });
@@ -88,11 +130,20 @@ test('requests arrive when they are due, whatever the server does', async () => 
 test('errors are counted by kind', async () => {
   const scripts: Script[] = [
     (_, response) => answer(response, 'a'),
-    (_, response) => void response.writeHead(429, { 'Content-Type': 'application/json' }).end('{"error": {"message": "full", "type": "rate_limit_error", "param": null, "code": "queue_full"}}'),
-    (_, response) => void response.writeHead(429, {}).end('{"error": {"message": "full", "type": "rate_limit_error", "param": null, "code": "queue_full"}}'),
+    (_, response) =>
+      void response
+        .writeHead(429, { 'Content-Type': 'application/json' })
+        .end('{"error": {"message": "full", "type": "rate_limit_error", "param": null, "code": "queue_full"}}'),
+    (_, response) =>
+      void response
+        .writeHead(429, {})
+        .end('{"error": {"message": "full", "type": "rate_limit_error", "param": null, "code": "queue_full"}}'),
     (_, response) => void response.writeHead(502).end('<html>Bad gateway</html>'),
     (_, response) => void response.writeHead(401).end('{"error": "Unauthorized"}'),
-    (_, response) => void response.writeHead(200).end(text('a') + event({ error: { message: 'lost', code: 'engine_dead' } }) + event('[DONE]')),
+    (_, response) =>
+      void response
+        .writeHead(200)
+        .end(text('a') + event({ error: { message: 'lost', code: 'engine_dead' } }) + event('[DONE]')),
     (_, response) => void response.writeHead(200).end(text('a')),
     (_, response) => {
       response.writeHead(200);
@@ -102,17 +153,36 @@ test('errors are counted by kind', async () => {
     () => {},
   ];
   await serve((request, response, index) => scripts[index](request, response, index));
-  const { outcomes } = await run(server.url, { numPrompts: String(scripts.length - 1), maxConcurrency: '1', timeout: '3' });
-  const { errors, completed, failed } = summarize({ model: '', outcomes, durationMs: 1, numUnsent: 0 }, options(server.url));
+  const { outcomes } = await run(server.url, {
+    numPrompts: String(scripts.length - 1),
+    maxConcurrency: '1',
+    timeout: '3',
+  });
+  const { errors, completed, failed } = summarize(
+    { model: '', outcomes, durationMs: 1, numUnsent: 0 },
+    options(server.url),
+  );
   expect([completed, failed]).toEqual([0, 9]);
   expect(Object.fromEntries(errors.map(({ kind, count }) => [kind, count]))).toEqual({
-    'http 429 queue_full': 2, 'http 502': 1, 'http 401': 1, 'stream error engine_dead': 1, 'stream without [DONE]': 1, 'connection cut': 1, 'unreadable event': 1, timeout: 1,
+    'http 429 queue_full': 2,
+    'http 502': 1,
+    'http 401': 1,
+    'stream error engine_dead': 1,
+    'stream without [DONE]': 1,
+    'connection cut': 1,
+    'unreadable event': 1,
+    timeout: 1,
   });
-  expect(errors.map(({ message }) => message)).toEqual(expect.arrayContaining(['full', '<html>Bad gateway</html>', 'Unauthorized', 'lost']));
+  expect(errors.map(({ message }) => message)).toEqual(
+    expect.arrayContaining(['full', '<html>Bad gateway</html>', 'Unauthorized', 'lost']),
+  );
 });
 
 test('a server that does not take the first request ends the run', async () => {
-  await serve((_, response) => void response.writeHead(404).end('{"error": {"message": "no such model", "code": "model_not_found"}}'));
+  await serve(
+    (_, response) =>
+      void response.writeHead(404).end('{"error": {"message": "no such model", "code": "model_not_found"}}'),
+  );
   await expect(run(server.url)).rejects.toThrow('the first request to http://127.0.0.1:');
   await expect(run(server.url)).rejects.toThrow('failed (http 404 model_not_found): no such model');
   await expect(run('http://127.0.0.1:1')).rejects.toThrow('is not ready (connect ECONNREFUSED 127.0.0.1:1)');
@@ -149,14 +219,28 @@ describe('against our own server', () => {
   test.each(['uws', 'node'] as const)('chats over %s', async (name) => {
     fake.reset();
     const log = { debug: jest.fn(), info: jest.fn(), warn: jest.fn(), error: jest.fn() };
-    const app = new App({ servedNames: ['tiny'], healthStallTimeoutMs: 1000, sse: { pingIntervalMs: 1000, slowClientTimeoutMs: 60_000 }, log: log as never });
+    const app = new App({
+      servedNames: ['tiny'],
+      healthStallTimeoutMs: 1000,
+      sse: { pingIntervalMs: 1000, slowClientTimeoutMs: 60_000 },
+      log: log as never,
+    });
     app.serve(engine);
-    const transport = await createTransport(name, { handler: (request, reply) => app.handle(request, reply), maxBodyBytes: 1 << 20, bodyTimeoutMs: 60_000 });
+    const transport = await createTransport(name, {
+      handler: (request, reply) => app.handle(request, reply),
+      maxBodyBytes: 1 << 20,
+      bodyTimeoutMs: 60_000,
+    });
     const port = await transport.listen('127.0.0.1', 0);
-    const { outcomes, model } = await run(`http://127.0.0.1:${port}`, { backend: 'openai-chat', numPrompts: '10', randomOutputLen: '6' });
+    const { outcomes, model } = await run(`http://127.0.0.1:${port}`, {
+      backend: 'openai-chat',
+      numPrompts: '10',
+      randomOutputLen: '6',
+    });
     expect(model).toBe('tiny');
     expect(outcomes).toHaveLength(10);
-    for (const { errorKind, completionTokens, chunkTimes } of outcomes) expect([errorKind, completionTokens, chunkTimes.length]).toEqual([undefined, 6, 6]);
+    for (const { errorKind, completionTokens, chunkTimes } of outcomes)
+      expect([errorKind, completionTokens, chunkTimes.length]).toEqual([undefined, 6, 6]);
     await transport.close();
   });
 });

@@ -2,22 +2,38 @@ import { Client } from '../../../server/api/client';
 import { runCommand, startService, type TestService } from './support';
 
 let service: TestService;
-beforeAll(async () => { service = await startService(); });
-afterAll(async () => { await service.close(); });
+beforeAll(async () => {
+  service = await startService();
+});
+afterAll(async () => {
+  await service.close();
+});
 
 describe('who is spoken to', () => {
   test('without a token the command says how to get one', async () => {
     const { code, err } = await runCommand(['orgs', 'list'], {});
-    expect([code, err]).toEqual([2, expect.stringContaining('expected a management token, as CAPSTAN_TOKEN or --token: capstan tokens create')]);
+    expect([code, err]).toEqual([
+      2,
+      expect.stringContaining('expected a management token, as CAPSTAN_TOKEN or --token: capstan tokens create'),
+    ]);
   });
 
   test('a service that is not there is told with its address', async () => {
-    const { code, err } = await runCommand(['orgs', 'list'], { CAPSTAN_URL: 'http://127.0.0.1:61999', CAPSTAN_TOKEN: 'mt-x' });
-    expect([code, err]).toEqual([1, 'cannot reach http://127.0.0.1:61999 (ECONNREFUSED): is capstan up running there?']);
+    const { code, err } = await runCommand(['orgs', 'list'], {
+      CAPSTAN_URL: 'http://127.0.0.1:61999',
+      CAPSTAN_TOKEN: 'mt-x',
+    });
+    expect([code, err]).toEqual([
+      1,
+      'cannot reach http://127.0.0.1:61999 (ECONNREFUSED): is capstan up running there?',
+    ]);
   });
 
   test('an address that is none is refused', async () => {
-    expect(await runCommand(['orgs', 'list', '--url', '127.0.0.1'], { CAPSTAN_TOKEN: 'mt-x' })).toMatchObject({ code: 2, err: "--url: expected an address such as http://127.0.0.1:8090, got '127.0.0.1'" });
+    expect(await runCommand(['orgs', 'list', '--url', '127.0.0.1'], { CAPSTAN_TOKEN: 'mt-x' })).toMatchObject({
+      code: 2,
+      err: "--url: expected an address such as http://127.0.0.1:8090, got '127.0.0.1'",
+    });
   });
 
   test('a token that is none is one line with the status', async () => {
@@ -28,21 +44,47 @@ describe('who is spoken to', () => {
   });
 
   test('something else than Capstan is told', async () => {
-    const other = (() => Promise.resolve(new Response('<h1>hello</h1>', { status: 404, statusText: 'Not Found' }))) as typeof fetch;
-    await expect(new Client({ url: 'http://x', token: 'mt', fetch: other }).request('GET', '/orgs')).rejects.toThrow('404 Not Found: this is no answer of Capstan\'s management interface');
+    const other = (() =>
+      Promise.resolve(new Response('<h1>hello</h1>', { status: 404, statusText: 'Not Found' }))) as typeof fetch;
+    await expect(new Client({ url: 'http://x', token: 'mt', fetch: other }).request('GET', '/orgs')).rejects.toThrow(
+      "404 Not Found: this is no answer of Capstan's management interface",
+    );
   });
 });
 
 describe('tokens', () => {
   test('create prints the token alone on standard output, while the service runs', async () => {
-    const { code, out, err } = await service.run(['tokens', 'create', '--data-dir', service.dataDir, '--email', 'Ada@Example.com', '--name', 'cli']);
+    const { code, out, err } = await service.run([
+      'tokens',
+      'create',
+      '--data-dir',
+      service.dataDir,
+      '--email',
+      'Ada@Example.com',
+      '--name',
+      'cli',
+    ]);
     expect([code, out]).toEqual([0, expect.stringMatching(/^mt-[0-9A-Za-z]{43}\n$/)]);
     expect(err).toContain('created the management token "cli"');
     expect((await service.run(['orgs', 'list', '--json', '--token', out.trim()])).code).toBe(0);
   });
 
   test('one that may only read changes nothing', async () => {
-    const { out } = await service.run(['tokens', 'create', '--data-dir', service.dataDir, '--email', 'ada@example.com', '--name', 'reader', '--rights', 'read', '--expires', '1h', '--json']);
+    const { out } = await service.run([
+      'tokens',
+      'create',
+      '--data-dir',
+      service.dataDir,
+      '--email',
+      'ada@example.com',
+      '--name',
+      'reader',
+      '--rights',
+      'read',
+      '--expires',
+      '1h',
+      '--json',
+    ]);
     const { token, rights } = JSON.parse(out);
     expect(rights).toBe('read');
     const { code, err } = await service.run(['orgs', 'create', 'nope', '--token', token]);
@@ -60,17 +102,31 @@ describe('tokens', () => {
     expect([code, err, out]).toEqual([2, expect.stringContaining(message), '']);
   });
 
-  test('a folder that never was a service\'s is told, and nothing is made there', async () => {
-    expect(await service.run(['tokens', 'create', '--data-dir', '/no/such', '--email', 'ada@example.com', '--name', 'x'])).toMatchObject({ code: 2, err: expect.stringContaining('--data-dir: no service ever ran on /no/such') });
+  test("a folder that never was a service's is told, and nothing is made there", async () => {
+    expect(
+      await service.run(['tokens', 'create', '--data-dir', '/no/such', '--email', 'ada@example.com', '--name', 'x']),
+    ).toMatchObject({ code: 2, err: expect.stringContaining('--data-dir: no service ever ran on /no/such') });
   });
 
   test('are listed without what they are, and end', async () => {
-    const { out: token } = await service.run(['tokens', 'create', '--data-dir', service.dataDir, '--email', 'ada@example.com', '--name', 'short']);
+    const { out: token } = await service.run([
+      'tokens',
+      'create',
+      '--data-dir',
+      service.dataDir,
+      '--email',
+      'ada@example.com',
+      '--name',
+      'short',
+    ]);
     const list = await service.run(['tokens', 'list']);
     expect(list.out).toMatch(/^NAME +TOKEN +RIGHTS/);
     expect(list.out).toContain('short');
     expect(list.out).not.toContain(token.trim());
-    expect(await service.run(['tokens', 'delete', 'short'])).toMatchObject({ code: 2, err: expect.stringContaining('--yes ends "short"') });
+    expect(await service.run(['tokens', 'delete', 'short'])).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('--yes ends "short"'),
+    });
     expect(await service.run(['tokens', 'delete', 'short', '--yes'])).toMatchObject({ code: 0 });
     expect((await service.run(['orgs', 'list', '--token', token.trim()])).err).toContain('(401');
   });
@@ -78,21 +134,45 @@ describe('tokens', () => {
 
 describe('organizations', () => {
   test('are made, filled and deleted', async () => {
-    expect(await service.run(['orgs', 'create', 'lab', '--name', 'The laboratory'])).toMatchObject({ code: 0, out: expect.stringMatching(/^created lab \(org_/) });
+    expect(await service.run(['orgs', 'create', 'lab', '--name', 'The laboratory'])).toMatchObject({
+      code: 0,
+      out: expect.stringMatching(/^created lab \(org_/),
+    });
     expect((await service.run(['orgs', 'list'])).out).toMatch(/lab +The laboratory +owner/);
     const invited = await service.run(['orgs', 'invite', 'lab', 'bob@example.com', '--role', 'viewer']);
-    expect([invited.code, invited.out.trim()]).toEqual([0, expect.stringMatching(new RegExp(`^${service.url}/invitation#[\\w-]{20,}$`))]);
+    expect([invited.code, invited.out.trim()]).toEqual([
+      0,
+      expect.stringMatching(new RegExp(`^${service.url}/invitation#[\\w-]{20,}$`)),
+    ]);
     expect((await service.run(['orgs', 'invitations', 'lab'])).out).toContain('bob@example.com');
-    expect(await service.run(['orgs', 'withdraw', 'lab', 'Bob@example.com'])).toMatchObject({ code: 0, out: 'withdrew the invitation of bob@example.com\n' });
+    expect(await service.run(['orgs', 'withdraw', 'lab', 'Bob@example.com'])).toMatchObject({
+      code: 0,
+      out: 'withdrew the invitation of bob@example.com\n',
+    });
     expect((await service.run(['orgs', 'invitations', 'lab'])).out).not.toContain('bob@example.com');
-    expect(await service.run(['orgs', 'withdraw', 'lab', 'bob@example.com'])).toMatchObject({ code: 1, err: 'there is no open invitation for bob@example.com' });
+    expect(await service.run(['orgs', 'withdraw', 'lab', 'bob@example.com'])).toMatchObject({
+      code: 1,
+      err: 'there is no open invitation for bob@example.com',
+    });
     expect(await service.run(['orgs', 'edit', 'lab'])).toMatchObject({ code: 2 });
-    expect(await service.run(['orgs', 'edit', 'lab', '--name', 'Laboratory 9'])).toMatchObject({ code: 0, out: 'lab is called Laboratory 9\n' });
+    expect(await service.run(['orgs', 'edit', 'lab', '--name', 'Laboratory 9'])).toMatchObject({
+      code: 0,
+      out: 'lab is called Laboratory 9\n',
+    });
     expect((await service.run(['orgs', 'list'])).out).toMatch(/lab +Laboratory 9 +owner/);
     expect((await service.run(['orgs', 'members', 'lab'])).out).toMatch(/ada@example.com +ada? +owner/i);
-    expect(await service.run(['orgs', 'set-role', 'lab', 'ada@example.com', 'king'])).toMatchObject({ code: 2, err: "role: expected viewer, developer, admin, owner, got 'king'" });
-    expect(await service.run(['orgs', 'set-role', 'lab', 'ada@example.com', 'viewer'])).toMatchObject({ code: 1, err: expect.stringContaining('(409') });
-    expect(await service.run(['orgs', 'get', 'none'])).toMatchObject({ code: 1, err: 'you are in no organization none' });
+    expect(await service.run(['orgs', 'set-role', 'lab', 'ada@example.com', 'king'])).toMatchObject({
+      code: 2,
+      err: "role: expected viewer, developer, admin, owner, got 'king'",
+    });
+    expect(await service.run(['orgs', 'set-role', 'lab', 'ada@example.com', 'viewer'])).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('(409'),
+    });
+    expect(await service.run(['orgs', 'get', 'none'])).toMatchObject({
+      code: 1,
+      err: 'you are in no organization none',
+    });
     expect(await service.run(['orgs', 'delete', 'lab'])).toMatchObject({ code: 2 });
     expect(await service.run(['orgs', 'delete', 'lab', '--yes'])).toMatchObject({ code: 0, out: 'deleted lab\n' });
     expect((await service.run(['orgs', 'list'])).err).toContain('You are in no organization');
@@ -105,17 +185,33 @@ describe('keys of a running service', () => {
     expect([made.code, made.out]).toEqual([0, expect.stringMatching(/^sk-cap1_\S+\n$/)]);
     expect(made.err).toContain('created "laptop"');
     expect((await service.run(['keys', 'list'])).out).toMatch(/laptop .*60 rpm/);
-    expect(await service.run(['keys', 'edit', 'laptop', '--name', 'desk', '--tpm', '1000'])).toMatchObject({ code: 0, out: expect.stringContaining('changed "desk"') });
-    expect(JSON.parse((await service.run(['keys', 'list', '--json', '--search', 'DES'])).out).data).toMatchObject([{ name: 'desk', limits: { rpm: 60, tpm: 1000, parallel: null } }]);
+    expect(await service.run(['keys', 'edit', 'laptop', '--name', 'desk', '--tpm', '1000'])).toMatchObject({
+      code: 0,
+      out: expect.stringContaining('changed "desk"'),
+    });
+    expect(JSON.parse((await service.run(['keys', 'list', '--json', '--search', 'DES'])).out).data).toMatchObject([
+      { name: 'desk', limits: { rpm: 60, tpm: 1000, parallel: null } },
+    ]);
     expect((await service.run(['keys', 'disable', 'desk'])).out).toContain('disabled "desk"');
-    expect(JSON.parse((await service.run(['keys', 'enable', 'desk', '--json'])).out)).toMatchObject({ state: 'active' });
+    expect(JSON.parse((await service.run(['keys', 'enable', 'desk', '--json'])).out)).toMatchObject({
+      state: 'active',
+    });
     const rotated = await service.run(['keys', 'rotate', 'desk', '--grace', '1h']);
     expect([rotated.out.slice(0, 9), rotated.out === made.out]).toEqual(['sk-cap1_' + rotated.out[8], false]);
-    expect(JSON.parse((await service.run(['keys', 'rotate', 'desk', '--finish', '--json'])).out)).toMatchObject({ state: 'active', rotating_until: null });
-    expect(await service.run(['keys', 'delete', 'desk'])).toMatchObject({ code: 2, err: expect.stringContaining('--yes deletes "desk"') });
+    expect(JSON.parse((await service.run(['keys', 'rotate', 'desk', '--finish', '--json'])).out)).toMatchObject({
+      state: 'active',
+      rotating_until: null,
+    });
+    expect(await service.run(['keys', 'delete', 'desk'])).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('--yes deletes "desk"'),
+    });
     expect((await service.run(['keys', 'delete', 'desk', '--yes'])).out).toContain('deleted "desk"');
     expect(JSON.parse((await service.run(['keys', 'list', '--json'])).out).data).toEqual([]);
-    expect(await service.run(['keys', 'edit', 'desk', '--rpm', '1'])).toMatchObject({ code: 1, err: 'there is no key desk' });
+    expect(await service.run(['keys', 'edit', 'desk', '--rpm', '1'])).toMatchObject({
+      code: 1,
+      err: 'there is no key desk',
+    });
   });
 
   test('of an organization are made in its name', async () => {
@@ -123,21 +219,38 @@ describe('keys of a running service', () => {
     await service.run(['keys', 'create', '--name', 'ours', '--owner', 'org:keyed']);
     expect((await service.run(['keys', 'list', '--owner', 'org:keyed'])).out).toContain('org:keyed');
     expect((await service.run(['keys', 'list'])).out).not.toContain('ours');
-    expect(await service.run(['keys', 'create', '--name', 'x', '--owner', 'org:other'])).toMatchObject({ code: 2, err: '--owner: you are in no organization other: expected keyed' });
-    expect(await service.run(['keys', 'create', '--name', 'x', '--owner', 'user:bob'])).toMatchObject({ code: 2, err: expect.stringContaining('expected org:SLUG with --url') });
+    expect(await service.run(['keys', 'create', '--name', 'x', '--owner', 'org:other'])).toMatchObject({
+      code: 2,
+      err: '--owner: you are in no organization other: expected keyed',
+    });
+    expect(await service.run(['keys', 'create', '--name', 'x', '--owner', 'user:bob'])).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('expected org:SLUG with --url'),
+    });
   });
 
   test('a database and a service at once are refused; a database that is named goes before the environment', async () => {
-    expect(await service.run(['keys', 'list', '--url', service.url, '--data-dir', service.dataDir])).toMatchObject({ code: 2, err: expect.stringContaining('--url: expected without --keys-db and --data-dir') });
-    expect(await service.run(['keys', 'list', '--data-dir', service.dataDir, '--json', '--all'])).toMatchObject({ code: 0, out: expect.stringContaining('"desk"') });
+    expect(await service.run(['keys', 'list', '--url', service.url, '--data-dir', service.dataDir])).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('--url: expected without --keys-db and --data-dir'),
+    });
+    expect(await service.run(['keys', 'list', '--data-dir', service.dataDir, '--json', '--all'])).toMatchObject({
+      code: 0,
+      out: expect.stringContaining('"desk"'),
+    });
   });
 });
 
 test('the audit names what was done, in its order', async () => {
   await service.run(['keys', 'create', '--name', 'audited']);
   const { out } = await service.run(['audit', '-n', '1', '--action', 'key.created']);
-  expect(out).toMatch(/^AT +ACTION +RESULT +BY +TARGET +FROM\n\S+ +key\.created +ok +user:\S+@\S+ +audited \(key_\w{26}\) +127\.0\.0\.1\n$/);
-  expect(await service.run(['audit', '-n', 'all'])).toMatchObject({ code: 2, err: "--lines: expected a number of 1 or more, got 'all'" });
+  expect(out).toMatch(
+    /^AT +ACTION +RESULT +BY +TARGET +FROM\n\S+ +key\.created +ok +user:\S+@\S+ +audited \(key_\w{26}\) +127\.0\.0\.1\n$/,
+  );
+  expect(await service.run(['audit', '-n', 'all'])).toMatchObject({
+    code: 2,
+    err: "--lines: expected a number of 1 or more, got 'all'",
+  });
 });
 
 describe('webhooks', () => {
@@ -145,31 +258,63 @@ describe('webhooks', () => {
     const url = service.receiver.url;
     const made = await service.run(['webhooks', 'create', url, '--event', 'key.*', '--event', 'deployment.running']);
     expect([made.code, made.out]).toEqual([0, expect.stringMatching(/^whsec_[0-9A-Za-z+/]{43}=\n$/)]);
-    expect(await service.run(['webhooks', 'test', url])).toMatchObject({ code: 0, out: expect.stringMatching(/: 204 after \d+ ms\n$/) });
+    expect(await service.run(['webhooks', 'test', url])).toMatchObject({
+      code: 0,
+      out: expect.stringMatching(/: 204 after \d+ ms\n$/),
+    });
     expect(service.receiver.types).toEqual(['webhook.test']);
     const { out: listed } = await service.run(['webhooks', 'list']);
     expect(listed).toContain('key.* deployment.running');
     expect(listed).not.toContain('whsec_');
     expect((await service.run(['webhooks', 'deliveries', url])).out).toMatch(/webhook\.test +delivered +1 +204 after/);
     const rotated = await service.run(['webhooks', 'rotate', url, '--grace', '1h']);
-    expect(rotated).toMatchObject({ code: 0, out: expect.stringMatching(/^whsec_\S+\n$/), err: expect.stringMatching(/^rotated whk_\w+; the old secret signs too until /) });
-    expect(await service.run(['webhooks', 'rotate', url, '--finish'])).toMatchObject({ code: 0, out: expect.stringMatching(/^ended the old secret of whk_/) });
-    expect(await service.run(['webhooks', 'rotate', url, '--finish', '--grace', '1h'])).toMatchObject({ code: 2, err: expect.stringContaining('--finish: expected without --grace') });
-    const { data: [tested] } = JSON.parse((await service.run(['webhooks', 'deliveries', url, '--json'])).out);
-    expect(await service.run(['webhooks', 'redeliver', url, tested.id])).toMatchObject({ code: 1, err: expect.stringContaining('a test is not sent again') });
+    expect(rotated).toMatchObject({
+      code: 0,
+      out: expect.stringMatching(/^whsec_\S+\n$/),
+      err: expect.stringMatching(/^rotated whk_\w+; the old secret signs too until /),
+    });
+    expect(await service.run(['webhooks', 'rotate', url, '--finish'])).toMatchObject({
+      code: 0,
+      out: expect.stringMatching(/^ended the old secret of whk_/),
+    });
+    expect(await service.run(['webhooks', 'rotate', url, '--finish', '--grace', '1h'])).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('--finish: expected without --grace'),
+    });
+    const {
+      data: [tested],
+    } = JSON.parse((await service.run(['webhooks', 'deliveries', url, '--json'])).out);
+    expect(await service.run(['webhooks', 'redeliver', url, tested.id])).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('a test is not sent again'),
+    });
     expect(await service.run(['webhooks', 'disable', url])).toMatchObject({ code: 0 });
     expect((await service.run(['webhooks', 'list'])).out).toMatch(/ off /);
     expect(await service.run(['webhooks', 'enable', url])).toMatchObject({ code: 0 });
-    expect(await service.run(['webhooks', 'edit', url, '--event', '*', '--json'])).toMatchObject({ code: 0, out: expect.stringContaining('"events":["*"]') });
+    expect(await service.run(['webhooks', 'edit', url, '--event', '*', '--json'])).toMatchObject({
+      code: 0,
+      out: expect.stringContaining('"events":["*"]'),
+    });
     service.receiver.status = 500;
-    expect(await service.run(['webhooks', 'test', url])).toMatchObject({ code: 1, err: expect.stringContaining('answered 500') });
-    expect(await service.run(['webhooks', 'delete', url])).toMatchObject({ code: 2, err: expect.stringContaining('--yes') });
+    expect(await service.run(['webhooks', 'test', url])).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('answered 500'),
+    });
+    expect(await service.run(['webhooks', 'delete', url])).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('--yes'),
+    });
     expect(await service.run(['webhooks', 'delete', url, '--yes'])).toMatchObject({ code: 0 });
     expect(await service.run(['webhooks', 'test', url])).toMatchObject({ code: 1, err: `there is no webhook ${url}` });
   });
 
   test('without an event, or with one that is none, are refused', async () => {
-    expect(await service.run(['webhooks', 'create', 'https://example.com/'])).toMatchObject({ code: 2, err: expect.stringContaining('--event: expected') });
-    expect(await service.run(['webhooks', 'create', service.receiver.url, '--event', 'deployment.exploded'])).toMatchObject({ code: 2, err: expect.stringContaining('there is no deployment.exploded') });
+    expect(await service.run(['webhooks', 'create', 'https://example.com/'])).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('--event: expected'),
+    });
+    expect(
+      await service.run(['webhooks', 'create', service.receiver.url, '--event', 'deployment.exploded']),
+    ).toMatchObject({ code: 2, err: expect.stringContaining('there is no deployment.exploded') });
   });
 });

@@ -5,15 +5,26 @@ beforeAll(async () => {
   service = await startService();
   await service.run(['orgs', 'create', 'lab']);
 });
-afterAll(async () => { await service.close(); });
+afterAll(async () => {
+  await service.close();
+});
 
 describe('quotas', () => {
   test('are listed, and changed by the name of their owner', async () => {
-    expect((await service.run(['quotas', 'list'])).out).toMatch(/^OWNER +DEPLOYMENTS +GPUS +ID\norg:lab +0 of any number +0 of any number +org_\S+\nuser:ada@example.com +0 of any number .*usr_\S+\n$/);
-    expect(await service.run(['quotas', 'set', 'org:lab', '--deployments', '20', '--gpus', '4'])).toMatchObject({ code: 0, out: expect.stringMatching(/owner +org:lab\nid +org_\S+\ndeployments +0 of 20\nGPUs +0 of 4\n/) });
-    expect(JSON.parse((await service.run(['quotas', 'set', 'org:lab', '--gpus', 'none', '--json'])).out)).toMatchObject({ owner: { type: 'org', name: 'lab' }, quota_deployments: 20, quota_gpu: null });
+    expect((await service.run(['quotas', 'list'])).out).toMatch(
+      /^OWNER +DEPLOYMENTS +GPUS +ID\norg:lab +0 of any number +0 of any number +org_\S+\nuser:ada@example.com +0 of any number .*usr_\S+\n$/,
+    );
+    expect(await service.run(['quotas', 'set', 'org:lab', '--deployments', '20', '--gpus', '4'])).toMatchObject({
+      code: 0,
+      out: expect.stringMatching(/owner +org:lab\nid +org_\S+\ndeployments +0 of 20\nGPUs +0 of 4\n/),
+    });
+    expect(JSON.parse((await service.run(['quotas', 'set', 'org:lab', '--gpus', 'none', '--json'])).out)).toMatchObject(
+      { owner: { type: 'org', name: 'lab' }, quota_deployments: 20, quota_gpu: null },
+    );
     expect((await service.run(['quotas', 'get', 'user:Ada@Example.com'])).out).toContain('user:ada@example.com');
-    expect(JSON.parse((await service.run(['quotas', 'list', '--match', 'LA', '--json'])).out).data).toMatchObject([{ owner: { name: 'lab' } }]);
+    expect(JSON.parse((await service.run(['quotas', 'list', '--match', 'LA', '--json'])).out).data).toMatchObject([
+      { owner: { name: 'lab' } },
+    ]);
   });
 
   test.each<[string[], string]>([
@@ -25,24 +36,58 @@ describe('quotas', () => {
   });
 
   test('of nobody there are none', async () => {
-    expect(await service.run(['quotas', 'get', 'user:nobody@example.com'])).toMatchObject({ code: 1, err: 'there is no account nobody@example.com' });
+    expect(await service.run(['quotas', 'get', 'user:nobody@example.com'])).toMatchObject({
+      code: 1,
+      err: 'there is no account nobody@example.com',
+    });
   });
 });
 
 test('an administrator makes another one, and stays the last', async () => {
-  const { userId } = await service.store.createAccount({ email: 'eve@example.com', name: 'Eve', password: 'correct horse battery' });
-  expect(await service.run(['accounts', 'demote', 'ada@example.com'])).toMatchObject({ code: 1, err: expect.stringContaining('only administrator') });
-  expect(await service.run(['accounts', 'promote', 'Eve@example.com'])).toMatchObject({ code: 0, out: 'eve@example.com is an administrator\n' });
-  expect((await service.run(['accounts', 'list', '--match', 'eve'])).out).toBe(`EMAIL            ROLE           ID\neve@example.com  administrator  ${userId}\n`);
-  expect(JSON.parse((await service.run(['accounts', 'demote', 'eve@example.com', '--json'])).out)).toMatchObject({ owner: { id: userId }, is_admin: false });
+  const { userId } = await service.store.createAccount({
+    email: 'eve@example.com',
+    name: 'Eve',
+    password: 'correct horse battery',
+  });
+  expect(await service.run(['accounts', 'demote', 'ada@example.com'])).toMatchObject({
+    code: 1,
+    err: expect.stringContaining('only administrator'),
+  });
+  expect(await service.run(['accounts', 'promote', 'Eve@example.com'])).toMatchObject({
+    code: 0,
+    out: 'eve@example.com is an administrator\n',
+  });
+  expect((await service.run(['accounts', 'list', '--match', 'eve'])).out).toBe(
+    `EMAIL            ROLE           ID\neve@example.com  administrator  ${userId}\n`,
+  );
+  expect(JSON.parse((await service.run(['accounts', 'demote', 'eve@example.com', '--json'])).out)).toMatchObject({
+    owner: { id: userId },
+    is_admin: false,
+  });
   expect((await service.run(['accounts', 'list', '--match', 'eve'])).out).toMatch(/eve@example.com {2}- /);
-  expect(await service.run(['accounts', 'promote', 'nobody@example.com'])).toMatchObject({ code: 1, err: 'there is no account nobody@example.com' });
+  expect(await service.run(['accounts', 'promote', 'nobody@example.com'])).toMatchObject({
+    code: 1,
+    err: 'there is no account nobody@example.com',
+  });
 });
 
 test('an administrator deletes an account by its address, once it is meant', async () => {
-  const { userId } = await service.store.createAccount({ email: 'bob@example.com', name: 'Bob', password: 'correct horse battery' });
-  expect(await service.run(['accounts', 'delete', 'bob@example.com'])).toMatchObject({ code: 2, err: expect.stringContaining(`--yes deletes the account bob@example.com (${userId})`) });
-  expect(await service.run(['accounts', 'delete', 'Bob@example.com', '--yes'])).toMatchObject({ code: 0, out: 'deleted bob@example.com\n' });
+  const { userId } = await service.store.createAccount({
+    email: 'bob@example.com',
+    name: 'Bob',
+    password: 'correct horse battery',
+  });
+  expect(await service.run(['accounts', 'delete', 'bob@example.com'])).toMatchObject({
+    code: 2,
+    err: expect.stringContaining(`--yes deletes the account bob@example.com (${userId})`),
+  });
+  expect(await service.run(['accounts', 'delete', 'Bob@example.com', '--yes'])).toMatchObject({
+    code: 0,
+    out: 'deleted bob@example.com\n',
+  });
   await expect(service.store.findAccount(userId)).rejects.toMatchObject({ code: 'not_found' });
-  expect(await service.run(['accounts', 'delete', 'ada@example.com', '--yes'])).toMatchObject({ code: 1, err: expect.stringContaining('your own account') });
+  expect(await service.run(['accounts', 'delete', 'ada@example.com', '--yes'])).toMatchObject({
+    code: 1,
+    err: expect.stringContaining('your own account'),
+  });
 });

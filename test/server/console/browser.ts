@@ -20,12 +20,33 @@ export function findBrowser(): string | undefined {
 }
 
 /** The console as it is built, in front of a service in memory. */
-export async function startConsole(): Promise<{ service: FakeService; url: string; folder: string; close: () => Promise<void> }> {
+export async function startConsole(): Promise<{
+  service: FakeService;
+  url: string;
+  folder: string;
+  close: () => Promise<void>;
+}> {
   const folder = mkdtempSync(join(tmpdir(), 'capstan-console-'));
-  execFileSync(process.execPath, [join(root, 'node_modules/vite/bin/vite.js'), 'build', join(root, 'server/console'), '--outDir', folder, '--emptyOutDir'], { env: { ...process.env, NODE_ENV: 'production' } });
+  execFileSync(
+    process.execPath,
+    [
+      join(root, 'node_modules/vite/bin/vite.js'),
+      'build',
+      join(root, 'server/console'),
+      '--outDir',
+      folder,
+      '--emptyOutDir',
+    ],
+    { env: { ...process.env, NODE_ENV: 'production' } },
+  );
   const files = new ConsoleFiles(folder, { isSecure: false });
   const service = new FakeService();
-  const transport = new NodeTransport({ maxBodyBytes: 1 << 20, bodyTimeoutMs: 10_000, handler: (request, reply) => (request.path.startsWith('/api/') ? service.handle(request, reply) : files.handle(request, reply)) });
+  const transport = new NodeTransport({
+    maxBodyBytes: 1 << 20,
+    bodyTimeoutMs: 10_000,
+    handler: (request, reply) =>
+      request.path.startsWith('/api/') ? service.handle(request, reply) : files.handle(request, reply),
+  });
   const port = await transport.listen('127.0.0.1', 0);
   return { service, folder, url: `http://127.0.0.1:${port}`, close: () => transport.close() };
 }

@@ -16,14 +16,27 @@ function folder(): string {
 
 const files = new ConsoleFiles(folder(), { isSecure: false });
 
-test.each(['/', '/deployments', '/deployments/dep_1/versions/3/logs', '/sign-in', '/setup'])('%s is the page', async (path) => {
-  const { status, text, headers } = await exchange(files, path);
-  expect([status, text, headers['Content-Type'], headers['Cache-Control']]).toEqual([200, '<!doctype html><title>运行中</title>', 'text/html; charset=utf-8', 'no-cache']);
-});
+test.each(['/', '/deployments', '/deployments/dep_1/versions/3/logs', '/sign-in', '/setup'])(
+  '%s is the page',
+  async (path) => {
+    const { status, text, headers } = await exchange(files, path);
+    expect([status, text, headers['Content-Type'], headers['Cache-Control']]).toEqual([
+      200,
+      '<!doctype html><title>运行中</title>',
+      'text/html; charset=utf-8',
+      'no-cache',
+    ]);
+  },
+);
 
 test('files have their types; those named after what is in them never change', async () => {
-  expect((await exchange(files, '/theme.js')).headers).toMatchObject({ 'Content-Type': 'text/javascript; charset=utf-8', 'Cache-Control': 'no-cache' });
-  expect((await exchange(files, '/assets/index-abc.js')).headers['Cache-Control']).toBe('public, max-age=31536000, immutable');
+  expect((await exchange(files, '/theme.js')).headers).toMatchObject({
+    'Content-Type': 'text/javascript; charset=utf-8',
+    'Cache-Control': 'no-cache',
+  });
+  expect((await exchange(files, '/assets/index-abc.js')).headers['Cache-Control']).toBe(
+    'public, max-age=31536000, immutable',
+  );
 });
 
 test('the policy lets the page run and style its own files alone', async () => {
@@ -33,28 +46,50 @@ test('the policy lets the page run and style its own files alone', async () => {
     expect(policy).toContain("default-src 'none'; script-src 'self'; style-src 'self'");
     expect(policy).toContain("frame-ancestors 'none'");
     expect(policy).not.toContain('unsafe');
-    expect(headers).toMatchObject({ 'X-Content-Type-Options': 'nosniff', 'Referrer-Policy': 'no-referrer', 'X-Frame-Options': 'DENY' });
+    expect(headers).toMatchObject({
+      'X-Content-Type-Options': 'nosniff',
+      'Referrer-Policy': 'no-referrer',
+      'X-Frame-Options': 'DENY',
+    });
   }
-  expect((await exchange(new ConsoleFiles(folder(), { isSecure: true }), '/')).headers['Strict-Transport-Security']).toBeDefined();
+  expect(
+    (await exchange(new ConsoleFiles(folder(), { isSecure: true }), '/')).headers['Strict-Transport-Security'],
+  ).toBeDefined();
 });
 
 test('what the browser has already is not sent again', async () => {
-  const { headers: { ETag: etag } } = await exchange(files, '/');
+  const {
+    headers: { ETag: etag },
+  } = await exchange(files, '/');
   const asked = (value: string) => exchange(files, '/', undefined, { headers: [['if-none-match', value]] });
-  for (const value of [etag, `W/${etag}`, `"x", ${etag}`]) expect(await asked(value)).toMatchObject({ status: 304, text: '' });
+  for (const value of [etag, `W/${etag}`, `"x", ${etag}`])
+    expect(await asked(value)).toMatchObject({ status: 304, text: '' });
   expect((await asked('"x"')).status).toBe(200);
 });
 
-test.each(['/assets/gone.js', '/notes.txt', '/../package.json', '/.env.local', '/index.htm', '/assets/../../secret.key'])('%s is not there', async (path) => {
+test.each([
+  '/assets/gone.js',
+  '/notes.txt',
+  '/../package.json',
+  '/.env.local',
+  '/index.htm',
+  '/assets/../../secret.key',
+])('%s is not there', async (path) => {
   expect((await exchange(files, path)).status).toBe(404);
 });
 
 test('nothing is posted to a page', async () => {
-  expect(await exchange(files, '/', '{}')).toMatchObject({ status: 405, headers: expect.objectContaining({ Allow: 'GET, HEAD' }) });
+  expect(await exchange(files, '/', '{}')).toMatchObject({
+    status: 405,
+    headers: expect.objectContaining({ Allow: 'GET, HEAD' }),
+  });
 });
 
 test('without a build every address says so', async () => {
   const none = new ConsoleFiles(join(tmpdir(), 'capstan-no-such-folder'), { isSecure: false });
   expect(none.isBuilt).toBe(false);
-  expect(await exchange(none, '/deployments')).toMatchObject({ status: 503, text: 'The console is not built: run npm run build:console\n' });
+  expect(await exchange(none, '/deployments')).toMatchObject({
+    status: 503,
+    text: 'The console is not built: run npm run build:console\n',
+  });
 });

@@ -5,7 +5,14 @@ import { plotLayout } from '../../../server/console/format/plot-layout';
 import { slugOf } from '../../../server/console/format/slug';
 import { modelName, snippet } from '../../../server/console/format/snippets';
 import { commandsOf, isMoving, STATE_LOOKS } from '../../../server/console/format/states';
-import { formatClock, formatRelative, formatSeconds, formatTime, fromLocalInput, toLocalInput } from '../../../server/console/format/times';
+import {
+  formatClock,
+  formatRelative,
+  formatSeconds,
+  formatTime,
+  fromLocalInput,
+  toLocalInput,
+} from '../../../server/console/format/times';
 import { qrMatrix } from '../../../server/console/format/qr-code';
 import { DEPLOYMENT_STATES } from '../../../server/service/deployment-state';
 
@@ -32,9 +39,25 @@ describe('text of strangers', () => {
 });
 
 test('numbers', () => {
-  expect([formatBytes(0, 'en'), formatBytes(1_536, 'en'), formatBytes(3_087_467_144, 'en'), formatBytes(null, 'en')]).toEqual(['0 B', '1.5 KiB', '2.9 GiB', '–']);
-  expect([formatMs(0.42, 'en'), formatMs(12.34, 'en'), formatMs(431.2, 'en'), formatMs(1_240, 'en'), formatMs(null, 'en')]).toEqual(['0.42 ms', '12.3 ms', '431 ms', '1.24 s', '–']);
-  expect([formatCores(1_500, 'en'), formatCompact(950, 'en'), formatCompact(12_345, 'en'), formatCompact(320_000, 'zh-CN')]).toEqual(['1.5', '950', '12.3K', '32万']);
+  expect([
+    formatBytes(0, 'en'),
+    formatBytes(1_536, 'en'),
+    formatBytes(3_087_467_144, 'en'),
+    formatBytes(null, 'en'),
+  ]).toEqual(['0 B', '1.5 KiB', '2.9 GiB', '–']);
+  expect([
+    formatMs(0.42, 'en'),
+    formatMs(12.34, 'en'),
+    formatMs(431.2, 'en'),
+    formatMs(1_240, 'en'),
+    formatMs(null, 'en'),
+  ]).toEqual(['0.42 ms', '12.3 ms', '431 ms', '1.24 s', '–']);
+  expect([
+    formatCores(1_500, 'en'),
+    formatCompact(950, 'en'),
+    formatCompact(12_345, 'en'),
+    formatCompact(320_000, 'zh-CN'),
+  ]).toEqual(['1.5', '950', '12.3K', '32万']);
 });
 
 test('ticks are round and reach the greatest value', () => {
@@ -55,15 +78,40 @@ test('times', () => {
   expect(formatRelative('2026-11-23T16:00:00Z', 'en', now)).toBe('in 2 days');
   expect(formatRelative('2026-11-21T15:57:00Z', 'zh-CN', now)).toBe('3分钟前');
   expect([formatTime(null, 'en'), formatTime('soon', 'en'), formatClock('soon')]).toEqual(['–', '–', '–']);
-  expect([formatSeconds(0), formatSeconds(90), formatSeconds(1_200), formatSeconds(90_061)]).toEqual(['0s', '1m 30s', '20m', '1d 1h']);
+  expect([formatSeconds(0), formatSeconds(90), formatSeconds(1_200), formatSeconds(90_061)]).toEqual([
+    '0s',
+    '1m 30s',
+    '20m',
+    '1d 1h',
+  ]);
   expect(fromLocalInput('')).toBeNull();
   expect(fromLocalInput(toLocalInput('2026-11-21T16:04:00.000Z'))).toBe('2026-11-21T16:04:00.000Z');
 });
 
 test('plots leave gaps where nothing is known, and show lone values', () => {
-  const layout = plotLayout([{ name: 'a', points: [['t0', 0], ['t1', 10], ['t2', null], ['t3', 5]] }], 10);
+  const layout = plotLayout(
+    [
+      {
+        name: 'a',
+        points: [
+          ['t0', 0],
+          ['t1', 10],
+          ['t2', null],
+          ['t3', 5],
+        ],
+      },
+    ],
+    10,
+  );
   expect([layout.xOf(0), layout.xOf(3), layout.yOf(0), layout.yOf(10)]).toEqual([0, 600, 182, 8]);
-  expect(layout.line([['t0', 0], ['t1', 10], ['t2', null], ['t3', 5]])).toBe('M0 182L200 8M598 95H602');
+  expect(
+    layout.line([
+      ['t0', 0],
+      ['t1', 10],
+      ['t2', null],
+      ['t3', 5],
+    ]),
+  ).toBe('M0 182L200 8M598 95H602');
   expect(plotLayout([], 1).times).toEqual([]);
 });
 
@@ -71,7 +119,12 @@ test('every state has a look, and offers what the service takes in it', () => {
   for (const state of DEPLOYMENT_STATES) expect(STATE_LOOKS).toHaveProperty(state);
   expect(commandsOf('running')).toEqual({ start: false, stop: true, restart: true, scaleToZero: true, wake: false });
   expect(commandsOf('paused')).toEqual({ start: true, stop: false, restart: false, scaleToZero: false, wake: false });
-  expect([isMoving('pending'), isMoving('updating'), isMoving('running'), isMoving('failed')]).toEqual([true, true, false, false]);
+  expect([isMoving('pending'), isMoving('updating'), isMoving('running'), isMoving('failed')]).toEqual([
+    true,
+    true,
+    false,
+    false,
+  ]);
 });
 
 describe('snippets', () => {
@@ -85,35 +138,68 @@ describe('snippets', () => {
   });
 
   test('the official clients get the address with /v1', () => {
-    expect(snippet('python', values)).toContain('base_url="http://127.0.0.1:8091/d/a-b/v1", api_key=os.environ["CAPSTAN_API_KEY"]');
+    expect(snippet('python', values)).toContain(
+      'base_url="http://127.0.0.1:8091/d/a-b/v1", api_key=os.environ["CAPSTAN_API_KEY"]',
+    );
     expect(snippet('javascript', { ...values, isRestricted: false })).toContain("apiKey: 'none'");
   });
 
   test('the model is what callers write', () => {
-    const runtime = { model: '/platform/input/input0/', served_name: null, max_model_len: null, gpu_memory_utilization: null, tensor_parallel_size: null, prefix_caching: true };
-    expect([modelName(undefined), modelName({ ...runtime, model: null }), modelName(runtime), modelName({ ...runtime, served_name: 'qwen' })]).toEqual(['demo', 'demo', 'input0', 'qwen']);
+    const runtime = {
+      model: '/platform/input/input0/',
+      served_name: null,
+      max_model_len: null,
+      gpu_memory_utilization: null,
+      tensor_parallel_size: null,
+      prefix_caching: true,
+    };
+    expect([
+      modelName(undefined),
+      modelName({ ...runtime, model: null }),
+      modelName(runtime),
+      modelName({ ...runtime, served_name: 'qwen' }),
+    ]).toEqual(['demo', 'demo', 'input0', 'qwen']);
   });
 });
 
 test('browsers by name', () => {
-  expect(agentName('Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0 Safari/537.36')).toBe('Chrome · Linux');
+  expect(
+    agentName('Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0 Safari/537.36'),
+  ).toBe('Chrome · Linux');
   expect(agentName('Mozilla/5.0 (Windows NT 10.0) Chrome/140.0 Safari/537.36 Edg/140.0')).toBe('Edge · Windows');
   expect([agentName(null), agentName('my-script/1.0')]).toEqual([undefined, 'my-script/1.0']);
 });
 
 test('short names out of names', () => {
-  expect([slugOf('Acme Research!'), slugOf('  --Über  Labor--'), slugOf('实验室'), slugOf('a'.repeat(80))]).toEqual(['acme-research', 'u-ber-labor', '', 'a'.repeat(63)]);
+  expect([slugOf('Acme Research!'), slugOf('  --Über  Labor--'), slugOf('实验室'), slugOf('a'.repeat(80))]).toEqual([
+    'acme-research',
+    'u-ber-labor',
+    '',
+    'a'.repeat(63),
+  ]);
 });
 
 describe('QR codes', () => {
   const bits = (rows: boolean[][]) => rows.map((row) => row.map((dark) => (dark ? '#' : '.')).join('')).join('\n');
 
   test('have the size of their version, three finders and the timing between them', () => {
-    const url = 'otpauth://totp/Capstan:ada%40example.com?secret=JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP&issuer=Capstan&algorithm=SHA1&digits=6&period=30';
+    const url =
+      'otpauth://totp/Capstan:ada%40example.com?secret=JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP&issuer=Capstan&algorithm=SHA1&digits=6&period=30';
     const rows = qrMatrix(url)!;
     expect(rows).toHaveLength(41);
-    for (const [x, y] of [[0, 0], [34, 0], [0, 34]]) {
-      expect(rows.slice(y, y + 7).map((row) => row.slice(x, x + 7).map(Number).join(''))).toEqual(['1111111', '1000001', '1011101', '1011101', '1011101', '1000001', '1111111']);
+    for (const [x, y] of [
+      [0, 0],
+      [34, 0],
+      [0, 34],
+    ]) {
+      expect(
+        rows.slice(y, y + 7).map((row) =>
+          row
+            .slice(x, x + 7)
+            .map(Number)
+            .join(''),
+        ),
+      ).toEqual(['1111111', '1000001', '1011101', '1011101', '1011101', '1000001', '1111111']);
     }
     expect(rows[6].slice(8, 33).every((dark, i) => dark === (i % 2 === 0))).toBe(true);
     expect(rows[33][8]).toBe(true);
@@ -121,10 +207,17 @@ describe('QR codes', () => {
 
   test('say which mask and level they have, twice', () => {
     const rows = qrMatrix('HELLO')!;
-    const first = [...[0, 1, 2, 3, 4, 5, 7, 8].map((i) => rows[i][8]), rows[8][7], ...[5, 4, 3, 2, 1, 0].map((i) => rows[8][i])];
-    const second = [...Array.from({ length: 8 }, (_, i) => rows[8][20 - i]), ...Array.from({ length: 7 }, (_, i) => rows[14 + i][8])];
+    const first = [
+      ...[0, 1, 2, 3, 4, 5, 7, 8].map((i) => rows[i][8]),
+      rows[8][7],
+      ...[5, 4, 3, 2, 1, 0].map((i) => rows[8][i]),
+    ];
+    const second = [
+      ...Array.from({ length: 8 }, (_, i) => rows[8][20 - i]),
+      ...Array.from({ length: 7 }, (_, i) => rows[14 + i][8]),
+    ];
     expect(first).toEqual(second);
-    const value = first.reduce((sum, dark, i) => sum | Number(dark) << i, 0) ^ 0x5412;
+    const value = first.reduce((sum, dark, i) => sum | (Number(dark) << i), 0) ^ 0x5412;
     expect(value >> 13).toBe(1);
     expect(bits(rows).length).toBe(21 * 22 - 1);
   });

@@ -16,7 +16,8 @@ const keys = Object.keys(en) as (keyof typeof en)[];
 
 test('both languages have the same messages, none of them empty', () => {
   expect(Object.keys(zhCn).sort()).toEqual([...keys].sort());
-  for (const table of Object.values(TABLES)) expect(Object.entries(table).filter(([, words]) => words.trim() === '')).toEqual([]);
+  for (const table of Object.values(TABLES))
+    expect(Object.entries(table).filter(([, words]) => words.trim() === '')).toEqual([]);
 });
 
 test('a message takes the same values in both languages', () => {
@@ -27,36 +28,80 @@ test('a message takes the same values in both languages', () => {
 test('what says something is said in Chinese', () => {
   // Names, units and what the interface itself calls so.
   const alike = keys.filter((key) => en[key] === zhCn[key]);
-  expect(alike.sort()).toEqual(['deployment.url', 'field.id', 'metrics.cpu', 'metrics.p50', 'metrics.p90', 'metrics.p99', 'data.gpu', 'spec.cores', 'test.body.json'].sort());
+  expect(alike.sort()).toEqual(
+    [
+      'deployment.url',
+      'field.id',
+      'metrics.cpu',
+      'metrics.p50',
+      'metrics.p90',
+      'metrics.p99',
+      'data.gpu',
+      'spec.cores',
+      'test.body.json',
+    ].sort(),
+  );
   expect(keys.filter((key) => /\p{Script=Han}/u.test(en[key]))).toEqual([]);
 });
 
 test('every state has the label that people know it by', () => {
-  for (const state of [...DEPLOYMENT_STATES, ...VERSION_STATES, ...CONTAINER_STATES]) for (const table of Object.values(TABLES)) expect(table).toHaveProperty([`state.${state}`]);
-  expect([zhCn['state.queued'], zhCn['state.preparing'], zhCn['state.starting'], zhCn['state.running'], zhCn['state.degraded'], zhCn['state.idle'], zhCn['state.backoff'], zhCn['state.stopping'], zhCn['state.stopped'], zhCn['state.error']])
-    .toEqual(['排队中', '准备中', '启动中', '运行中', '降级', '已缩容至零', '重启等待', '正在关闭', '已关闭', '执行出错']);
+  for (const state of [...DEPLOYMENT_STATES, ...VERSION_STATES, ...CONTAINER_STATES])
+    for (const table of Object.values(TABLES)) expect(table).toHaveProperty([`state.${state}`]);
+  expect([
+    zhCn['state.queued'],
+    zhCn['state.preparing'],
+    zhCn['state.starting'],
+    zhCn['state.running'],
+    zhCn['state.degraded'],
+    zhCn['state.idle'],
+    zhCn['state.backoff'],
+    zhCn['state.stopping'],
+    zhCn['state.stopped'],
+    zhCn['state.error'],
+  ]).toEqual([
+    '排队中',
+    '准备中',
+    '启动中',
+    '运行中',
+    '降级',
+    '已缩容至零',
+    '重启等待',
+    '正在关闭',
+    '已关闭',
+    '执行出错',
+  ]);
 });
 
 test('every state of a replica has words', () => {
-  for (const state of ['created', 'starting', 'ready', 'unready', 'exited', 'stopping'] satisfies ReplicaState[]) for (const table of Object.values(TABLES)) expect(table).toHaveProperty([`replica.${state}`]);
+  for (const state of ['created', 'starting', 'ready', 'unready', 'exited', 'stopping'] satisfies ReplicaState[])
+    for (const table of Object.values(TABLES)) expect(table).toHaveProperty([`replica.${state}`]);
 });
 
 test('every event has words, and every group of events can be chosen', () => {
   // Those of versions are told by the state that they lead to.
-  const worded = (type: string) => Object.hasOwn(en, `event.${type}`) || (type.startsWith('version.') && Object.hasOwn(en, `state.${type.slice('version.'.length)}`));
+  const worded = (type: string) =>
+    Object.hasOwn(en, `event.${type}`) ||
+    (type.startsWith('version.') && Object.hasOwn(en, `state.${type.slice('version.'.length)}`));
   expect(EVENT_TYPES.filter((type) => !worded(type))).toEqual([]);
   expect(EVENT_GROUPS.map((group) => `${group}.*`).sort()).toEqual([...GROUPS_OF_SERVICE].sort());
 });
 
 test('every reason says what it means, and what helps', () => {
-  for (const reason of ERROR_REASONS) for (const table of Object.values(TABLES)) for (const key of [`reason.${reason}`, `reason.${reason}.help`]) expect(table).toHaveProperty([key]);
+  for (const reason of ERROR_REASONS)
+    for (const table of Object.values(TABLES))
+      for (const key of [`reason.${reason}`, `reason.${reason}.help`]) expect(table).toHaveProperty([key]);
 });
 
 test('no message is without use', () => {
   const folder = join(__dirname, '../../../server/console');
-  const source = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((name) => /\.tsx?$/.test(name) && !name.startsWith('i18n')).map((name) => readFileSync(join(folder, name), 'utf8')).join('\n');
+  const source = readdirSync(folder, { recursive: true, encoding: 'utf8' })
+    .filter((name) => /\.tsx?$/.test(name) && !name.startsWith('i18n'))
+    .map((name) => readFileSync(join(folder, name), 'utf8'))
+    .join('\n');
   // Keys that are made at run time: `state.${state}`.
-  const made = [...source.matchAll(/(?:t|lookUp)\(`([^`$]*)\$\{[^}]*\}([^`]*)`/g)].map(([, start, end]) => new RegExp(`^${start.replaceAll('.', '\\.')}[^]*${end.replaceAll('.', '\\.')}$`));
+  const made = [...source.matchAll(/(?:t|lookUp)\(`([^`$]*)\$\{[^}]*\}([^`]*)`/g)].map(
+    ([, start, end]) => new RegExp(`^${start.replaceAll('.', '\\.')}[^]*${end.replaceAll('.', '\\.')}$`),
+  );
   expect(keys.filter((key) => !source.includes(`'${key}'`) && !made.some((pattern) => pattern.test(key)))).toEqual([]);
 });
 

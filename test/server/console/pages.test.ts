@@ -16,23 +16,62 @@ const pictures = process.env.CONSOLE_PICTURES;
 
 /** Each language, each theme and each width once; for pictures every width in both themes. */
 const LOOKS = [
-  { locale: 'en', theme: 'light', width: 1280, height: 900 }, { locale: 'zh-CN', theme: 'dark', width: 390, height: 844 },
-  ...(pictures === undefined ? [] : [{ locale: 'zh-CN', theme: 'dark', width: 1280, height: 900 }, { locale: 'en', theme: 'light', width: 390, height: 844 }] as const),
+  { locale: 'en', theme: 'light', width: 1280, height: 900 },
+  { locale: 'zh-CN', theme: 'dark', width: 390, height: 844 },
+  ...(pictures === undefined
+    ? []
+    : ([
+        { locale: 'zh-CN', theme: 'dark', width: 1280, height: 900 },
+        { locale: 'en', theme: 'light', width: 390, height: 844 },
+      ] as const)),
 ] as const;
 
 const PAGES: Record<string, string> = {
-  'deployments': '/deployments', 'deployment-new': '/deployments/new', 'deployment': `/deployments/${id('dep', 1)}`, 'deployment-pending': `/deployments/${id('dep', 2)}`, 'deployment-failed': `/deployments/${id('dep', 3)}`,
-  'deployment-update-failed': `/deployments/${id('dep', 5)}`, 'versions': `/deployments/${id('dep', 1)}/versions`, 'version': `/deployments/${id('dep', 1)}/versions/2`, 'version-failed': `/deployments/${id('dep', 1)}/versions/1`, 'version-new': `/deployments/${id('dep', 1)}/versions/new`,
-  'logs': `/deployments/${id('dep', 1)}/versions/3/logs`, 'metrics': `/deployments/${id('dep', 1)}/metrics`, 'access': `/deployments/${id('dep', 1)}/access`, 'test': `/deployments/${id('dep', 1)}/test`, 'settings': `/deployments/${id('dep', 1)}/settings`,
-  'containers': '/containers', 'container-new': '/containers/new', 'container': `/containers/${id('con', 1)}`, 'container-failed': `/containers/${id('con', 2)}`, 'container-edit': `/containers/${id('con', 2)}/edit`, 'container-deploy': `/containers/${id('con', 1)}/deploy`,
-  'resources': '/data', 'orgs': '/orgs', 'org': `/orgs/${id('org', 1)}`, 'org-keys': `/orgs/${id('org', 1)}/keys`, 'org-settings': `/orgs/${id('org', 1)}/settings`, 'org-viewer': `/orgs/${id('org', 2)}/settings`,
-  'webhooks': '/webhooks', 'quotas': '/quotas', 'audit': '/audit', 'account': '/account', 'account-security': '/account/security', 'account-keys': '/account/keys', 'account-tokens': '/account/tokens', 'not-found': '/nowhere',
+  deployments: '/deployments',
+  'deployment-new': '/deployments/new',
+  deployment: `/deployments/${id('dep', 1)}`,
+  'deployment-pending': `/deployments/${id('dep', 2)}`,
+  'deployment-failed': `/deployments/${id('dep', 3)}`,
+  'deployment-update-failed': `/deployments/${id('dep', 5)}`,
+  versions: `/deployments/${id('dep', 1)}/versions`,
+  version: `/deployments/${id('dep', 1)}/versions/2`,
+  'version-failed': `/deployments/${id('dep', 1)}/versions/1`,
+  'version-new': `/deployments/${id('dep', 1)}/versions/new`,
+  logs: `/deployments/${id('dep', 1)}/versions/3/logs`,
+  metrics: `/deployments/${id('dep', 1)}/metrics`,
+  access: `/deployments/${id('dep', 1)}/access`,
+  test: `/deployments/${id('dep', 1)}/test`,
+  settings: `/deployments/${id('dep', 1)}/settings`,
+  containers: '/containers',
+  'container-new': '/containers/new',
+  container: `/containers/${id('con', 1)}`,
+  'container-failed': `/containers/${id('con', 2)}`,
+  'container-edit': `/containers/${id('con', 2)}/edit`,
+  'container-deploy': `/containers/${id('con', 1)}/deploy`,
+  resources: '/data',
+  orgs: '/orgs',
+  org: `/orgs/${id('org', 1)}`,
+  'org-keys': `/orgs/${id('org', 1)}/keys`,
+  'org-settings': `/orgs/${id('org', 1)}/settings`,
+  'org-viewer': `/orgs/${id('org', 2)}/settings`,
+  webhooks: '/webhooks',
+  quotas: '/quotas',
+  audit: '/audit',
+  account: '/account',
+  'account-security': '/account/security',
+  'account-keys': '/account/keys',
+  'account-tokens': '/account/tokens',
+  'not-found': '/nowhere',
 };
 const IS_OPEN_TAB_IN_SIGHT = `(() => {
   const open = document.querySelector('.tabs [aria-current]')?.getBoundingClientRect(), tabs = document.querySelector('.tabs')?.getBoundingClientRect();
   return open === undefined || (open.left >= tabs.left - 1 && open.right <= tabs.right + 1);
 })()`;
-const OPEN_PAGES: Record<string, string> = { 'sign-in': '/deployments', 'setup': '/bootstrap#abc', 'invitation': '/invitation#abc' };
+const OPEN_PAGES: Record<string, string> = {
+  'sign-in': '/deployments',
+  setup: '/bootstrap#abc',
+  invitation: '/invitation#abc',
+};
 
 inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_PATH)'}`, () => {
   let site: Awaited<ReturnType<typeof startConsole>>;
@@ -47,41 +86,65 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
   });
   beforeEach(() => {
     site.service.calls.length = 0;
-    Object.assign(site.service, { isSignedIn: true, isEmpty: false, failure: undefined, me: structuredClone(ME), deployments: structuredClone(DEPLOYMENTS), quotas: structuredClone(QUOTAS) });
+    Object.assign(site.service, {
+      isSignedIn: true,
+      isEmpty: false,
+      failure: undefined,
+      me: structuredClone(ME),
+      deployments: structuredClone(DEPLOYMENTS),
+      quotas: structuredClone(QUOTAS),
+    });
   });
 
   const problems: string[] = [];
   async function openPage(options: { width?: number; height?: number; locale?: string } = {}): Promise<Page> {
-    const context = await browser.newContext({ viewport: { width: options.width ?? 1280, height: options.height ?? 900 }, locale: options.locale ?? 'en', reducedMotion: 'reduce', bypassCSP: false });
+    const context = await browser.newContext({
+      viewport: { width: options.width ?? 1280, height: options.height ?? 900 },
+      locale: options.locale ?? 'en',
+      reducedMotion: 'reduce',
+      bypassCSP: false,
+    });
     context.setDefaultTimeout(100_000);
     const page = await context.newPage();
     problems.length = 0;
     page.on('pageerror', (error) => problems.push(String(error)));
     page.on('console', (message) => {
       // A refused sign-in and a missing object are answers; the browser tells of them all the same.
-      if (message.type() === 'error' && !message.text().includes('Failed to load resource')) problems.push(message.text());
+      if (message.type() === 'error' && !message.text().includes('Failed to load resource'))
+        problems.push(message.text());
     });
     return page;
   }
 
   /** By evaluations from here: the browser's own waiting makes code of a string in the page, which its policy refuses. */
   async function until(page: Page, expression: string): Promise<void> {
-    for (const end = performance.now() + 100_000; !await page.evaluate<boolean>(expression); await delay(50)) {
+    for (const end = performance.now() + 100_000; !(await page.evaluate<boolean>(expression)); await delay(50)) {
       if (performance.now() > end) throw new Error(`never true: ${expression}`);
     }
   }
 
   async function settle(page: Page): Promise<void> {
     await page.waitForSelector('h1');
-    await until(page, `document.querySelector('.skeleton') === null && !/…$/.test(document.querySelector('[role="status"] > .visually-hidden')?.textContent ?? '')`);
+    await until(
+      page,
+      `document.querySelector('.skeleton') === null && !/…$/.test(document.querySelector('[role="status"] > .visually-hidden')?.textContent ?? '')`,
+    );
   }
 
   async function axeFaults(page: Page): Promise<unknown[]> {
     // Evaluated, not added as a script: the policy of the page would refuse that.
     await page.evaluate(axe);
-    const { violations } = await page.evaluate<any>("window.axe.run(document, { resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice'] })");
+    const { violations } = await page.evaluate<any>(
+      "window.axe.run(document, { resultTypes: ['violations'], runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice'] })",
+    );
     const serious = violations.filter(({ impact }: any) => impact === 'serious' || impact === 'critical');
-    return serious.map(({ id: rule, nodes }: any) => `${rule}: ${nodes.slice(0, 4).map((node: any) => `${node.html.slice(0, 160)} ${node.any?.[0]?.message ?? ''}`).join(' | ')}`);
+    return serious.map(
+      ({ id: rule, nodes }: any) =>
+        `${rule}: ${nodes
+          .slice(0, 4)
+          .map((node: any) => `${node.html.slice(0, 160)} ${node.any?.[0]?.message ?? ''}`)
+          .join(' | ')}`,
+    );
   }
 
   async function picture(page: Page, name: string): Promise<void> {
@@ -105,7 +168,9 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
       await settle(page);
       await picture(page, `${name}-${locale}-${theme}-${width}`);
       expect(await axeFaults(page)).toEqual([]);
-      expect(await page.evaluate<number>('document.documentElement.scrollWidth - document.documentElement.clientWidth')).toBeLessThanOrEqual(0);
+      expect(
+        await page.evaluate<number>('document.documentElement.scrollWidth - document.documentElement.clientWidth'),
+      ).toBeLessThanOrEqual(0);
       expect(await page.evaluate(IS_OPEN_TAB_IN_SIGHT)).toBe(true);
       expect(await page.evaluate('document.documentElement.lang')).toBe(locale);
       expect(problems).toEqual([]);
@@ -117,7 +182,16 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
   test('empty lists say what to do, and failures offer another attempt', async () => {
     const page = await openPage();
     site.service.isEmpty = true;
-    for (const [name, path] of [['deployments', '/deployments'], ['containers', '/containers'], ['keys', '/account/keys'], ['orgs', '/orgs'], ['audit', '/audit'], ['quotas', '/quotas'], ['resources', '/data'], ['webhooks', '/webhooks']]) {
+    for (const [name, path] of [
+      ['deployments', '/deployments'],
+      ['containers', '/containers'],
+      ['keys', '/account/keys'],
+      ['orgs', '/orgs'],
+      ['audit', '/audit'],
+      ['quotas', '/quotas'],
+      ['resources', '/data'],
+      ['webhooks', '/webhooks'],
+    ]) {
       await page.goto(site.url + path);
       await page.waitForSelector('.empty');
       await picture(page, `empty-${name}`);
@@ -276,11 +350,17 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
     expect(await page.locator('.log').innerText()).toContain('<U+202E>evil');
     await page.getByRole('searchbox', { name: 'Search the log' }).fill('context LENGTH');
     await page.locator('.log mark').first().waitFor();
-    await until(page, "[...document.querySelectorAll('.log-line')].every((line) => line.textContent.includes('context length'))");
+    await until(
+      page,
+      "[...document.querySelectorAll('.log-line')].every((line) => line.textContent.includes('context length'))",
+    );
     await page.getByRole('searchbox', { name: 'Search the log' }).fill('');
     await page.getByText('replica 0 started on L2').waitFor();
     await page.getByRole('combobox', { name: 'Level' }).selectOption('Warnings and above');
-    await until(page, "[...document.querySelectorAll('.log-line')].every((line) => line.dataset.level === 'warn' || line.textContent.includes('came later'))");
+    await until(
+      page,
+      "[...document.querySelectorAll('.log-line')].every((line) => line.dataset.level === 'warn' || line.textContent.includes('came later'))",
+    );
     await page.context().close();
   });
 
@@ -298,7 +378,9 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
     await grace.getByRole('button', { name: 'Take role away: grace@example.com' }).click();
     await page.getByRole('dialog').getByRole('button', { name: 'Take role away' }).click();
     await grace.getByText('Administrator', { exact: true }).waitFor({ state: 'detached' });
-    expect(site.service.calls.filter(({ method }) => method === 'PUT').map(({ path, body }) => [path, body])).toEqual([true, false].map((enabled) => [`/users/${QUOTAS[2].owner.id}/administrator`, { enabled }]));
+    expect(site.service.calls.filter(({ method }) => method === 'PUT').map(({ path, body }) => [path, body])).toEqual(
+      [true, false].map((enabled) => [`/users/${QUOTAS[2].owner.id}/administrator`, { enabled }]),
+    );
     await page.context().close();
   });
 
@@ -357,7 +439,8 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
     await page.keyboard.press('Tab');
     expect(await page.evaluate('document.activeElement?.textContent')).toBe('Skip to the content');
     await page.keyboard.press('Enter');
-    for (let i = 0; i < 8 && await page.evaluate('document.activeElement?.textContent') !== 'Support assistant'; i++) await page.keyboard.press('Tab');
+    for (let i = 0; i < 8 && (await page.evaluate('document.activeElement?.textContent')) !== 'Support assistant'; i++)
+      await page.keyboard.press('Tab');
     expect(await page.evaluate('getComputedStyle(document.activeElement).outlineStyle')).toBe('solid');
     await page.keyboard.press('Enter');
     await page.getByRole('heading', { level: 1, name: 'Support assistant' }).waitFor();
@@ -384,7 +467,11 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
     await dialog.getByRole('button', { name: 'Create webhook' }).click();
     await page.getByText('whsec_AAAA').waitFor();
     const sent = site.service.calls.find(({ method, path }) => method === 'POST' && path === '/webhooks')!;
-    expect(sent.body).toEqual({ url: 'https://hooks.example.com/', events: ['deployment.*', 'key.*', 'version.error'], owner: { type: 'user', id: ME.id } });
+    expect(sent.body).toEqual({
+      url: 'https://hooks.example.com/',
+      events: ['deployment.*', 'key.*', 'version.error'],
+      owner: { type: 'user', id: ME.id },
+    });
     await page.getByLabel('I have copied it').check();
     await page.getByRole('button', { name: 'Done' }).click();
     await page.getByRole('button', { name: 'Actions for https://hooks.example.com/capstan' }).click();
@@ -409,8 +496,14 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
     await picture(page, 'webhook-rotate');
     await page.getByRole('dialog').getByRole('button', { name: 'Rotate', exact: true }).click();
     await page.getByText('whsec_BBBB').waitFor();
-    const asked = site.service.calls.filter(({ path }) => /\/webhooks\/.*\/(redeliver|rotate)/.test(path)).map(({ path, body }) => [path, body]);
-    expect(asked).toEqual([[`/webhooks/${id('whk', 1)}/deliveries/${id('whd', 3)}/redeliver`, undefined], [`/webhooks/${id('whk', 1)}/rotate/finish`, undefined], [`/webhooks/${id('whk', 2)}/rotate`, { grace_s: 3_600 }]]);
+    const asked = site.service.calls
+      .filter(({ path }) => /\/webhooks\/.*\/(redeliver|rotate)/.test(path))
+      .map(({ path, body }) => [path, body]);
+    expect(asked).toEqual([
+      [`/webhooks/${id('whk', 1)}/deliveries/${id('whd', 3)}/redeliver`, undefined],
+      [`/webhooks/${id('whk', 1)}/rotate/finish`, undefined],
+      [`/webhooks/${id('whk', 2)}/rotate`, { grace_s: 3_600 }],
+    ]);
     await page.context().close();
   });
 
@@ -431,8 +524,12 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
     await page.getByRole('dialog').getByLabel('Name', { exact: true }).fill('qwen');
     await page.getByRole('button', { name: 'Save' }).click();
     await page.getByRole('dialog').waitFor({ state: 'detached' });
-    expect(site.service.calls.find(({ method, path }) => method === 'PATCH' && path.startsWith('/data-sources/'))!.body).toEqual({ name: 'qwen', description: expect.stringContaining('Instruct weights'), visibility: 'public' });
-    expect(site.service.calls.some(({ method, path }) => method === 'POST' && path.endsWith('/measurement'))).toBe(true);
+    expect(
+      site.service.calls.find(({ method, path }) => method === 'PATCH' && path.startsWith('/data-sources/'))!.body,
+    ).toEqual({ name: 'qwen', description: expect.stringContaining('Instruct weights'), visibility: 'public' });
+    expect(site.service.calls.some(({ method, path }) => method === 'POST' && path.endsWith('/measurement'))).toBe(
+      true,
+    );
     await page.context().close();
   });
 
@@ -440,20 +537,34 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
     const page = await openPage();
     Object.assign(site.service.me, { theme: 'system' });
     const [light, dark] = ['rgb(246, 247, 247)', 'rgb(13, 19, 21)'];
-    for (const [system, theme, canvas] of [['light', undefined, light], ['dark', undefined, dark], ['light', 'dark', dark], ['dark', 'light', light]] as const) {
+    for (const [system, theme, canvas] of [
+      ['light', undefined, light],
+      ['dark', undefined, dark],
+      ['light', 'dark', dark],
+      ['dark', 'light', light],
+    ] as const) {
       await page.emulateMedia({ colorScheme: system });
       await page.goto(`${site.url}/nowhere`);
       await settle(page);
-      await page.evaluate(theme === undefined ? 'delete document.documentElement.dataset.theme' : `document.documentElement.dataset.theme = '${theme}'`);
+      await page.evaluate(
+        theme === undefined
+          ? 'delete document.documentElement.dataset.theme'
+          : `document.documentElement.dataset.theme = '${theme}'`,
+      );
       await until(page, `getComputedStyle(document.body).backgroundColor === '${canvas}'`);
     }
     await page.context().close();
   });
 
   test('what has to come before anything is shown is small', () => {
-    const scripts = [...readFileSync(join(site.folder, 'index.html'), 'utf8').matchAll(/"(\/assets\/[^"]+\.js)"/g)].map(([, path]) => path);
+    const scripts = [...readFileSync(join(site.folder, 'index.html'), 'utf8').matchAll(/"(\/assets\/[^"]+\.js)"/g)].map(
+      ([, path]) => path,
+    );
     expect(scripts.length).toBeGreaterThan(0);
-    const numBytes = scripts.reduce((sum, path) => sum + gzipSync(readFileSync(join(site.folder, path)), { level: 9 }).length, 0);
+    const numBytes = scripts.reduce(
+      (sum, path) => sum + gzipSync(readFileSync(join(site.folder, path)), { level: 9 }).length,
+      0,
+    );
     expect(numBytes).toBeLessThan(60 * 1024);
   });
 
@@ -461,7 +572,11 @@ inBrowser(`the console in ${browserPath ?? 'a browser (none found: set CHROMIUM_
     const page = await openPage();
     const response = await page.goto(site.url);
     expect(response?.headers()['content-security-policy']).toContain("script-src 'self'");
-    expect(await page.evaluate("const script = document.createElement('script'); script.textContent = 'window.ran = true'; document.head.append(script); window.ran === true")).toBe(false);
+    expect(
+      await page.evaluate(
+        "const script = document.createElement('script'); script.textContent = 'window.ran = true'; document.head.append(script); window.ran === true",
+      ),
+    ).toBe(false);
     await page.context().close();
   });
 });

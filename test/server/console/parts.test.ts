@@ -12,8 +12,14 @@ import { ANSWERED, REFUSED } from './fake-service';
 
 describe('addresses', () => {
   test.each([
-    ['/deployments/:id', '/deployments/dep_1', { id: 'dep_1' }], ['/deployments/:id', '/deployments/dep_1/', { id: 'dep_1' }], ['/deployments/:id', '/deployments', undefined], ['/deployments/:id/versions/:n/logs', '/deployments/a/versions/3/logs', { id: 'a', n: '3' }],
-    ['/a/:b', '/a/%E8%BF%90', { b: '运' }], ['/a/:b', '/a/%E8', undefined], ['/a/:b', '/a/x%2Fy', { b: 'x/y' }], ['/', '/', {}],
+    ['/deployments/:id', '/deployments/dep_1', { id: 'dep_1' }],
+    ['/deployments/:id', '/deployments/dep_1/', { id: 'dep_1' }],
+    ['/deployments/:id', '/deployments', undefined],
+    ['/deployments/:id/versions/:n/logs', '/deployments/a/versions/3/logs', { id: 'a', n: '3' }],
+    ['/a/:b', '/a/%E8%BF%90', { b: '运' }],
+    ['/a/:b', '/a/%E8', undefined],
+    ['/a/:b', '/a/x%2Fy', { b: 'x/y' }],
+    ['/', '/', {}],
   ])('%s and %s', (pattern, path, params) => expect(matchPath(pattern, path)).toEqual(params));
 
   test('the first route that fits is taken', () => {
@@ -23,19 +29,34 @@ describe('addresses', () => {
     expect(findRoute(routes, '/x')).toBeUndefined();
   });
 
-  test.each([['/orgs?x=1', '/orgs?x=1'], [null, '/'], ['//evil.example', '/'], ['/\\evil.example', '/'], ['https://evil.example', '/'], ['/a\nb', '/']])('coming back to %j', (value, path) => expect(safeReturn(value)).toBe(path));
+  test.each([
+    ['/orgs?x=1', '/orgs?x=1'],
+    [null, '/'],
+    ['//evil.example', '/'],
+    ['/\\evil.example', '/'],
+    ['https://evil.example', '/'],
+    ['/a\nb', '/'],
+  ])('coming back to %j', (value, path) => expect(safeReturn(value)).toBe(path));
 
   test('a query holds what is given', () => {
-    expect(withQuery('/keys', { scope: 'org', org: 'a&b', q: '', after: null, limit: 5 })).toBe('/keys?scope=org&org=a%26b&limit=5');
+    expect(withQuery('/keys', { scope: 'org', org: 'a&b', q: '', after: null, limit: 5 })).toBe(
+      '/keys?scope=org&org=a%26b&limit=5',
+    );
     expect(withQuery('/keys', {})).toBe('/keys');
   });
 });
 
 describe('streams of events', () => {
-  const STREAM = ': comment\n\nid: 7\ndata: one\n\nevent: change\ndata: a\ndata:b\n\ndata\n\nid: 8\r\ndata: 运行中\r\n\r\ndata: unfinished';
+  const STREAM =
+    ': comment\n\nid: 7\ndata: one\n\nevent: change\ndata: a\ndata:b\n\ndata\n\nid: 8\r\ndata: 运行中\r\n\r\ndata: unfinished';
 
   test('whole, and however they are cut', () => {
-    const expected = [{ id: '7', event: 'message', data: 'one' }, { id: '7', event: 'change', data: 'a\nb' }, { id: '7', event: 'message', data: '' }, { id: '8', event: 'message', data: '运行中' }];
+    const expected = [
+      { id: '7', event: 'message', data: 'one' },
+      { id: '7', event: 'change', data: 'a\nb' },
+      { id: '7', event: 'message', data: '' },
+      { id: '8', event: 'message', data: '运行中' },
+    ];
     for (let size = 1; size <= STREAM.length; size++) {
       const parser = new SseParser();
       const events = [];
@@ -46,7 +67,12 @@ describe('streams of events', () => {
 
   test('letters of several bytes may come in two parts', async () => {
     const bytes = new TextEncoder().encode('data: 运\n\n');
-    const body = new ReadableStream<Uint8Array>({ start(controller) { for (const byte of bytes) controller.enqueue(new Uint8Array([byte])); controller.close(); } });
+    const body = new ReadableStream<Uint8Array>({
+      start(controller) {
+        for (const byte of bytes) controller.enqueue(new Uint8Array([byte]));
+        controller.close();
+      },
+    });
     const events = [];
     for await (const event of readEvents(body)) events.push(event.data);
     expect(events).toEqual(['运']);
@@ -54,7 +80,14 @@ describe('streams of events', () => {
 
   test('leaving early lets go of the stream', async () => {
     let isCancelled = false;
-    const body = new ReadableStream<Uint8Array>({ pull(controller) { controller.enqueue(new TextEncoder().encode('data: x\n\n')); }, cancel() { isCancelled = true; } });
+    const body = new ReadableStream<Uint8Array>({
+      pull(controller) {
+        controller.enqueue(new TextEncoder().encode('data: x\n\n'));
+      },
+      cancel() {
+        isCancelled = true;
+      },
+    });
     for await (const event of readEvents(body)) if (event.data === 'x') break;
     await new Promise((resolve) => setImmediate(resolve));
     expect(isCancelled).toBe(true);
@@ -63,9 +96,21 @@ describe('streams of events', () => {
 
 describe('problems', () => {
   test('are read from the answer, and made up where it is none of ours', () => {
-    const problem = problemOf(422, JSON.stringify({ code: 'invalid_argument', detail: 'name: taken', errors: [{ pointer: '/name', message: 'taken' }, 'odd'], request_id: 'r1' }));
+    const problem = problemOf(
+      422,
+      JSON.stringify({
+        code: 'invalid_argument',
+        detail: 'name: taken',
+        errors: [{ pointer: '/name', message: 'taken' }, 'odd'],
+        request_id: 'r1',
+      }),
+    );
     expect(problem).toMatchObject({ status: 422, code: 'invalid_argument', message: 'name: taken', requestId: 'r1' });
-    expect([fieldMessage(problem, '/name'), fieldMessage(problem, '/other'), fieldMessage(null, '/name')]).toEqual(['taken', undefined, undefined]);
+    expect([fieldMessage(problem, '/name'), fieldMessage(problem, '/other'), fieldMessage(null, '/name')]).toEqual([
+      'taken',
+      undefined,
+      undefined,
+    ]);
     expect(problemOf(502, '<html>')).toMatchObject({ status: 502, code: 'internal_error', message: '' });
     expect(problemOf(429, '{"code":"too_many_attempts"}', '30').retryAfterS).toBe(30);
     expect(toProblem(new TypeError('Failed to fetch'))).toMatchObject({ status: 0, code: 'unreachable' });
@@ -74,13 +119,24 @@ describe('problems', () => {
   });
 
   test('are not told twice, in two languages, where their title says it all', () => {
-    const said = (status: number, code: string, detail: string) => detailOf(problemOf(status, JSON.stringify({ code, detail })));
-    expect([said(401, 'bad_credentials', 'the address or the password is wrong'), said(409, 'conflict', 'name: taken')]).toEqual(['', 'name: taken']);
+    const said = (status: number, code: string, detail: string) =>
+      detailOf(problemOf(status, JSON.stringify({ code, detail })));
+    expect([
+      said(401, 'bad_credentials', 'the address or the password is wrong'),
+      said(409, 'conflict', 'name: taken'),
+    ]).toEqual(['', 'name: taken']);
   });
 });
 
 describe('lines of a log', () => {
-  const line = (seq: number, text = `line ${seq}`) => ({ seq, at: '2026-11-21T16:00:00Z', stream: 'stdout' as const, level: 'unknown' as const, replica: 0, text });
+  const line = (seq: number, text = `line ${seq}`) => ({
+    seq,
+    at: '2026-11-21T16:00:00Z',
+    stream: 'stdout' as const,
+    level: 'unknown' as const,
+    replica: 0,
+    text,
+  });
 
   test('are there once and in order, the newest where there are too many', () => {
     expect(addLines([line(1), line(2)], [line(2), line(3)]).map(({ seq }) => seq)).toEqual([1, 2, 3]);
@@ -116,29 +172,78 @@ describe('what a deployment is made of', () => {
 
   test('secrets stay while none of them changes; else all of them are asked for', () => {
     const from = draftOf(spec);
-    expect(toRequest({ ...from, env: [...from.env, { name: 'A', value: '1', isSecret: false }] }, from)).toEqual({ env: { LOG_LEVEL: 'info', A: '1' } });
+    expect(toRequest({ ...from, env: [...from.env, { name: 'A', value: '1', isSecret: false }] }, from)).toEqual({
+      env: { LOG_LEVEL: 'info', A: '1' },
+    });
     const added = { ...from, env: [...from.env, { name: 'NEW', value: 's', isSecret: true }] };
     expect(problemsOf(added, from)).toEqual({ env: 'spec.error.secret' });
-    const retyped = { ...from, env: added.env.map((row) => (row.name === 'HF_TOKEN' ? { ...row, value: 'again' } : row)) };
+    const retyped = {
+      ...from,
+      env: added.env.map((row) => (row.name === 'HF_TOKEN' ? { ...row, value: 'again' } : row)),
+    };
     expect(problemsOf(retyped, from)).toEqual({});
-    expect(toRequest(retyped, from)).toEqual({ env: { LOG_LEVEL: 'info' }, secret_env: { HF_TOKEN: 'again', NEW: 's' } });
-    expect(toRequest({ ...from, env: from.env.filter(({ isSecret }) => !isSecret) }, from)).toEqual({ env: { LOG_LEVEL: 'info' }, secret_env: {} });
+    expect(toRequest(retyped, from)).toEqual({
+      env: { LOG_LEVEL: 'info' },
+      secret_env: { HF_TOKEN: 'again', NEW: 's' },
+    });
+    expect(toRequest({ ...from, env: from.env.filter(({ isSecret }) => !isSecret) }, from)).toEqual({
+      env: { LOG_LEVEL: 'info' },
+      secret_env: {},
+    });
     expect(problemsOf(from)).toEqual({ env: 'spec.error.secret' });
   });
 
   test('a new one is sent whole; containers know no health check', () => {
     const draft = emptyDraft('img_1');
     expect(problemsOf(draft)).toEqual({});
-    expect(toRequest(draft)).toMatchObject({ image_id: 'img_1', compute: { cpu_millis: 1_000 }, bindings: [], start_command: null, runtime: { model: 'demo' }, health_path: '/v1/models', env: {} });
+    expect(toRequest(draft)).toMatchObject({
+      image_id: 'img_1',
+      compute: { cpu_millis: 1_000 },
+      bindings: [],
+      start_command: null,
+      runtime: { model: 'demo' },
+      health_path: '/v1/models',
+      env: {},
+    });
     expect(toRequest(draft, undefined, { withHealth: false })).not.toHaveProperty('health_path');
-    expect(toRequest(draftOf(CONTAINERS[1]))).toMatchObject({ env: { SEED: '42' }, start_command: CONTAINERS[1].start_command });
+    expect(toRequest(draftOf(CONTAINERS[1]))).toMatchObject({
+      env: { SEED: '42' },
+      start_command: CONTAINERS[1].start_command,
+    });
   });
 
   test.each([
-    [{ cores: '0' }, 'cores'], [{ cores: 'x' }, 'cores'], [{ memoryMb: '1.5' }, 'memoryMb'], [{ gpuCount: '-1' }, 'gpuCount'], [{ usesScript: true, startCommand: ' ' }, 'startCommand'], [{ healthPath: 'v1' }, 'healthPath'], [{ gpuMemory: '1.1' }, 'gpuMemory'],
-    [{ env: [{ name: '1A', value: '', isSecret: false }] }, 'env'], [{ env: [{ name: 'A', value: '', isSecret: false }, { name: 'A', value: '', isSecret: false }] }, 'env'], [{ bindings: [{ mount: 'input0' as const, source_id: '' }] }, 'bindings'],
-    [{ bindings: [{ mount: 'home' as const, source_id: 'a' }, { mount: 'home' as const, source_id: 'b' }] }, 'bindings'], [{ imageId: '' }, 'imageId'],
-  ])('%j is told at its field', (part, field) => expect(Object.keys(problemsOf({ ...emptyDraft('img_1'), ...part }))).toEqual([field]));
+    [{ cores: '0' }, 'cores'],
+    [{ cores: 'x' }, 'cores'],
+    [{ memoryMb: '1.5' }, 'memoryMb'],
+    [{ gpuCount: '-1' }, 'gpuCount'],
+    [{ usesScript: true, startCommand: ' ' }, 'startCommand'],
+    [{ healthPath: 'v1' }, 'healthPath'],
+    [{ gpuMemory: '1.1' }, 'gpuMemory'],
+    [{ env: [{ name: '1A', value: '', isSecret: false }] }, 'env'],
+    [
+      {
+        env: [
+          { name: 'A', value: '', isSecret: false },
+          { name: 'A', value: '', isSecret: false },
+        ],
+      },
+      'env',
+    ],
+    [{ bindings: [{ mount: 'input0' as const, source_id: '' }] }, 'bindings'],
+    [
+      {
+        bindings: [
+          { mount: 'home' as const, source_id: 'a' },
+          { mount: 'home' as const, source_id: 'b' },
+        ],
+      },
+      'bindings',
+    ],
+    [{ imageId: '' }, 'imageId'],
+  ])('%j is told at its field', (part, field) =>
+    expect(Object.keys(problemsOf({ ...emptyDraft('img_1'), ...part }))).toEqual([field]),
+  );
 });
 
 describe('keys', () => {
@@ -146,7 +251,13 @@ describe('keys', () => {
 
   test('what is empty is no limit', () => {
     expect(toKeyRequest({ ...EMPTY_KEY, name: ' Phone ', cidrs: '10.0.0.0/8, 192.168.0.0/16\n::1/128' })).toEqual({
-      name: 'Phone', type: 'user-level', deployments: [], expires_at: null, limits: { rpm: null, tpm: null, parallel: null }, allowed_cidrs: ['10.0.0.0/8', '192.168.0.0/16', '::1/128'], budget: null,
+      name: 'Phone',
+      type: 'user-level',
+      deployments: [],
+      expires_at: null,
+      limits: { rpm: null, tpm: null, parallel: null },
+      allowed_cidrs: ['10.0.0.0/8', '192.168.0.0/16', '::1/128'],
+      budget: null,
     });
   });
 
@@ -154,35 +265,83 @@ describe('keys', () => {
     const from = draftOfKey(KEYS[0]);
     expect(toKeyEdit(from, from)).toEqual({});
     expect(toKeyEdit({ ...from, name: 'Other' }, from)).toEqual({ name: 'Other' });
-    expect(toKeyEdit({ ...from, type: 'deployment-level', deployments: ['dep_1'] }, from)).toEqual({ type: 'deployment-level', deployments: ['dep_1'] });
+    expect(toKeyEdit({ ...from, type: 'deployment-level', deployments: ['dep_1'] }, from)).toEqual({
+      type: 'deployment-level',
+      deployments: ['dep_1'],
+    });
     const bound = draftOfKey(KEYS[1]);
     expect(toKeyEdit({ ...bound, type: 'user-level' }, bound)).toEqual({ type: 'user-level' });
   });
 
   test('mistakes are told before the service is asked', () => {
     expect(keyProblems(EMPTY_KEY, NOW)).toEqual({ name: 'spec.error.required' });
-    expect(keyProblems({ ...EMPTY_KEY, name: 'a', type: 'deployment-level', rpm: '0', expires: '2020-01-01T00:00' }, NOW)).toEqual({ deployments: 'keys.error.binding', rpm: 'keys.error.limit', expires: 'keys.error.past' });
+    expect(
+      keyProblems({ ...EMPTY_KEY, name: 'a', type: 'deployment-level', rpm: '0', expires: '2020-01-01T00:00' }, NOW),
+    ).toEqual({ deployments: 'keys.error.binding', rpm: 'keys.error.limit', expires: 'keys.error.past' });
   });
 });
 
 describe('the test tool', () => {
-  const DRAFT: RequestDraft = { method: 'POST', path: '/v1/x', query: [['a', '1'], ['', 'x']], headers: [['X-A', 'b']], body: '{}', bodyType: 'json', auth: 'key', key: ' sk-1 ' };
+  const DRAFT: RequestDraft = {
+    method: 'POST',
+    path: '/v1/x',
+    query: [
+      ['a', '1'],
+      ['', 'x'],
+    ],
+    headers: [['X-A', 'b']],
+    body: '{}',
+    bodyType: 'json',
+    auth: 'key',
+    key: ' sk-1 ',
+  };
 
   test('sends what the form shows', () => {
-    expect(toTestRequest(DRAFT)).toEqual({ method: 'POST', path: '/v1/x', query: [['a', '1']], headers: [['X-A', 'b'], ['Content-Type', 'application/json']], body: '{}', auth: { type: 'key', key: 'sk-1' } });
-    expect(toTestRequest({ ...DRAFT, method: 'GET', auth: 'none' })).toMatchObject({ headers: [['X-A', 'b']], body: null, auth: { type: 'none' } });
-    expect(toTestRequest({ ...DRAFT, headers: [['content-type', 'text/csv']], bodyType: 'text' }).headers).toEqual([['content-type', 'text/csv']]);
+    expect(toTestRequest(DRAFT)).toEqual({
+      method: 'POST',
+      path: '/v1/x',
+      query: [['a', '1']],
+      headers: [
+        ['X-A', 'b'],
+        ['Content-Type', 'application/json'],
+      ],
+      body: '{}',
+      auth: { type: 'key', key: 'sk-1' },
+    });
+    expect(toTestRequest({ ...DRAFT, method: 'GET', auth: 'none' })).toMatchObject({
+      headers: [['X-A', 'b']],
+      body: null,
+      auth: { type: 'none' },
+    });
+    expect(toTestRequest({ ...DRAFT, headers: [['content-type', 'text/csv']], bodyType: 'text' }).headers).toEqual([
+      ['content-type', 'text/csv'],
+    ]);
   });
 
-  test.each([[{ path: 'v1' }, 'path'], [{ path: '//evil.example' }, 'path'], [{ path: '/\\evil' }, 'path'], [{ path: '/a b' }, 'path'], [{ body: '{' }, 'body'], [{ headers: [['a b', 'c']] as [string, string][] }, 'headers'], [{ headers: [['a', 'b\r\nc: d']] as [string, string][] }, 'headers'], [{ key: ' ' }, 'key']])('%j is told', (part, field) =>
-    expect(Object.keys(requestProblems({ ...DRAFT, ...part }))).toEqual([field]));
+  test.each([
+    [{ path: 'v1' }, 'path'],
+    [{ path: '//evil.example' }, 'path'],
+    [{ path: '/\\evil' }, 'path'],
+    [{ path: '/a b' }, 'path'],
+    [{ body: '{' }, 'body'],
+    [{ headers: [['a b', 'c']] as [string, string][] }, 'headers'],
+    [{ headers: [['a', 'b\r\nc: d']] as [string, string][] }, 'headers'],
+    [{ key: ' ' }, 'key'],
+  ])('%j is told', (part, field) => expect(Object.keys(requestProblems({ ...DRAFT, ...part }))).toEqual([field]));
 
   test('puts a streamed answer together, with the time of each event', () => {
     const reader = new AnswerReader();
     for (const event of ANSWERED) reader.take(parseTestEvent(JSON.stringify(event))!);
     const { status, pieces, isEventStream, firstEventMs, end } = reader.answer;
     expect([status, isEventStream, firstEventMs, end?.bytes]).toEqual([200, true, 60, 640]);
-    expect(pieces.map(({ atMs, gapMs }) => [atMs, gapMs])).toEqual([[60, 60], [81.5, 21.5], [103, 21.5], [124.5, 21.5], [150, 25.5], [150, 0]]);
+    expect(pieces.map(({ atMs, gapMs }) => [atMs, gapMs])).toEqual([
+      [60, 60],
+      [81.5, 21.5],
+      [103, 21.5],
+      [124.5, 21.5],
+      [150, 25.5],
+      [150, 0],
+    ]);
     expect(pieces.map(({ text }) => chatDelta(text).text).join('')).toBe('Hello there, <b>friend</b>!');
     expect(chatDelta(pieces[4].text).usage).toMatchObject({ completion_tokens: 4 });
   });
@@ -191,9 +350,16 @@ describe('the test tool', () => {
     const reader = new AnswerReader();
     for (const event of REFUSED) reader.take(parseTestEvent(JSON.stringify(event))!);
     expect(reader.answer).toMatchObject({ status: 401, isEventStream: false, pieces: [{ atMs: 1.4 }] });
-    expect(reader.take({ type: 'error', code: 'upstream_timeout', message: 'late', at_ms: 9 }).error).toEqual({ code: 'upstream_timeout', message: 'late' });
+    expect(reader.take({ type: 'error', code: 'upstream_timeout', message: 'late', at_ms: 9 }).error).toEqual({
+      code: 'upstream_timeout',
+      message: 'late',
+    });
     expect([parseTestEvent('{'), parseTestEvent('{"type":"odd"}')]).toEqual([undefined, undefined]);
-    expect([prettyBody('{"a":1}'), prettyBody('plain'), prettyBody('{odd')]).toEqual(['{\n  "a": 1\n}', 'plain', '{odd']);
+    expect([prettyBody('{"a":1}'), prettyBody('plain'), prettyBody('{odd')]).toEqual([
+      '{\n  "a": 1\n}',
+      'plain',
+      '{odd',
+    ]);
     expect(chatDelta('{"error":{"message":"no"}}').error).toBe('no');
   });
 });

@@ -5,14 +5,20 @@ import { basename, dirname, join } from 'node:path';
 import { type CgroupFiles, type Cgroups, openCgroups } from '../../../server/driver/process/cgroups';
 
 let root: string;
-beforeEach(() => { root = mkdtempSync(join(tmpdir(), 'capstan-cgroups-')); });
+beforeEach(() => {
+  root = mkdtempSync(join(tmpdir(), 'capstan-cgroups-'));
+});
 afterEach(() => rmSync(root, { recursive: true, force: true }));
 
 const LIMITS = { cpuMillis: 1_500, memoryMb: 64 };
 const own = String(process.pid);
 const read = (...path: string[]): string => readFileSync(join(root, ...path), 'utf8');
 
-function open(membership: string, write: CgroupFiles['write'] = writeFileSync, isSystemdService = false): Cgroups | undefined {
+function open(
+  membership: string,
+  write: CgroupFiles['write'] = writeFileSync,
+  isSystemdService = false,
+): Cgroups | undefined {
   writeFileSync(join(root, 'membership'), `${membership}\n`);
   return openCgroups({ root, membership: join(root, 'membership'), write, isSystemdService });
 }
@@ -24,7 +30,8 @@ function group(path: string, files: Record<string, string>): void {
 
 /** No controllers for the groups below one that has processes of its own, and a process is in one group. */
 function kernel(file: string, text: string): void {
-  if (basename(file) === 'cgroup.subtree_control' && readFileSync(join(dirname(file), 'cgroup.procs'), 'utf8') !== '') throw Object.assign(new Error('EBUSY'), { code: 'EBUSY' });
+  if (basename(file) === 'cgroup.subtree_control' && readFileSync(join(dirname(file), 'cgroup.procs'), 'utf8') !== '')
+    throw Object.assign(new Error('EBUSY'), { code: 'EBUSY' });
   writeFileSync(file, text);
   if (basename(file) === 'cgroup.procs') writeFileSync(join(dirname(file), '..', 'cgroup.procs'), '');
 }
@@ -35,7 +42,9 @@ describe('version 2', () => {
 
   const demandGroup = (groups: Cgroups | undefined, folder: string): void => {
     expect(groups?.create('capstan_rep_1', LIMITS)).toEqual([join(root, folder, 'capstan_rep_1')]);
-    const limits = ['memory.max', 'cpu.max', 'pids.max', 'memory.oom.group', 'memory.swap.max'].map((name) => read(folder, 'capstan_rep_1', name));
+    const limits = ['memory.max', 'cpu.max', 'pids.max', 'memory.oom.group', 'memory.swap.max'].map((name) =>
+      read(folder, 'capstan_rep_1', name),
+    );
     expect(limits).toEqual(['67108864', '150000 100000', '4096', '1', '0']);
   };
 
@@ -66,7 +75,11 @@ describe('version 2', () => {
     group(SERVICE, { 'cgroup.controllers': 'cpu pids', 'cgroup.procs': '' });
     expect(open(`0::/${SERVICE}`, kernel)).toBeUndefined();
     group(SERVICE, { 'cgroup.controllers': 'cpu memory pids', 'cgroup.procs': own });
-    expect(open(`0::/${SERVICE}`, () => { throw Object.assign(new Error('EACCES'), { code: 'EACCES' }); })).toBeUndefined();
+    expect(
+      open(`0::/${SERVICE}`, () => {
+        throw Object.assign(new Error('EACCES'), { code: 'EACCES' });
+      }),
+    ).toBeUndefined();
   });
 });
 
@@ -75,9 +88,18 @@ describe('version 1', () => {
 
   test('a replica has a group in the tree of each controller', () => {
     for (const path of ['memory/user', 'cpu', 'pids']) group(path, { 'cgroup.procs': own });
-    const paths = [join(root, 'memory/user/capstan_rep_1'), join(root, 'cpu/capstan_rep_1'), join(root, 'pids/capstan_rep_1')];
+    const paths = [
+      join(root, 'memory/user/capstan_rep_1'),
+      join(root, 'cpu/capstan_rep_1'),
+      join(root, 'pids/capstan_rep_1'),
+    ];
     expect(open(MEMBERSHIP)?.create('capstan_rep_1', LIMITS)).toEqual(paths);
-    expect([read('memory/user/capstan_rep_1/memory.limit_in_bytes'), read('cpu/capstan_rep_1/cpu.cfs_period_us'), read('cpu/capstan_rep_1/cpu.cfs_quota_us'), read('pids/capstan_rep_1/pids.max')]).toEqual(['67108864', '100000', '150000', '4096']);
+    expect([
+      read('memory/user/capstan_rep_1/memory.limit_in_bytes'),
+      read('cpu/capstan_rep_1/cpu.cfs_period_us'),
+      read('cpu/capstan_rep_1/cpu.cfs_quota_us'),
+      read('pids/capstan_rep_1/pids.max'),
+    ]).toEqual(['67108864', '100000', '150000', '4096']);
   });
 
   test('memory is what matters: without it there are none, without the others there are', () => {
@@ -94,12 +116,16 @@ describe('version 1', () => {
 
   test('a limit that cannot be set leaves nothing behind', () => {
     group('memory/user', { 'cgroup.procs': own });
-    const groups = open('4:memory:/user', () => { throw Object.assign(new Error('EACCES'), { code: 'EACCES' }); });
+    const groups = open('4:memory:/user', () => {
+      throw Object.assign(new Error('EACCES'), { code: 'EACCES' });
+    });
     expect(groups?.create('capstan_rep_1', LIMITS)).toEqual([]);
     expect(existsSync(join(root, 'memory/user/capstan_rep_1'))).toBe(false);
   });
 });
 
 test('without a list of its groups there are none', () => {
-  expect(openCgroups({ root, membership: join(root, 'nothing'), write: writeFileSync, isSystemdService: false })).toBeUndefined();
+  expect(
+    openCgroups({ root, membership: join(root, 'nothing'), write: writeFileSync, isSystemdService: false }),
+  ).toBeUndefined();
 });

@@ -27,8 +27,21 @@ export const node = (code: string): string => `exec '${NODE}' -e '${code}'`;
 export function newSpec(more: Partial<ReplicaSpec> = {}): ReplicaSpec {
   const id = randomBytes(8).toString('hex');
   return {
-    id: `rep_${id}`, logId: `ver_${id}`, ordinal: 0, startCommand: 'sleep 1000', runtimeArgs: [], isProduction: true, cpuMillis: 1_000, memoryMb: 512, gpuUuids: [], env: {}, inputs: [], home: null,
-    healthPath: '/v1/models', secret: 'a-secret-of-the-replica', ...more,
+    id: `rep_${id}`,
+    logId: `ver_${id}`,
+    ordinal: 0,
+    startCommand: 'sleep 1000',
+    runtimeArgs: [],
+    isProduction: true,
+    cpuMillis: 1_000,
+    memoryMb: 512,
+    gpuUuids: [],
+    env: {},
+    inputs: [],
+    home: null,
+    healthPath: '/v1/models',
+    secret: 'a-secret-of-the-replica',
+    ...more,
   };
 }
 
@@ -37,8 +50,16 @@ export function get(address: ReplicaAddress, path: string): Promise<{ status: nu
   return new Promise((resolve, reject) => {
     request({ ...target, path, agent: false }, (response) => {
       let body = '';
-      response.setEncoding('utf8').on('data', (text: string) => { body += text; }).on('end', () => resolve({ status: response.statusCode!, body })).on('error', reject);
-    }).on('error', reject).end();
+      response
+        .setEncoding('utf8')
+        .on('data', (text: string) => {
+          body += text;
+        })
+        .on('end', () => resolve({ status: response.statusCode!, body }))
+        .on('error', reject);
+    })
+      .on('error', reject)
+      .end();
   });
 }
 
@@ -57,9 +78,15 @@ export class Listener {
     });
   }
 
-  async next<T extends Type>({ id }: ReplicaSpec, type: T, matches: (event: EventOf<T>) => boolean = () => true): Promise<EventOf<T>> {
+  async next<T extends Type>(
+    { id }: ReplicaSpec,
+    type: T,
+    matches: (event: EventOf<T>) => boolean = () => true,
+  ): Promise<EventOf<T>> {
     for (;;) {
-      const found = this.events.find((event): event is EventOf<T> => event.replicaId === id && event.type === type && matches(event as EventOf<T>));
+      const found = this.events.find(
+        (event): event is EventOf<T> => event.replicaId === id && event.type === type && matches(event as EventOf<T>),
+      );
       if (found !== undefined) return found;
       await new Promise<void>((resolve) => this.#waiters.push(resolve));
     }
@@ -79,7 +106,9 @@ export function conformance(name: string, subject: Subject): void {
     let specs: ReplicaSpec[];
 
     const server = (handler: string, { host = subject.host, port = subject.port, before = '' } = {}): string =>
-      node(`${before} require("http").createServer((request, reply) => { ${handler} }).listen(${port}, ${host}, () => console.log("listening"))`);
+      node(
+        `${before} require("http").createServer((request, reply) => { ${handler} }).listen(${port}, ${host}, () => console.log("listening"))`,
+      );
     const OK = 'reply.end("fine " + request.url)';
 
     const start = async (more: Partial<ReplicaSpec> = {}): Promise<{ spec: ReplicaSpec; handle: DriverHandle }> => {
@@ -88,10 +117,13 @@ export function conformance(name: string, subject: Subject): void {
       return { spec, handle: await driver.ensure(spec) };
     };
     const linesOf = async ({ logId }: ReplicaSpec, stream?: LogLine['stream']): Promise<string[]> =>
-      (await logs.read(logId, { after: 0, limit: 10_000, ...(stream === undefined ? {} : { stream }) })).lines.map(({ text }) => text);
+      (await logs.read(logId, { after: 0, limit: 10_000, ...(stream === undefined ? {} : { stream }) })).lines.map(
+        ({ text }) => text,
+      );
     /** What the supervisor wrote last may still be on its way. */
     const untilLogged = async (spec: ReplicaSpec, text: string): Promise<void> => {
-      for await (const lines of logs.follow(spec.logId, 0, { text }, AbortSignal.timeout(100_000))) if (lines.length > 0) return;
+      for await (const lines of logs.follow(spec.logId, 0, { text }, AbortSignal.timeout(100_000)))
+        if (lines.length > 0) return;
       throw new Error(`expected a line with ${text}`);
     };
     const reopen = async (): Promise<void> => {
@@ -103,7 +135,9 @@ export function conformance(name: string, subject: Subject): void {
       dataDir = mkdtempSync(join(tmpdir(), 'capstan-driver-'));
       await reopen();
     });
-    beforeEach(() => { specs = []; });
+    beforeEach(() => {
+      specs = [];
+    });
     afterEach(() => Promise.all(specs.map(({ id }) => driver.stop(id, 0))));
     afterAll(async () => {
       await driver.detach();
@@ -124,20 +158,26 @@ export function conformance(name: string, subject: Subject): void {
     test('a deployment has the production variable, a training container never', async () => {
       const print = 'printf "[%s]\\n" "${PLATFORM_SERVING_PRODUCTION-unset}"';
       const { spec: deployment } = await start({ startCommand: print, env: { PLATFORM_SERVING_PRODUCTION: '' } });
-      const { spec: container } = await start({ startCommand: print, isProduction: false, env: { PLATFORM_SERVING_PRODUCTION: 'yes' } });
+      const { spec: container } = await start({
+        startCommand: print,
+        isProduction: false,
+        env: { PLATFORM_SERVING_PRODUCTION: 'yes' },
+      });
       await Promise.all([deployment, container].map((spec) => listener.next(spec, 'exited')));
       expect(await linesOf(deployment, 'stdout')).toEqual(['[1]']);
       expect(await linesOf(container, 'stdout')).toEqual(['[unset]']);
     });
 
     test('a training container serves on its own port', async () => {
-      const script = node('require("http").createServer((request, reply) => reply.end("container")).listen(process.env.PLATFORM_SERVING_PORT, process.env.PLATFORM_SERVING_HOST)');
+      const script = node(
+        'require("http").createServer((request, reply) => reply.end("container")).listen(process.env.PLATFORM_SERVING_PORT, process.env.PLATFORM_SERVING_HOST)',
+      );
       const { spec, handle } = await start({ startCommand: script, isProduction: false });
       await listener.next(spec, 'ready');
       expect((await get(handle.address, '/')).body).toBe('container');
     });
 
-    test('the environment is what was given and nothing of the service\'s', async () => {
+    test("the environment is what was given and nothing of the service's", async () => {
       process.env.CAPSTAN_TEST_OF_THE_SERVICE = 'leaked';
       const { spec } = await start({ startCommand: 'env', env: { MINE: 'a b=c "d" $e' } });
       delete process.env.CAPSTAN_TEST_OF_THE_SERVICE;
@@ -148,8 +188,12 @@ export function conformance(name: string, subject: Subject): void {
     });
 
     test('data that is missing is told before anything starts', async () => {
-      await expect(start({ inputs: [{ mount: 'input0', path: join(dataDir, 'nothing') }] })).rejects.toMatchObject({ reason: 'data_binding_missing' });
-      await expect(start({ home: { path: join(dataDir, 'nothing'), mode: 'copy' } })).rejects.toMatchObject({ reason: 'data_binding_missing' });
+      await expect(start({ inputs: [{ mount: 'input0', path: join(dataDir, 'nothing') }] })).rejects.toMatchObject({
+        reason: 'data_binding_missing',
+      });
+      await expect(start({ home: { path: join(dataDir, 'nothing'), mode: 'copy' } })).rejects.toMatchObject({
+        reason: 'data_binding_missing',
+      });
     });
 
     test('inputs are there, home is a copy whose changes end with the replica', async () => {
@@ -162,7 +206,11 @@ export function conformance(name: string, subject: Subject): void {
       }
       const script = 'cat "$PLATFORM_INPUT_DIR/input0/file" file; echo changed > file; pwd';
       for (let i = 0; i < 2; i++) {
-        const { spec } = await start({ startCommand: script, inputs: [{ mount: 'input0', path: input }], home: { path: home, mode: 'copy' } });
+        const { spec } = await start({
+          startCommand: script,
+          inputs: [{ mount: 'input0', path: input }],
+          home: { path: home, mode: 'copy' },
+        });
         await listener.next(spec, 'exited');
         expect((await linesOf(spec, 'stdout'))[0]).toMatch(/^contentcontent/);
       }
@@ -170,14 +218,25 @@ export function conformance(name: string, subject: Subject): void {
 
     test('a server on another port is told apart', async () => {
       const { spec } = await start({ startCommand: server(OK, { port: '8080' }) });
-      const { reason, message } = await listener.next(spec, 'misplaced', (event) => event.reason !== 'port_80_not_bound');
+      const { reason, message } = await listener.next(
+        spec,
+        'misplaced',
+        (event) => event.reason !== 'port_80_not_bound',
+      );
       expect([reason, message]).toEqual(['wrong_port', expect.stringContaining('8080')]);
       expect(listener.of(spec)).not.toContain('ready');
     });
 
     test('a server that answers its health path with an error is told so, and is no longer once it does not', async () => {
-      const { spec, handle } = await start({ startCommand: server('isUp ||= request.url === "/begin"; reply.statusCode = isUp ? 200 : 404; reply.end()', { before: 'let isUp = false;' }), healthPath: '/up' });
-      expect(await listener.next(spec, 'misplaced', (event) => event.reason === 'health_check_failed')).toMatchObject({ message: expect.stringContaining('/up answers 404') });
+      const { spec, handle } = await start({
+        startCommand: server('isUp ||= request.url === "/begin"; reply.statusCode = isUp ? 200 : 404; reply.end()', {
+          before: 'let isUp = false;',
+        }),
+        healthPath: '/up',
+      });
+      expect(await listener.next(spec, 'misplaced', (event) => event.reason === 'health_check_failed')).toMatchObject({
+        message: expect.stringContaining('/up answers 404'),
+      });
       expect(listener.of(spec)).not.toContain('ready');
       await get(handle.address, '/begin');
       await listener.next(spec, 'ready');
@@ -198,7 +257,12 @@ export function conformance(name: string, subject: Subject): void {
     test('a kill that nobody here sent is told as one, and not taken for lack of memory', async () => {
       const { spec } = await start({ startCommand: 'kill -KILL $$' });
       const event = await listener.next(spec, 'exited');
-      expect(event).toMatchObject({ exitCode: null, signal: 'SIGKILL', wasStopped: false, message: expect.stringContaining('signal 9') });
+      expect(event).toMatchObject({
+        exitCode: null,
+        signal: 'SIGKILL',
+        wasStopped: false,
+        message: expect.stringContaining('signal 9'),
+      });
       expect(event).not.toHaveProperty('cause');
     });
 
@@ -210,7 +274,12 @@ export function conformance(name: string, subject: Subject): void {
     });
 
     test('a replica that answers no more, and then again, is told both times', async () => {
-      const { spec, handle } = await start({ startCommand: server('if (request.url === "/break") isBroken = true; if (request.url === "/mend") isBroken = false; if (isBroken) reply.statusCode = 500; reply.end()', { before: 'let isBroken = false;' }) });
+      const { spec, handle } = await start({
+        startCommand: server(
+          'if (request.url === "/break") isBroken = true; if (request.url === "/mend") isBroken = false; if (isBroken) reply.statusCode = 500; reply.end()',
+          { before: 'let isBroken = false;' },
+        ),
+      });
       await listener.next(spec, 'ready');
       await get(handle.address, '/break');
       expect((await listener.next(spec, 'unready')).message).toContain('500');
@@ -222,14 +291,24 @@ export function conformance(name: string, subject: Subject): void {
     });
 
     test('one that takes more memory than it was given is ended for it', async () => {
-      const hog = node('const all = []; setInterval(() => { if (all.length < 32) all.push(Buffer.alloc(16 << 20, 1)) }, 20)');
+      const hog = node(
+        'const all = []; setInterval(() => { if (all.length < 32) all.push(Buffer.alloc(16 << 20, 1)) }, 20)',
+      );
       const { spec } = await start({ startCommand: hog, memoryMb: 128 });
       const isLimited = driver.isolation.reason.includes('limited by control groups');
-      expect(await listener.next(spec, 'exited')).toMatchObject({ cause: 'out_of_memory', wasStopped: false, message: expect.stringContaining(isLimited ? 'the kernel ended it' : '') });
+      expect(await listener.next(spec, 'exited')).toMatchObject({
+        cause: 'out_of_memory',
+        wasStopped: false,
+        message: expect.stringContaining(isLimited ? 'the kernel ended it' : ''),
+      });
     });
 
     test('a stop lets it end by itself', async () => {
-      const { spec } = await start({ startCommand: node('process.on("SIGTERM", () => { console.log("bye"); process.exit(0) }); setInterval(() => {}, 1000); console.log("up")') });
+      const { spec } = await start({
+        startCommand: node(
+          'process.on("SIGTERM", () => { console.log("bye"); process.exit(0) }); setInterval(() => {}, 1000); console.log("up")',
+        ),
+      });
       await untilLogged(spec, 'up');
       await driver.stop(spec.id, 20_000);
       expect(await listener.next(spec, 'exited')).toMatchObject({ exitCode: 0, wasStopped: true });
@@ -239,7 +318,9 @@ export function conformance(name: string, subject: Subject): void {
 
     test('one that does not want to end is killed after the grace, all its processes with it', async () => {
       const marker = join(dataDir, 'replicas');
-      const { spec } = await start({ startCommand: `trap "" TERM; (trap "" TERM; sleep 1000) & echo up; while :; do sleep 1; done` });
+      const { spec } = await start({
+        startCommand: `trap "" TERM; (trap "" TERM; sleep 1000) & echo up; while :; do sleep 1; done`,
+      });
       await untilLogged(spec, 'up');
       await driver.stop(spec.id, 300);
       expect(await listener.next(spec, 'exited')).toMatchObject({ wasStopped: true });
@@ -262,7 +343,9 @@ export function conformance(name: string, subject: Subject): void {
       await driver.stop(spec.id, 5_000);
       const { lines } = await logs.read(spec.logId, { after: 0, limit: 10_000 });
       expect(lines.map(({ seq }) => seq)).toEqual(lines.map((_, i) => i + 1));
-      expect(lines.filter(({ text }) => /^asked \/\d/.test(text)).map(({ text }) => text)).toEqual(Array.from({ length: 50 }, (_, i) => `asked /${i}`));
+      expect(lines.filter(({ text }) => /^asked \/\d/.test(text)).map(({ text }) => text)).toEqual(
+        Array.from({ length: 50 }, (_, i) => `asked /${i}`),
+      );
       expect(lines.filter(({ text }) => text === 'listening')).toHaveLength(1);
     });
 
@@ -270,7 +353,8 @@ export function conformance(name: string, subject: Subject): void {
       const input = join(dataDir, `input-${randomBytes(4).toString('hex')}`);
       mkdirSync(input);
       chmodSync(input, 0o755);
-      const startCommand = 'echo first; until [ -e "$PLATFORM_INPUT_DIR/input0/go" ]; do sleep 0.1; done; echo last; exit 7';
+      const startCommand =
+        'echo first; until [ -e "$PLATFORM_INPUT_DIR/input0/go" ]; do sleep 0.1; done; echo last; exit 7';
       const spec = newSpec({ startCommand, inputs: [{ mount: 'input0', path: input }] });
       specs.push(spec);
       await driver.detach();
@@ -287,7 +371,11 @@ export function conformance(name: string, subject: Subject): void {
     });
 
     test('a later service ends one that it has not taken up, and keeps its last words', async () => {
-      const spec = newSpec({ startCommand: node('process.on("SIGTERM", () => { console.log("bye"); process.exit(0) }); setInterval(() => {}, 1000); console.log("up")') });
+      const spec = newSpec({
+        startCommand: node(
+          'process.on("SIGTERM", () => { console.log("bye"); process.exit(0) }); setInterval(() => {}, 1000); console.log("up")',
+        ),
+      });
       await driver.detach();
       await logs.close();
       const elsewhere = await subject.startElsewhere(dataDir, spec);
@@ -299,10 +387,15 @@ export function conformance(name: string, subject: Subject): void {
     });
 
     test('a client that leaves is told to the server, and large bodies pass both ways', async () => {
-      const handler = 'if (request.url === "/echo") return request.pipe(reply); if (request.url !== "/hang") return reply.end(); console.log("asked"); reply.on("close", () => console.log("left"))';
-      const { spec, handle: { address } } = await start({ startCommand: server(handler) });
+      const handler =
+        'if (request.url === "/echo") return request.pipe(reply); if (request.url !== "/hang") return reply.end(); console.log("asked"); reply.on("close", () => console.log("left"))';
+      const {
+        spec,
+        handle: { address },
+      } = await start({ startCommand: server(handler) });
       await listener.next(spec, 'ready');
-      const target = address.type === 'unix' ? { socketPath: address.path } : { host: address.host, port: address.port };
+      const target =
+        address.type === 'unix' ? { socketPath: address.path } : { host: address.host, port: address.port };
       const hanging = request({ ...target, path: '/hang', agent: false }).on('error', () => {});
       hanging.end();
       await untilLogged(spec, 'asked');
@@ -311,7 +404,11 @@ export function conformance(name: string, subject: Subject): void {
       const body = randomBytes(8 << 20);
       const echoed = await new Promise<Buffer>((resolve, reject) => {
         const parts: Buffer[] = [];
-        request({ ...target, path: '/echo', method: 'POST', agent: false }, (response) => response.on('data', (part: Buffer) => parts.push(part)).on('end', () => resolve(Buffer.concat(parts)))).on('error', reject).end(body);
+        request({ ...target, path: '/echo', method: 'POST', agent: false }, (response) =>
+          response.on('data', (part: Buffer) => parts.push(part)).on('end', () => resolve(Buffer.concat(parts))),
+        )
+          .on('error', reject)
+          .end(body);
       });
       expect(echoed.equals(body)).toBe(true);
     });
@@ -331,7 +428,11 @@ export function conformance(name: string, subject: Subject): void {
 
     test('long lines are parted, bytes that are no text are replaced, keys do not reach the disk', async () => {
       const key = 'sk-cap1_0123456789AB_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa1GlQkh';
-      const { spec } = await start({ startCommand: node(`process.stdout.write("x".repeat(200000) + "\\n"); process.stdout.write(Buffer.from([0xff, 0x41, 0x00, 0x0a])); console.log("key ${key}")`) });
+      const { spec } = await start({
+        startCommand: node(
+          `process.stdout.write("x".repeat(200000) + "\\n"); process.stdout.write(Buffer.from([0xff, 0x41, 0x00, 0x0a])); console.log("key ${key}")`,
+        ),
+      });
       await listener.next(spec, 'exited');
       const lines = await linesOf(spec, 'stdout');
       expect(lines.slice(0, -2).join('')).toBe('x'.repeat(200_000));
@@ -344,20 +445,34 @@ export function conformance(name: string, subject: Subject): void {
 
     test('a server on loopback alone is told apart', async () => {
       const { spec } = await start({ startCommand: server(OK, { host: '"127.0.0.1"' }) });
-      expect((await listener.next(spec, 'misplaced', (event) => event.reason !== 'port_80_not_bound')).reason).toBe('bound_to_loopback');
+      expect((await listener.next(spec, 'misplaced', (event) => event.reason !== 'port_80_not_bound')).reason).toBe(
+        'bound_to_loopback',
+      );
       expect(listener.of(spec)).not.toContain('ready');
     });
 
     test('one that tries to reach another machine learns that there is no way out', async () => {
-      const { spec } = await start({ startCommand: node('require("net").connect(443, "192.0.2.1").on("error", (error) => console.error(error.message)); setInterval(() => {}, 1000)') });
-      await untilLogged(spec, 'It tried to reach another machine: nothing here has a way out to the network (level L2): what it needs has to come with its data bindings or its home');
+      const { spec } = await start({
+        startCommand: node(
+          'require("net").connect(443, "192.0.2.1").on("error", (error) => console.error(error.message)); setInterval(() => {}, 1000)',
+        ),
+      });
+      await untilLogged(
+        spec,
+        'It tried to reach another machine: nothing here has a way out to the network (level L2): what it needs has to come with its data bindings or its home',
+      );
       expect((await linesOf(spec, 'stderr'))[0]).toContain('ENETUNREACH');
     });
 
     test('two that both insist on 0.0.0.0:80 run side by side', async () => {
-      const started = await Promise.all(['first', 'second'].map((text) => start({ startCommand: server(`reply.end("${text}")`) })));
+      const started = await Promise.all(
+        ['first', 'second'].map((text) => start({ startCommand: server(`reply.end("${text}")`) })),
+      );
       await Promise.all(started.map(({ spec }) => listener.next(spec, 'ready')));
-      expect(await Promise.all(started.map(async ({ handle }) => (await get(handle.address, '/')).body))).toEqual(['first', 'second']);
+      expect(await Promise.all(started.map(async ({ handle }) => (await get(handle.address, '/')).body))).toEqual([
+        'first',
+        'second',
+      ]);
     });
 
     test('inputs cannot be written, and nothing of the service or of other replicas is seen', async () => {

@@ -12,6 +12,7 @@ setInterval(() => {}, 1_000);
 void ProcessDriver.open({ dataDir, logs, level: level as Level })
   .then((driver) => driver.ensure(replica))
   .then(async ({ reference }) => {
-    for await (const lines of logs.follow(replica.logId, 0, { stream: 'stdout' }, new AbortController().signal)) if (lines.length > 0) break;
+    for await (const lines of logs.follow(replica.logId, 0, { stream: 'stdout' }, new AbortController().signal))
+      if (lines.length > 0) break;
     process.stdout.write(`${reference}\n`);
   });

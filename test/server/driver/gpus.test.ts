@@ -18,9 +18,15 @@ beforeEach(() => {
   files = { devices: join(root, 'dev'), gpus: join(root, 'gpus') };
   mkdirSync(files.devices);
   for (const name of [...SHARED, 'nvidia0', 'nvidia1', 'null']) makeNode(join(files.devices, name));
-  for (const [bus, uuid, minor] of [['0000:01:00.0', 'GPU-a', 1], ['0000:02:00.0', 'GPU-b', 0]]) {
+  for (const [bus, uuid, minor] of [
+    ['0000:01:00.0', 'GPU-a', 1],
+    ['0000:02:00.0', 'GPU-b', 0],
+  ]) {
     mkdirSync(join(files.gpus, String(bus)), { recursive: true });
-    writeFileSync(join(files.gpus, String(bus), 'information'), `Model: \t\t NVIDIA H200\nIRQ:   \t\t 16\nGPU UUID: \t ${uuid}\nDMA Size: \t 52 bits\nDevice Minor: \t ${minor}\nGPU Excluded:\t No\n`);
+    writeFileSync(
+      join(files.gpus, String(bus), 'information'),
+      `Model: \t\t NVIDIA H200\nIRQ:   \t\t 16\nGPU UUID: \t ${uuid}\nDMA Size: \t 52 bits\nDevice Minor: \t ${minor}\nGPU Excluded:\t No\n`,
+    );
   }
 });
 afterEach(() => rmSync(root, { recursive: true, force: true }));
@@ -52,23 +58,34 @@ test('where the driver does not say which is whose, to all of them', () => {
 });
 
 test('what nvidia-smi lists is read, and nothing else', () => {
-  expect(parseGpus('GPU-a, NVIDIA H200, 143771\nNo devices were found\n\n')).toEqual([{ uuid: 'GPU-a', type: 'NVIDIA H200', memoryMb: 143_771 }]);
+  expect(parseGpus('GPU-a, NVIDIA H200, 143771\nNo devices were found\n\n')).toEqual([
+    { uuid: 'GPU-a', type: 'NVIDIA H200', memoryMb: 143_771 },
+  ]);
 });
 
 const hasNamespaces = process.env.CAPSTAN_TEST_LEVELS?.split(',').includes('L2') !== false;
-(hasNamespaces ? test : test.skip)('in its namespaces a replica finds the nodes of its lease, and one without a lease none', async () => {
-  const logs = new LogStore({ folder: join(root, 'logs'), redact: (text) => text });
-  const driver = await ProcessDriver.open({ dataDir: join(root, 'data'), logs, level: 'L2', gpuFiles: files });
-  const listener = new Listener(driver);
-  const startCommand = `cd ${files.devices} 2>/dev/null && for name in *; do echo "$name $(head -c 4 "$name" | wc -c)"; done; echo "$CUDA_VISIBLE_DEVICES $NVIDIA_VISIBLE_DEVICES"`;
-  const said = async (gpuUuids: string[]): Promise<string[]> => {
-    const spec = newSpec({ startCommand, gpuUuids });
-    await driver.ensure(spec);
-    await listener.next(spec, 'exited');
-    return (await logs.read(spec.logId, { after: 0, limit: 100, stream: 'stdout' })).lines.map(({ text }) => text);
-  };
-  expect(await said(['GPU-a'])).toEqual(['nvidia-uvm 4', 'nvidia-uvm-tools 4', 'nvidia1 4', 'nvidiactl 4', 'GPU-a GPU-a']);
-  expect(await said([])).toEqual([' void']);
-  await driver.detach();
-  await logs.close();
-});
+(hasNamespaces ? test : test.skip)(
+  'in its namespaces a replica finds the nodes of its lease, and one without a lease none',
+  async () => {
+    const logs = new LogStore({ folder: join(root, 'logs'), redact: (text) => text });
+    const driver = await ProcessDriver.open({ dataDir: join(root, 'data'), logs, level: 'L2', gpuFiles: files });
+    const listener = new Listener(driver);
+    const startCommand = `cd ${files.devices} 2>/dev/null && for name in *; do echo "$name $(head -c 4 "$name" | wc -c)"; done; echo "$CUDA_VISIBLE_DEVICES $NVIDIA_VISIBLE_DEVICES"`;
+    const said = async (gpuUuids: string[]): Promise<string[]> => {
+      const spec = newSpec({ startCommand, gpuUuids });
+      await driver.ensure(spec);
+      await listener.next(spec, 'exited');
+      return (await logs.read(spec.logId, { after: 0, limit: 100, stream: 'stdout' })).lines.map(({ text }) => text);
+    };
+    expect(await said(['GPU-a'])).toEqual([
+      'nvidia-uvm 4',
+      'nvidia-uvm-tools 4',
+      'nvidia1 4',
+      'nvidiactl 4',
+      'GPU-a GPU-a',
+    ]);
+    expect(await said([])).toEqual([' void']);
+    await driver.detach();
+    await logs.close();
+  },
+);

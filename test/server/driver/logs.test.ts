@@ -27,8 +27,15 @@ const reopen = async (options = {}): Promise<void> => {
   await store.close();
   store = open(options);
 };
-const line = (text: string, more: Partial<NewLogLine> = {}): NewLogLine => ({ at: 1_000, stream: 'stdout', replica: 0, text, ...more });
-const numbered = (from: number, to: number): NewLogLine[] => Array.from({ length: to - from + 1 }, (_, i) => line(`line ${from + i}`, { at: (from + i) * 1000 }));
+const line = (text: string, more: Partial<NewLogLine> = {}): NewLogLine => ({
+  at: 1_000,
+  stream: 'stdout',
+  replica: 0,
+  text,
+  ...more,
+});
+const numbered = (from: number, to: number): NewLogLine[] =>
+  Array.from({ length: to - from + 1 }, (_, i) => line(`line ${from + i}`, { at: (from + i) * 1000 }));
 const texts = (lines: readonly LogLine[]): string[] => lines.map(({ text }) => text);
 const seqs = (lines: readonly LogLine[]): number[] => lines.map(({ seq }) => seq);
 const segmentsOf = (): string[] => readdirSync(join(folder, LOG)).sort();
@@ -67,8 +74,14 @@ test('a page ends at its limit and says where to go on, both ways', async () => 
 });
 
 test('lines are found by stream, replica, time and plain text, whatever their case', async () => {
-  await store.append(LOG, [line('Alpha (beta)', { at: 10 }), line('alpha', { at: 20, stream: 'stderr' }), line('gamma', { at: 30, replica: 1 }), line('a+b', { at: 40, stream: 'system' })]);
-  const find = async (filter: object): Promise<number[]> => seqs((await store.read(LOG, { after: 0, limit: 10, ...filter })).lines);
+  await store.append(LOG, [
+    line('Alpha (beta)', { at: 10 }),
+    line('alpha', { at: 20, stream: 'stderr' }),
+    line('gamma', { at: 30, replica: 1 }),
+    line('a+b', { at: 40, stream: 'system' }),
+  ]);
+  const find = async (filter: object): Promise<number[]> =>
+    seqs((await store.read(LOG, { after: 0, limit: 10, ...filter })).lines);
   expect(await find({ stream: 'stderr' })).toEqual([2]);
   expect(await find({ replica: 1 })).toEqual([3]);
   expect(await find({ since: 20, until: 30 })).toEqual([2, 3]);
@@ -101,7 +114,10 @@ test('a search goes on through all of a log, a bounded part at a time, both ways
 
 test('any text comes back as it was: spaces, hashes, control characters, other alphabets; a line feed does not part it', async () => {
   const odd = ['', ' leading', '# ver_x 1 2', '1 2 o0 fake', 'tab\tand \u001b[31mred\u001b[0m', '运行中 🚀', '\u2028'];
-  await store.append(LOG, odd.map((text) => line(text)));
+  await store.append(
+    LOG,
+    odd.map((text) => line(text)),
+  );
   await store.append(LOG, [line('a\nb')]);
   await reopen();
   expect(texts((await store.read(LOG, { after: 0, limit: 10 })).lines)).toEqual([...odd, 'a\u2028b']);
@@ -131,7 +147,8 @@ test('what a crash left half written is taken back, with the position that belon
 test('positions outlive the segment that they were written in', async () => {
   await reopen({ segmentBytes: 100, maxBytes: 200 });
   await store.append(LOG, numbered(1, 2), { replicaId: 'rep_a', position: { file: 7, offset: 9 } });
-  for (let i = 3; i < 60; i++) await store.append(LOG, numbered(i, i), { replicaId: 'rep_b', position: { file: 1, offset: i } });
+  for (let i = 3; i < 60; i++)
+    await store.append(LOG, numbered(i, i), { replicaId: 'rep_b', position: { file: 1, offset: i } });
   await reopen();
   expect(await store.positionOf(LOG, 'rep_a')).toEqual({ file: 7, offset: 9 });
   expect(await store.positionOf(LOG, 'rep_b')).toEqual({ file: 1, offset: 59 });
@@ -170,7 +187,8 @@ test('following begins after a number, goes on with what comes, and ends with it
   await store.append(LOG, numbered(600, 600));
   await following;
   expect(heard).toEqual(Array.from({ length: 599 }, (_, i) => i + 2));
-  for await (const lines of store.follow(LOG, 600, {}, controller.signal)) throw new Error(`expected nothing, got ${lines.length}`);
+  for await (const lines of store.follow(LOG, 600, {}, controller.signal))
+    throw new Error(`expected nothing, got ${lines.length}`);
 });
 
 test('a follower with a filter hears of matches alone', async () => {
@@ -186,12 +204,18 @@ test('a full disk takes nothing of a write; afterwards the log says so and goes 
   await store.append(LOG, numbered(1, 1));
   const file = join(folder, LOG, segmentsOf()[0]);
   const before = readFileSync(file);
-  const prototype = Object.getPrototypeOf(await fsPromises.open(file, 'r').then(async (handle) => {
-    await handle.close();
-    return handle;
-  })) as { write(...args: unknown[]): Promise<unknown> };
-  const full = jest.spyOn(prototype, 'write').mockImplementation(function (this: { appendFile(text: string): Promise<void> }) {
-    return this.appendFile('2 2000 o0 li').then(() => Promise.reject(Object.assign(new Error('no space left on device'), { code: 'ENOSPC' })));
+  const prototype = Object.getPrototypeOf(
+    await fsPromises.open(file, 'r').then(async (handle) => {
+      await handle.close();
+      return handle;
+    }),
+  ) as { write(...args: unknown[]): Promise<unknown> };
+  const full = jest.spyOn(prototype, 'write').mockImplementation(function (this: {
+    appendFile(text: string): Promise<void>;
+  }) {
+    return this.appendFile('2 2000 o0 li').then(() =>
+      Promise.reject(Object.assign(new Error('no space left on device'), { code: 'ENOSPC' })),
+    );
   });
   await expect(store.append(LOG, numbered(2, 3))).rejects.toThrow('no space');
   await store.note(LOG, 0, 'started');
@@ -199,7 +223,13 @@ test('a full disk takes nothing of a write; afterwards the log says so and goes 
   expect(readFileSync(file).equals(before)).toBe(true);
   await store.append(LOG, numbered(2, 3));
   const { lines } = await store.read(LOG, { after: 0, limit: 10 });
-  expect(texts(lines)).toEqual(['line 1', expect.stringContaining('could not be written since'), 'started', 'line 2', 'line 3']);
+  expect(texts(lines)).toEqual([
+    'line 1',
+    expect.stringContaining('could not be written since'),
+    'started',
+    'line 2',
+    'line 3',
+  ]);
   expect(seqs(lines)).toEqual([1, 2, 3, 4, 5]);
 });
 
@@ -207,6 +237,12 @@ test('a log that is deleted is gone; a name that is none opens nothing', async (
   await store.append(LOG, numbered(1, 1));
   await store.delete(LOG);
   expect(existsSync(join(folder, LOG))).toBe(false);
-  expect(await store.read(LOG, { limit: 5 })).toEqual({ lines: [], next: undefined, firstSeq: undefined, lastSeq: undefined });
-  for (const bad of ['../x', '', 'ver_', 'ver_a/b']) await expect(store.append(bad, [])).rejects.toThrow('expected an id');
+  expect(await store.read(LOG, { limit: 5 })).toEqual({
+    lines: [],
+    next: undefined,
+    firstSeq: undefined,
+    lastSeq: undefined,
+  });
+  for (const bad of ['../x', '', 'ver_', 'ver_a/b'])
+    await expect(store.append(bad, [])).rejects.toThrow('expected an id');
 });

@@ -22,17 +22,26 @@ async function open(dataDir: string, level: Level): ReturnType<Subject['open']> 
 }
 
 function startElsewhere(level: Level): Subject['startElsewhere'] {
-  return (dataDir, spec) => new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, ['-r', REGISTER, join(__dirname, 'elsewhere.ts'), dataDir, level, JSON.stringify(spec)], { stdio: ['ignore', 'pipe', 'inherit'] });
-    const ended = new Promise<void>((end) => child.once('exit', () => end()));
-    createInterface({ input: child.stdout }).once('line', (reference) => resolve({
-      reference,
-      kill: async () => {
-        child.kill('SIGKILL');
-        await ended;
-      },
-    })).once('close', () => reject(new Error('it ended before it started anything')));
-  });
+  return (dataDir, spec) =>
+    new Promise((resolve, reject) => {
+      const child = spawn(
+        process.execPath,
+        ['-r', REGISTER, join(__dirname, 'elsewhere.ts'), dataDir, level, JSON.stringify(spec)],
+        { stdio: ['ignore', 'pipe', 'inherit'] },
+      );
+      const ended = new Promise<void>((end) => child.once('exit', () => end()));
+      createInterface({ input: child.stdout })
+        .once('line', (reference) =>
+          resolve({
+            reference,
+            kill: async () => {
+              child.kill('SIGKILL');
+              await ended;
+            },
+          }),
+        )
+        .once('close', () => reject(new Error('it ended before it started anything')));
+    });
 }
 
 const VARIABLES = { host: 'process.env.PLATFORM_SERVING_HOST', port: 'process.env.PLATFORM_SERVING_PORT' };
@@ -44,7 +53,8 @@ const SUBJECTS: Readonly<Record<Level, Pick<Subject, 'host' | 'port' | 'isIsolat
 
 /** Namespaces are wanted everywhere: a machine without them fails, unless it is told to do without (CAPSTAN_TEST_LEVELS=L1,L0). */
 const wanted = process.env.CAPSTAN_TEST_LEVELS?.split(',');
-const hasPort80 = process.geteuid!() === 0 || Number(readFileSync('/proc/sys/net/ipv4/ip_unprivileged_port_start', 'utf8')) <= 80;
+const hasPort80 =
+  process.geteuid!() === 0 || Number(readFileSync('/proc/sys/net/ipv4/ip_unprivileged_port_start', 'utf8')) <= 80;
 
 for (const level of ['L2', 'L1', 'L0'] as const) {
   if (wanted !== undefined && !wanted.includes(level)) continue;
@@ -52,43 +62,74 @@ for (const level of ['L2', 'L1', 'L0'] as const) {
     describe.skip('processes at level L1', () => test('this user may not listen on port 80', () => {}));
     continue;
   }
-  conformance(`processes at level ${level}`, { ...SUBJECTS[level], open: (dataDir) => open(dataDir, level), startElsewhere: startElsewhere(level) });
+  conformance(`processes at level ${level}`, {
+    ...SUBJECTS[level],
+    open: (dataDir) => open(dataDir, level),
+    startElsewhere: startElsewhere(level),
+  });
 }
 
 describe('levels', () => {
   let dataDir: string;
-  beforeEach(() => { dataDir = mkdtempSync(join(tmpdir(), 'capstan-levels-')); });
+  beforeEach(() => {
+    dataDir = mkdtempSync(join(tmpdir(), 'capstan-levels-'));
+  });
   afterEach(() => rmSync(dataDir, { recursive: true, force: true }));
 
   test('without the helper program there are no namespaces, and the reason says what to do', async () => {
-    const { level, reason } = await probeIsolation({ sandbox: undefined, replicas: dataDir, sockets: dataDir, hides: [dataDir] });
+    const { level, reason } = await probeIsolation({
+      sandbox: undefined,
+      replicas: dataDir,
+      sockets: dataDir,
+      hides: [dataDir],
+    });
     expect(level).not.toBe('L2');
     expect(reason).toContain('npm run build:addon');
-    await expect(probeIsolation({ sandbox: undefined, replicas: dataDir, sockets: dataDir, hides: [dataDir], level: 'L2' })).rejects.toThrow('level L2 was asked for');
+    await expect(
+      probeIsolation({ sandbox: undefined, replicas: dataDir, sockets: dataDir, hides: [dataDir], level: 'L2' }),
+    ).rejects.toThrow('level L2 was asked for');
   });
 
   test('a helper that fails is the reason, in its words', async () => {
     const failing = join(dataDir, 'failing');
-    writeFileSync(failing, '#!/bin/sh\ncat > /dev/null\necho "error new namespaces: Operation not permitted"\n', { mode: 0o755 });
-    const { reason } = await probeIsolation({ sandbox: failing, replicas: dataDir, sockets: dataDir, hides: [dataDir] });
+    writeFileSync(failing, '#!/bin/sh\ncat > /dev/null\necho "error new namespaces: Operation not permitted"\n', {
+      mode: 0o755,
+    });
+    const { reason } = await probeIsolation({
+      sandbox: failing,
+      replicas: dataDir,
+      sockets: dataDir,
+      hides: [dataDir],
+    });
     expect(reason).toContain('new namespaces: Operation not permitted');
   });
 
   test('at L0 a script that names the folders of the platform, or insists on port 80, learns why not', async () => {
     const { driver, logs } = await open(dataDir, 'L0');
     const listener = new Listener(driver);
-    await expect(driver.ensure(newSpec({ startCommand: 'cat /platform/input/input0/x' }))).rejects.toMatchObject({ reason: 'data_binding_missing', message: expect.stringContaining('PLATFORM_INPUT_DIR') });
-    const spec = newSpec({ startCommand: node('console.error("Error: listen EACCES: permission denied 0.0.0.0:80"); process.exit(1)') });
+    await expect(driver.ensure(newSpec({ startCommand: 'cat /platform/input/input0/x' }))).rejects.toMatchObject({
+      reason: 'data_binding_missing',
+      message: expect.stringContaining('PLATFORM_INPUT_DIR'),
+    });
+    const spec = newSpec({
+      startCommand: node('console.error("Error: listen EACCES: permission denied 0.0.0.0:80"); process.exit(1)'),
+    });
     await driver.ensure(spec);
     await listener.next(spec, 'exited');
-    expect(await listener.next(spec, 'misplaced')).toMatchObject({ reason: 'port_80_not_bound', message: expect.stringContaining('namespaces') });
+    expect(await listener.next(spec, 'misplaced')).toMatchObject({
+      reason: 'port_80_not_bound',
+      message: expect.stringContaining('namespaces'),
+    });
     await driver.detach();
     await logs.close();
   });
 
   test('two at L0 and at L1 have addresses of their own', async () => {
     for (const level of ['L1', 'L0'] as const) {
-      const { driver, logs } = await open(join(dataDir, level), level).catch(() => ({ driver: undefined, logs: undefined }));
+      const { driver, logs } = await open(join(dataDir, level), level).catch(() => ({
+        driver: undefined,
+        logs: undefined,
+      }));
       if (driver === undefined) continue;
       const specs = [newSpec(), newSpec()];
       const [a, b] = await Promise.all(specs.map((spec) => driver.ensure(spec)));
@@ -102,7 +143,11 @@ describe('levels', () => {
   test('a data directory with a very long path still has sockets', async () => {
     const deep = join(dataDir, 'd'.repeat(100));
     const { driver, logs } = await open(deep, wanted?.includes('L2') === false ? 'L0' : 'L2');
-    const spec = newSpec({ startCommand: node('require("http").createServer((request, reply) => reply.end("deep")).listen(process.env.PLATFORM_SERVING_PORT, process.env.PLATFORM_SERVING_HOST)') });
+    const spec = newSpec({
+      startCommand: node(
+        'require("http").createServer((request, reply) => reply.end("deep")).listen(process.env.PLATFORM_SERVING_PORT, process.env.PLATFORM_SERVING_HOST)',
+      ),
+    });
     const listener = new Listener(driver);
     const { address } = await driver.ensure(spec);
     await listener.next(spec, 'ready');
@@ -113,12 +158,16 @@ describe('levels', () => {
   });
 
   test('what control groups hold a replica to, it can read where it runs', async () => {
-    const code = 'const { readFileSync } = require("fs"); const read = (path) => { try { return readFileSync(path, "utf8").trim() } catch { return "" } }; '
-      + 'const folders = read("/proc/self/cgroup").split("\\n").map((line) => line.split(":")).map(([, names, path]) => (names === "" ? "" : "/" + names) + path); '
-      + 'console.log([...new Set(folders.flatMap((path) => ["memory.max", "memory.limit_in_bytes"].map((name) => read("/sys/fs/cgroup" + path + "/" + name))))].join(" "))';
+    const code =
+      'const { readFileSync } = require("fs"); const read = (path) => { try { return readFileSync(path, "utf8").trim() } catch { return "" } }; ' +
+      'const folders = read("/proc/self/cgroup").split("\\n").map((line) => line.split(":")).map(([, names, path]) => (names === "" ? "" : "/" + names) + path); ' +
+      'console.log([...new Set(folders.flatMap((path) => ["memory.max", "memory.limit_in_bytes"].map((name) => read("/sys/fs/cgroup" + path + "/" + name))))].join(" "))';
     for (const level of ['L2', 'L1', 'L0'] as const) {
       if (wanted?.includes(level) === false) continue;
-      const { driver, logs } = await open(join(dataDir, level), level).catch(() => ({ driver: undefined, logs: undefined }));
+      const { driver, logs } = await open(join(dataDir, level), level).catch(() => ({
+        driver: undefined,
+        logs: undefined,
+      }));
       if (driver === undefined) continue;
       const listener = new Listener(driver);
       const spec = newSpec({ startCommand: node(code), memoryMb: 300 });
@@ -142,7 +191,9 @@ describe('levels', () => {
     process.kill((await new ReplicaFolder(join(dataDir, 'replicas'), isKilled.id).supervisor())!.pid, 'SIGKILL');
     for (const spec of [ends, isKilled]) {
       await listener.next(spec, 'exited');
-      const isLeft = (): boolean => existsSync(join(dataDir, 'replicas', spec.id)) || spawnSync('find', ['/sys/fs/cgroup', '-name', `capstan_${spec.id}`], { encoding: 'utf8' }).stdout !== '';
+      const isLeft = (): boolean =>
+        existsSync(join(dataDir, 'replicas', spec.id)) ||
+        spawnSync('find', ['/sys/fs/cgroup', '-name', `capstan_${spec.id}`], { encoding: 'utf8' }).stdout !== '';
       while (isLeft()) await new Promise((resolve) => setTimeout(resolve, 50));
     }
     expect(existsSync(join(dataDir, 'replicas', runs.id))).toBe(true);

@@ -7,19 +7,26 @@ let access: Access;
 const keys: Record<'user' | 'bound' | 'unbound' | 'bobs' | 'slow', string> = {} as never;
 let deployment: { id: string; ownerId: string };
 
-async function start(accessControl: boolean): Promise<Awaited<ReturnType<typeof startGateway>> & { numSeen: () => number }> {
+async function start(
+  accessControl: boolean,
+): Promise<Awaited<ReturnType<typeof startGateway>> & { numSeen: () => number }> {
   const running = await startGateway({ access });
   let numSeen = 0;
   const replica = await startReplica((request, response) => {
     numSeen++;
     echo(request, response);
   });
-  running.targets.set(target('s', [replica], { deploymentId: deployment.id, ownerId: deployment.ownerId, accessControl }));
+  running.targets.set(
+    target('s', [replica], { deploymentId: deployment.id, ownerId: deployment.ownerId, accessControl }),
+  );
   return { ...running, numSeen: () => numSeen };
 }
 
 const ask = (url: string, key: string | undefined, init: RequestInit = {}): Promise<Response> =>
-  fetch(`${url}/d/s/v1/models`, { ...init, headers: { ...(key === undefined ? {} : { Authorization: `Bearer ${key}` }), ...init.headers } });
+  fetch(`${url}/d/s/v1/models`, {
+    ...init,
+    headers: { ...(key === undefined ? {} : { Authorization: `Bearer ${key}` }), ...init.headers },
+  });
 
 overBackends((make) => {
   beforeAll(async () => {
@@ -27,7 +34,12 @@ overBackends((make) => {
     deployment = await access.openDeployment(ALICE, 'mine');
     await access.openDeployment(ALICE, 'other');
     await access.openDeployment(BOB, 'his');
-    const create = async (spec: Partial<Parameters<Access['createKey']>[0]>) => (await access.createKey({ owner: ALICE, name: 'k', type: 'user-level', ...spec } as Parameters<Access['createKey']>[0])).secret;
+    const create = async (spec: Partial<Parameters<Access['createKey']>[0]>) =>
+      (
+        await access.createKey({ owner: ALICE, name: 'k', type: 'user-level', ...spec } as Parameters<
+          Access['createKey']
+        >[0])
+      ).secret;
     keys.user = await create({ name: 'user' });
     keys.bound = await create({ name: 'bound', type: 'deployment-level', deployments: ['mine'] });
     keys.unbound = await create({ name: 'unbound', type: 'deployment-level', deployments: ['other'] });
@@ -43,7 +55,7 @@ overBackends((make) => {
       ['a wrong key', () => `${keys.user.slice(0, -1)}${keys.user.endsWith('0') ? '1' : '0'}`, 401, 'invalid_api_key'],
       ['no key of ours', () => 'sk-1234', 401, 'invalid_api_key'],
       ['a key that is not bound to it', () => keys.unbound, 403, 'permission_denied'],
-      ['another owner\'s key', () => keys.bobs, 403, 'permission_denied'],
+      ["another owner's key", () => keys.bobs, 403, 'permission_denied'],
     ])('%s: refused before a replica hears of it', async (_name, key, status, code) => {
       const { url, numSeen, records } = await start(true);
       const response = await ask(url, key(), { headers: { Origin: 'https://a.example' } });
@@ -59,17 +71,37 @@ overBackends((make) => {
       for (const key of [keys.user, keys.bound]) {
         const response = await ask(url, key);
         expect(response.status).toBe(200);
-        expect((await response.json() as Echo).headers.filter(([name]) => name === 'authorization')).toEqual([]);
+        expect(((await response.json()) as Echo).headers.filter(([name]) => name === 'authorization')).toEqual([]);
       }
-      expect(records.map(({ keyId }) => keyId)).toEqual([expect.stringMatching(/^key_/), expect.stringMatching(/^key_/)]);
+      expect(records.map(({ keyId }) => keyId)).toEqual([
+        expect.stringMatching(/^key_/),
+        expect.stringMatching(/^key_/),
+      ]);
     });
 
     test('a training container is open to user-level keys of its owner alone, and nothing is counted for it', async () => {
       const { url, targets, records } = await startGateway({ access });
       const slug = 'con-01k0000000000000000000000a';
-      targets.set(target(slug, [await startReplica(echo)], { deploymentId: 'con_01k0000000000000000000000a', isContainer: true, ownerId: deployment.ownerId, accessControl: true }));
-      const statusOf = async (key?: string) => (await fetch(`${url}/d/${slug}/notebook`, { headers: key === undefined ? {} : { Authorization: `Bearer ${key}` } })).status;
-      expect([await statusOf(), await statusOf(keys.bound), await statusOf(keys.bobs), await statusOf(keys.user)]).toEqual([401, 403, 403, 200]);
+      targets.set(
+        target(slug, [await startReplica(echo)], {
+          deploymentId: 'con_01k0000000000000000000000a',
+          isContainer: true,
+          ownerId: deployment.ownerId,
+          accessControl: true,
+        }),
+      );
+      const statusOf = async (key?: string) =>
+        (
+          await fetch(`${url}/d/${slug}/notebook`, {
+            headers: key === undefined ? {} : { Authorization: `Bearer ${key}` },
+          })
+        ).status;
+      expect([
+        await statusOf(),
+        await statusOf(keys.bound),
+        await statusOf(keys.bobs),
+        await statusOf(keys.user),
+      ]).toEqual([401, 403, 403, 200]);
       expect(records).toEqual([]);
     });
 
@@ -78,13 +110,27 @@ overBackends((make) => {
       expect((await ask(url, keys.slow)).status).toBe(200);
       const response = await ask(url, keys.slow);
       expect([response.status, errorOf(await response.text()).code]).toEqual([429, 'rate_limit_exceeded']);
-      expect([response.headers.get('retry-after'), response.headers.get('x-ratelimit-limit-requests')]).toEqual([expect.stringMatching(/^\d+$/), '1']);
+      expect([response.headers.get('retry-after'), response.headers.get('x-ratelimit-limit-requests')]).toEqual([
+        expect.stringMatching(/^\d+$/),
+        '1',
+      ]);
     });
 
     test('a preflight is answered here, without a key', async () => {
       const { url, numSeen } = await start(true);
-      const response = await ask(url, undefined, { method: 'OPTIONS', headers: { Origin: 'https://a.example', 'Access-Control-Request-Method': 'PUT', 'Access-Control-Request-Headers': 'authorization' } });
-      expect([response.status, response.headers.get('access-control-allow-origin'), response.headers.get('access-control-allow-headers')]).toEqual([204, '*', 'authorization']);
+      const response = await ask(url, undefined, {
+        method: 'OPTIONS',
+        headers: {
+          Origin: 'https://a.example',
+          'Access-Control-Request-Method': 'PUT',
+          'Access-Control-Request-Headers': 'authorization',
+        },
+      });
+      expect([
+        response.status,
+        response.headers.get('access-control-allow-origin'),
+        response.headers.get('access-control-allow-headers'),
+      ]).toEqual([204, '*', 'authorization']);
       expect(response.headers.get('access-control-allow-methods')).toContain('PUT');
       expect(numSeen()).toBe(0);
       // An OPTIONS that is none needs one.
@@ -93,15 +139,27 @@ overBackends((make) => {
 
     test('a key that is deleted ends its streams', async () => {
       const running = await startGateway({ access });
-      running.targets.set(target('s', [await startReplica((_request, response) => {
-        response.writeHead(200, { 'Content-Type': 'text/event-stream' });
-        response.write('data: 1\n\n');
-      })], { deploymentId: deployment.id, ownerId: deployment.ownerId, accessControl: true }));
-      const { key, secret } = await access.createKey({ owner: ALICE, name: 'short', type: 'user-level' } as Parameters<Access['createKey']>[0]);
+      running.targets.set(
+        target(
+          's',
+          [
+            await startReplica((_request, response) => {
+              response.writeHead(200, { 'Content-Type': 'text/event-stream' });
+              response.write('data: 1\n\n');
+            }),
+          ],
+          { deploymentId: deployment.id, ownerId: deployment.ownerId, accessControl: true },
+        ),
+      );
+      const { key, secret } = await access.createKey({ owner: ALICE, name: 'short', type: 'user-level' } as Parameters<
+        Access['createKey']
+      >[0]);
       const response = await ask(running.url, secret);
       expect(response.status).toBe(200);
       await access.deleteKey(key.id);
-      expect(await response.text()).toMatch(/^data: 1\n\ndata: \{"error":.*"invalid_api_key"\}\}\n\ndata: \[DONE\]\n\n$/);
+      expect(await response.text()).toMatch(
+        /^data: 1\n\ndata: \{"error":.*"invalid_api_key"\}\}\n\ndata: \[DONE\]\n\n$/,
+      );
       expect((await ask(running.url, secret)).status).toBe(401);
     });
   });
@@ -112,13 +170,16 @@ overBackends((make) => {
       for (const key of [undefined, 'sk-wrong', keys.bobs]) {
         const response = await ask(url, key);
         expect(response.status).toBe(200);
-        expect((await response.json() as Echo).headers.filter(([name]) => name === 'authorization')).toEqual([]);
+        expect(((await response.json()) as Echo).headers.filter(([name]) => name === 'authorization')).toEqual([]);
       }
     });
 
-    test('a preflight is the deployment\'s to answer', async () => {
+    test("a preflight is the deployment's to answer", async () => {
       const { url, numSeen } = await start(false);
-      const response = await ask(url, undefined, { method: 'OPTIONS', headers: { Origin: 'https://a.example', 'Access-Control-Request-Method': 'PUT' } });
+      const response = await ask(url, undefined, {
+        method: 'OPTIONS',
+        headers: { Origin: 'https://a.example', 'Access-Control-Request-Method': 'PUT' },
+      });
       expect([response.status, numSeen()]).toEqual([200, 1]);
     });
   });
@@ -135,7 +196,8 @@ overBackends((make) => {
 
   test('callers share a part of the prefix cache as the deployment says: each key its own, or all one', async () => {
     const running = await start(true);
-    const saltOf = async (key: string): Promise<string | undefined> => ((await (await ask(running.url, key)).json()) as Echo).headers.find(([name]) => name === 'x-capstan-salt')?.[1];
+    const saltOf = async (key: string): Promise<string | undefined> =>
+      ((await (await ask(running.url, key)).json()) as Echo).headers.find(([name]) => name === 'x-capstan-salt')?.[1];
     const [shared] = [await saltOf(keys.user)];
     expect(await saltOf(keys.bound)).toBe(shared);
     running.targets.set({ ...running.targets.all()[0], cacheScope: 'key' });

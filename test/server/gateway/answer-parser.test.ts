@@ -8,7 +8,10 @@ interface Parsed {
 }
 
 /** Cut into pieces of this many bytes, each in memory of its own that is then written over. */
-function parse(text: string, { isHead = false, pieceBytes = text.length }: { isHead?: boolean; pieceBytes?: number } = {}): Parsed {
+function parse(
+  text: string,
+  { isHead = false, pieceBytes = text.length }: { isHead?: boolean; pieceBytes?: number } = {},
+): Parsed {
   const parser = new AnswerParser(isHead);
   let body = '';
   for (let at = 0; at < text.length; at += pieceBytes) {
@@ -26,9 +29,17 @@ const GOOD: [name: string, text: string, body: string][] = [
   ['counted', `${OK}Content-Length: 5\r\n\r\nhello`, 'hello'],
   ['counted, of no length', `${OK}Content-Length: 0\r\n\r\n`, ''],
   ['chunked', `${CHUNKED}5\r\nhello\r\n0A\r\n, world!\r\n\r\n0\r\n\r\n`, 'hello, world!\r\n'],
-  ['chunked, with extensions and trailers', `${CHUNKED}5;name="value"\r\nhello\r\n3 ; x\r\n...\r\n000\r\nX-Sum: 1\r\nX-More: 2\r\n\r\n`, 'hello...'],
+  [
+    'chunked, with extensions and trailers',
+    `${CHUNKED}5;name="value"\r\nhello\r\n3 ; x\r\n...\r\n000\r\nX-Sum: 1\r\nX-More: 2\r\n\r\n`,
+    'hello...',
+  ],
   ['chunked, of no length', `${CHUNKED}0\r\n\r\n`, ''],
-  ['after interim answers', `HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n${OK}Content-Length: 2\r\n\r\nhi`, 'hi'],
+  [
+    'after interim answers',
+    `HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n${OK}Content-Length: 2\r\n\r\nhi`,
+    'hi',
+  ],
   ['without a reason', 'HTTP/1.1 200\r\nContent-Length: 2\r\n\r\nhi', 'hi'],
   ['204', 'HTTP/1.1 204 No Content\r\nX: 1\r\n\r\n', ''],
   ['304 with the length of what it stands for', 'HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n', ''],
@@ -45,7 +56,9 @@ describe('an answer', () => {
     let seed = 7;
     const below = (bound: number) => (seed = (Math.imul(seed, 1_103_515_245) + 12_345) & 0x7fffffff) % bound;
     for (let round = 0; round < 300; round++) {
-      const chunks = Array.from({ length: below(12) }, () => Array.from({ length: 1 + below(40) }, () => '0a\r\n;:x'[below(7)]).join(''));
+      const chunks = Array.from({ length: below(12) }, () =>
+        Array.from({ length: 1 + below(40) }, () => '0a\r\n;:x'[below(7)]).join(''),
+      );
       const text = `${CHUNKED}${chunks.map((chunk) => `${chunk.length.toString(16)}\r\n${chunk}\r\n`).join('')}0\r\n\r\n`;
       const parser = new AnswerParser(false);
       let body = '';
@@ -58,8 +71,13 @@ describe('an answer', () => {
   });
 
   test('has its status, and its headers as they came', () => {
-    const { head } = parse('HTTP/1.1 404 Not there\r\nX-One:1\r\nx-two: \t two words \r\nX-Empty:\r\nX-Latin: \xe9\r\nContent-Length: 0\r\n\r\n');
-    expect(head).toEqual({ status: 404, rawHeaders: ['X-One', '1', 'x-two', 'two words', 'X-Empty', '', 'X-Latin', '\xe9', 'Content-Length', '0'] });
+    const { head } = parse(
+      'HTTP/1.1 404 Not there\r\nX-One:1\r\nx-two: \t two words \r\nX-Empty:\r\nX-Latin: \xe9\r\nContent-Length: 0\r\n\r\n',
+    );
+    expect(head).toEqual({
+      status: 404,
+      rawHeaders: ['X-One', '1', 'x-two', 'two words', 'X-Empty', '', 'X-Latin', '\xe9', 'Content-Length', '0'],
+    });
   });
 
   test('to HEAD has no body, whatever its length', () => {
@@ -74,45 +92,82 @@ describe('an answer', () => {
     expect([parser.isComplete, parser.keepAliveMs, parser.end(), parser.isComplete]).toEqual([false, 0, true, true]);
   });
 
-  test.each([`${OK}Content-Length: 5\r\n\r\nhell`, `${CHUNKED}5\r\nhello\r\n`, `${CHUNKED}5\r\nhello\r\n0\r\n`, OK])('%j is not whole', (text) => {
-    const parser = new AnswerParser(false);
-    parser.take(Buffer.from(text));
-    expect([parser.isComplete, parser.end()]).toEqual([false, false]);
-  });
+  test.each([`${OK}Content-Length: 5\r\n\r\nhell`, `${CHUNKED}5\r\nhello\r\n`, `${CHUNKED}5\r\nhello\r\n0\r\n`, OK])(
+    '%j is not whole',
+    (text) => {
+      const parser = new AnswerParser(false);
+      parser.take(Buffer.from(text));
+      expect([parser.isComplete, parser.end()]).toEqual([false, false]);
+    },
+  );
 });
 
 describe('a connection', () => {
   test.each([
-    ['HTTP/1.1', '', Infinity], ['HTTP/1.1', 'Connection: close\r\n', 0], ['HTTP/1.1', 'Connection: x, Close\r\n', 0], ['HTTP/1.1', 'Keep-Alive: timeout=5, max=100\r\n', 5_000],
-    ['HTTP/1.0', '', 0], ['HTTP/1.0', 'Connection: keep-alive\r\n', Infinity],
+    ['HTTP/1.1', '', Infinity],
+    ['HTTP/1.1', 'Connection: close\r\n', 0],
+    ['HTTP/1.1', 'Connection: x, Close\r\n', 0],
+    ['HTTP/1.1', 'Keep-Alive: timeout=5, max=100\r\n', 5_000],
+    ['HTTP/1.0', '', 0],
+    ['HTTP/1.0', 'Connection: keep-alive\r\n', Infinity],
   ])('of %s with %j is kept for as long as it says', (version, field, keepAliveMs) => {
     expect(parse(`${version} 200 OK\r\n${field}Content-Length: 0\r\n\r\n`).keepAliveMs).toBe(keepAliveMs);
   });
 
-  test.each([`${OK}Content-Length: 2\r\n\r\nhiHTTP/1.1 200 OK\r\n\r\n`, `${CHUNKED}0\r\n\r\nx`, 'HTTP/1.1 204 No Content\r\n\r\nbody'])('that says more than its answer (%j) is not kept, and the answer stands', (text) => {
+  test.each([
+    `${OK}Content-Length: 2\r\n\r\nhiHTTP/1.1 200 OK\r\n\r\n`,
+    `${CHUNKED}0\r\n\r\nx`,
+    'HTTP/1.1 204 No Content\r\n\r\nbody',
+  ])('that says more than its answer (%j) is not kept, and the answer stands', (text) => {
     const parsed = parse(text);
     expect([parsed.isComplete, parsed.keepAliveMs, parsed.body]).toEqual([true, 0, text.includes('hi') ? 'hi' : '']);
   });
 });
 
 test.each([
-  ['no HTTP', 'SSH-2.0-OpenSSH\r\n\r\n'], ['another version', 'HTTP/2.0 200 OK\r\n\r\n'], ['no status', 'HTTP/1.1 OK\r\n\r\n'], ['a status of two digits', 'HTTP/1.1 20 OK\r\n\r\n'], ['a change of protocol', 'HTTP/1.1 101 Switching Protocols\r\n\r\n'],
-  ['a space before the colon', `${OK}Content-Length : 5\r\n\r\nhello`], ['a folded line', `${OK}X: 1\r\n 2\r\n\r\n`], ['a line without a colon', `${OK}nonsense\r\n\r\n`],
-  ['a bare carriage return', `${OK}X: 1\rContent-Length: 5\r\n\r\n`], ['a bare line feed', `${OK}X: 1\nContent-Length: 5\r\n\r\n`], ['a zero byte', `${OK}X: \0\r\n\r\n`],
-  ['two lengths', `${OK}Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello`], ['a list of lengths', `${OK}Content-Length: 5, 5\r\n\r\nhello`], ['a signed length', `${OK}Content-Length: +5\r\n\r\nhello`],
-  ['an enormous length', `${OK}Content-Length: 9999999999999999\r\n\r\n`], ['a length and chunks', `${OK}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n`],
-  ['an unknown encoding', `${OK}Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n`], ['two encodings', `${OK}Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n`],
-  ['a chunk without a length', `${CHUNKED}\r\n\r\n`], ['a length that is no number', `${CHUNKED}5x\r\nhello\r\n`], ['a length in hexadecimal notation', `${CHUNKED}0x5\r\nhello\r\n`], ['a signed chunk', `${CHUNKED}-5\r\n`],
-  ['too many digits', `${CHUNKED}00000000000005\r\nhello\r\n`], ['a size that ends in a bare line feed', `${CHUNKED}5\nhello\r\n`], ['a bare line feed in an extension', `${CHUNKED}5;x\nhello\r\n`],
-  ['a chunk that is longer than it says', `${CHUNKED}4\r\nhello\r\n0\r\n\r\n`], ['an end that is none', `${CHUNKED}0\r\n\rx`],
-  ['an extension without an end', `${CHUNKED}5;${'x'.repeat(5_000)}`], ['trailers without an end', `${CHUNKED}0\r\n${'X: 1\r\n'.repeat(10_000)}`],
-  ['a head without an end', `${OK}${'X: 1\r\n'.repeat(10_000)}`], ['a header that is too long', `${OK}X: ${'x'.repeat(40_000)}\r\n\r\n`],
+  ['no HTTP', 'SSH-2.0-OpenSSH\r\n\r\n'],
+  ['another version', 'HTTP/2.0 200 OK\r\n\r\n'],
+  ['no status', 'HTTP/1.1 OK\r\n\r\n'],
+  ['a status of two digits', 'HTTP/1.1 20 OK\r\n\r\n'],
+  ['a change of protocol', 'HTTP/1.1 101 Switching Protocols\r\n\r\n'],
+  ['a space before the colon', `${OK}Content-Length : 5\r\n\r\nhello`],
+  ['a folded line', `${OK}X: 1\r\n 2\r\n\r\n`],
+  ['a line without a colon', `${OK}nonsense\r\n\r\n`],
+  ['a bare carriage return', `${OK}X: 1\rContent-Length: 5\r\n\r\n`],
+  ['a bare line feed', `${OK}X: 1\nContent-Length: 5\r\n\r\n`],
+  ['a zero byte', `${OK}X: \0\r\n\r\n`],
+  ['two lengths', `${OK}Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello`],
+  ['a list of lengths', `${OK}Content-Length: 5, 5\r\n\r\nhello`],
+  ['a signed length', `${OK}Content-Length: +5\r\n\r\nhello`],
+  ['an enormous length', `${OK}Content-Length: 9999999999999999\r\n\r\n`],
+  ['a length and chunks', `${OK}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n`],
+  ['an unknown encoding', `${OK}Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n`],
+  ['two encodings', `${OK}Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n`],
+  ['a chunk without a length', `${CHUNKED}\r\n\r\n`],
+  ['a length that is no number', `${CHUNKED}5x\r\nhello\r\n`],
+  ['a length in hexadecimal notation', `${CHUNKED}0x5\r\nhello\r\n`],
+  ['a signed chunk', `${CHUNKED}-5\r\n`],
+  ['too many digits', `${CHUNKED}00000000000005\r\nhello\r\n`],
+  ['a size that ends in a bare line feed', `${CHUNKED}5\nhello\r\n`],
+  ['a bare line feed in an extension', `${CHUNKED}5;x\nhello\r\n`],
+  ['a chunk that is longer than it says', `${CHUNKED}4\r\nhello\r\n0\r\n\r\n`],
+  ['an end that is none', `${CHUNKED}0\r\n\rx`],
+  ['an extension without an end', `${CHUNKED}5;${'x'.repeat(5_000)}`],
+  ['trailers without an end', `${CHUNKED}0\r\n${'X: 1\r\n'.repeat(10_000)}`],
+  ['a head without an end', `${OK}${'X: 1\r\n'.repeat(10_000)}`],
+  ['a header that is too long', `${OK}X: ${'x'.repeat(40_000)}\r\n\r\n`],
 ])('%s is refused, however it comes', (_name, text) => {
-  for (const pieceBytes of [text.length, 1_000, ...(text.length < 200 ? [1, 2, 3] : [])]) expect(() => parse(text, { pieceBytes })).toThrow(AnswerSyntaxError);
+  for (const pieceBytes of [text.length, 1_000, ...(text.length < 200 ? [1, 2, 3] : [])])
+    expect(() => parse(text, { pieceBytes })).toThrow(AnswerSyntaxError);
 });
 
 test('a head of blanks costs no more than its length', () => {
   const spaces = ' '.repeat(30_000);
   expect(() => parse(`${OK}X:${spaces}\x01\r\n\r\n`)).toThrow(AnswerSyntaxError);
-  expect(parse(`${OK}X:${spaces}\r\nContent-Length: 0\r\n\r\n`).head?.rawHeaders).toEqual(['X', '', 'Content-Length', '0']);
+  expect(parse(`${OK}X:${spaces}\r\nContent-Length: 0\r\n\r\n`).head?.rawHeaders).toEqual([
+    'X',
+    '',
+    'Content-Length',
+    '0',
+  ]);
 });

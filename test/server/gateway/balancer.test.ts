@@ -7,7 +7,12 @@ import { target } from './support';
 const TIMES = { connectTimeoutMs: 1, firstByteTimeoutMs: 1, idleTimeoutMs: 1 };
 
 function replicas(n: number): TargetReplica[] {
-  return Array.from({ length: n }, (_, i) => ({ id: `rep_${i}`, address: { type: 'unix', path: `/nowhere/${i}` }, secret: 's', isBuiltin: true }));
+  return Array.from({ length: n }, (_, i) => ({
+    id: `rep_${i}`,
+    address: { type: 'unix', path: `/nowhere/${i}` },
+    secret: 's',
+    isBuiltin: true,
+  }));
 }
 
 function chat(text: string, fields: object = {}): Buffer {
@@ -16,20 +21,42 @@ function chat(text: string, fields: object = {}): Buffer {
 
 const words = (seed: string, n: number): string => Array.from({ length: n }, (_, i) => `${seed}${i}`).join(' ');
 
-function setUp(n: number): { balancer: Balancer; targets: Targets; now: Target; ask: (body?: Buffer, except?: string) => Choice; advance: (ms: number) => void } {
+function setUp(n: number): {
+  balancer: Balancer;
+  targets: Targets;
+  now: Target;
+  ask: (body?: Buffer, except?: string) => Choice;
+  advance: (ms: number) => void;
+} {
   const targets = new Targets();
   let nowMs = 1_000;
   const balancer = new Balancer(targets, { wake: () => {}, onOpenRequests: () => {} }, TIMES, { nowMs: () => nowMs });
   const now = target('s', replicas(n));
   targets.set(now);
-  const ask = (body: Buffer = Buffer.alloc(0), except?: string) => balancer.choose(targets.find('s')!, { bodyBytes: body.length, prefix: () => prefixOf(body, 'dep_s'), ...(except === undefined ? {} : { except }) })!;
-  return { balancer, targets, now, ask, advance: (ms) => { nowMs += ms; } };
+  const ask = (body: Buffer = Buffer.alloc(0), except?: string) =>
+    balancer.choose(targets.find('s')!, {
+      bodyBytes: body.length,
+      prefix: () => prefixOf(body, 'dep_s'),
+      ...(except === undefined ? {} : { except }),
+    })!;
+  return {
+    balancer,
+    targets,
+    now,
+    ask,
+    advance: (ms) => {
+      nowMs += ms;
+    },
+  };
 }
 
 test('one replica takes everything, and no prompt is looked at', () => {
   const { balancer, now } = setUp(1);
   const prefix = jest.fn();
-  expect(balancer.choose(now, { bodyBytes: 10_000, prefix })).toMatchObject({ reason: 'only', replica: { id: 'rep_0' } });
+  expect(balancer.choose(now, { bodyBytes: 10_000, prefix })).toMatchObject({
+    reason: 'only',
+    replica: { id: 'rep_0' },
+  });
   expect(prefix).not.toHaveBeenCalled();
   expect(balancer.choose(now, { bodyBytes: 1, prefix, except: 'rep_0' })).toBeUndefined();
 });
@@ -116,7 +143,7 @@ test('gateways that have seen nothing agree on where a prompt goes', () => {
   expect(new Set(choices[0]).size).toBe(5);
 });
 
-test('a replica\'s own word counts while it is fresh', () => {
+test("a replica's own word counts while it is fresh", () => {
   const { ask, balancer, advance } = setUp(2);
   ask().close();
   ask(Buffer.alloc(0), 'rep_0').close();
@@ -142,7 +169,12 @@ test('a replica that left is chosen for no prompt any more', () => {
   const body = chat(words('p', 300));
   const first = ask(body);
   first.close();
-  targets.set(target('s', replicas(3).filter(({ id }) => id !== first.replica.id)));
+  targets.set(
+    target(
+      's',
+      replicas(3).filter(({ id }) => id !== first.replica.id),
+    ),
+  );
   const next = ask(body);
   expect(next.replica.id).not.toBe(first.replica.id);
   expect(next.reason).toBe('hash');

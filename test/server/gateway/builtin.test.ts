@@ -23,9 +23,19 @@ afterAll(() => engine.close());
 beforeEach(async () => {
   fake.reset();
   const log = { debug: jest.fn(), info: jest.fn(), warn: jest.fn(), error: jest.fn() };
-  const app = new App({ servedNames: ['tiny'], healthStallTimeoutMs: 1000, sse: { pingIntervalMs: 15_000, slowClientTimeoutMs: 60_000 }, log: log as never, replicaSecret: SECRET });
+  const app = new App({
+    servedNames: ['tiny'],
+    healthStallTimeoutMs: 1000,
+    sse: { pingIntervalMs: 15_000, slowClientTimeoutMs: 60_000 },
+    log: log as never,
+    replicaSecret: SECRET,
+  });
   app.serve(engine);
-  transport = await createTransport('uws', { handler: (request, reply) => app.handle(request, reply), maxBodyBytes: 1_000_000, bodyTimeoutMs: 20_000 });
+  transport = await createTransport('uws', {
+    handler: (request, reply) => app.handle(request, reply),
+    maxBodyBytes: 1_000_000,
+    bodyTimeoutMs: 20_000,
+  });
   replicaPort = await transport.listen('127.0.0.1', 0);
   running = await startGateway();
   running.targets.set(builtin());
@@ -36,10 +46,19 @@ afterEach(async () => {
 });
 
 function builtin(fields: Partial<Target> = {}): Target {
-  return target('s', [{ id: 'rep_1', address: { type: 'tcp', host: '127.0.0.1', port: replicaPort }, secret: SECRET, isBuiltin: true }], fields);
+  return target(
+    's',
+    [{ id: 'rep_1', address: { type: 'tcp', host: '127.0.0.1', port: replicaPort }, secret: SECRET, isBuiltin: true }],
+    fields,
+  );
 }
 
-const chat = (body: object): Promise<Response> => fetch(`${running.url}/d/s/v1/chat/completions`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ messages: [{ role: 'user', content: 'Hi' }], ...body }) });
+const chat = (body: object): Promise<Response> =>
+  fetch(`${running.url}/d/s/v1/chat/completions`, {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json' },
+    body: JSON.stringify({ messages: [{ role: 'user', content: 'Hi' }], ...body }),
+  });
 
 test('nobody reaches the replica past the gateway', async () => {
   expect((await fetch(`http://127.0.0.1:${replicaPort}/v1/models`)).status).toBe(401);
@@ -63,7 +82,11 @@ test.each([false, true])('what a call used is counted, and not seen by its clien
 test('callers of two deployments part their caches, however they salt', async () => {
   running.targets.set({ ...builtin(), slug: 'other', deploymentId: 'dep_other' });
   await chat({ cache_salt: 'mine' });
-  await fetch(`${running.url}/d/other/v1/chat/completions`, { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ messages: [{ role: 'user', content: 'Hi' }], cache_salt: 'mine' }) });
+  await fetch(`${running.url}/d/other/v1/chat/completions`, {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json' },
+    body: JSON.stringify({ messages: [{ role: 'user', content: 'Hi' }], cache_salt: 'mine' }),
+  });
   const salts = fake.requests.map(({ cacheSalt }) => cacheSalt);
   expect(salts).toEqual([expect.stringMatching(/^[\w-]{43}\/mine$/), expect.stringMatching(/^[\w-]{43}\/mine$/)]);
   expect(salts[0]).not.toBe(salts[1]);
@@ -73,7 +96,10 @@ test('a client that leaves ends the generation', async () => {
   fake.answer = () => ({ text: 'and on '.repeat(10_000), stepMs: 5 });
   const controller = new AbortController();
   const response = await fetch(`${running.url}/d/s/v1/chat/completions`, {
-    method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ messages: [{ role: 'user', content: 'Hi' }], stream: true }), signal: controller.signal,
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json' },
+    body: JSON.stringify({ messages: [{ role: 'user', content: 'Hi' }], stream: true }),
+    signal: controller.signal,
   });
   await response.body!.getReader().read();
   controller.abort();
@@ -86,7 +112,12 @@ test('the client of OpenAI chats with the URL, and streams', async () => {
   expect((await client.models.list()).data.map(({ id }) => id)).toEqual(['tiny']);
   const whole = await client.chat.completions.create({ model: 'tiny', messages: [{ role: 'user', content: 'Hi' }] });
   let text = '';
-  for await (const chunk of await client.chat.completions.create({ model: 'tiny', messages: [{ role: 'user', content: 'Hi' }], stream: true })) text += chunk.choices[0]?.delta.content ?? '';
+  for await (const chunk of await client.chat.completions.create({
+    model: 'tiny',
+    messages: [{ role: 'user', content: 'Hi' }],
+    stream: true,
+  }))
+    text += chunk.choices[0]?.delta.content ?? '';
   expect(text).toBe(whole.choices[0].message.content);
   running.targets.delete('s');
   await expect(client.models.list()).rejects.toMatchObject({ status: 404, code: 'deployment_not_found' });

@@ -5,7 +5,8 @@ import { closeAll, echo, type Echo, errorOf, type Running, startGateway, startRe
 afterEach(closeAll);
 
 /** Long enough to be cut into pieces for the prefix index. */
-const prompt = (word: string): string => JSON.stringify({ model: 'm', messages: [{ role: 'user', content: `${word} `.repeat(400) }] });
+const prompt = (word: string): string =>
+  JSON.stringify({ model: 'm', messages: [{ role: 'user', content: `${word} `.repeat(400) }] });
 
 async function post({ url }: Running, slug: string, body: string, path = '/v1/chat/completions'): Promise<Response> {
   return fetch(`${url}/d/${slug}${path}`, { method: 'POST', body });
@@ -29,7 +30,10 @@ describe('a replica that cannot be reached', () => {
     await dead.stop();
     running.targets.set(target('s', [dead]));
     const response = await post(running, 's', '{}');
-    expect([response.status, errorOf(await response.text())]).toEqual([502, { code: 'upstream_unavailable', type: 'server_error' }]);
+    expect([response.status, errorOf(await response.text())]).toEqual([
+      502,
+      { code: 'upstream_unavailable', type: 'server_error' },
+    ]);
     expect(running.open.get(dead.id)).toBe(0);
     expect(response.headers.get('access-control-allow-origin')).toBeNull();
   });
@@ -38,10 +42,14 @@ describe('a replica that cannot be reached', () => {
     const running = await startGateway({ times: { connectTimeoutMs: 1_000 } });
     // The queue of connections of this one is full: nothing answers to more.
     const full = createServer();
-    await new Promise<void>((resolve) => { full.listen({ port: 0, host: '127.0.0.1', backlog: 1 }, resolve); });
+    await new Promise<void>((resolve) => {
+      full.listen({ port: 0, host: '127.0.0.1', backlog: 1 }, resolve);
+    });
     const { port } = full.address() as { port: number };
     const alive = await startReplica(echo);
-    running.targets.set(target('s', [{ ...alive, id: 'rep_blackhole', address: { type: 'tcp', host: '10.255.255.1', port } }, alive]));
+    running.targets.set(
+      target('s', [{ ...alive, id: 'rep_blackhole', address: { type: 'tcp', host: '10.255.255.1', port } }, alive]),
+    );
     for (let i = 0; i < 4; i++) expect((await post(running, 's', prompt(`w${i}`))).status).toBe(200);
     full.close();
   });
@@ -56,17 +64,19 @@ describe('a replica that cannot be reached', () => {
 });
 
 describe('a replica that breaks off before the first byte', () => {
-  const breaking = (numBreaks: { n: number }) => startReplica((request, response) => {
-    if (numBreaks.n-- > 0) return void request.socket.destroy();
-    echo(request, response);
-  });
+  const breaking = (numBreaks: { n: number }) =>
+    startReplica((request, response) => {
+      if (numBreaks.n-- > 0) return void request.socket.destroy();
+      echo(request, response);
+    });
 
   test('a request of the inference interface is tried once more, elsewhere', async () => {
     const running = await startGateway();
     const broken = await breaking({ n: Infinity });
     const alive = await startReplica(echo);
     running.targets.set(target('s', [broken, alive]));
-    for (let i = 0; i < 4; i++) expect(((await (await post(running, 's', prompt(`w${i}`))).json()) as Echo).body).toBe(prompt(`w${i}`));
+    for (let i = 0; i < 4; i++)
+      expect(((await (await post(running, 's', prompt(`w${i}`))).json()) as Echo).body).toBe(prompt(`w${i}`));
   });
 
   test('any other POST is not: it may have had its effect', async () => {
@@ -116,8 +126,21 @@ describe('a replica that keeps silent', () => {
   test('before the first byte: 504, and its request is ended there', async () => {
     const running = await startGateway({ times: { firstByteTimeoutMs: 1_000 } });
     let isGone = false;
-    const silent = await startReplica((_request, response) => { response.on('close', () => { isGone = true; }); });
-    running.targets.set(target('s', [silent, await startReplica((_request, response) => { response.on('close', () => { isGone = true; }); })]));
+    const silent = await startReplica((_request, response) => {
+      response.on('close', () => {
+        isGone = true;
+      });
+    });
+    running.targets.set(
+      target('s', [
+        silent,
+        await startReplica((_request, response) => {
+          response.on('close', () => {
+            isGone = true;
+          });
+        }),
+      ]),
+    );
     const response = await post(running, 's', '{}');
     expect([response.status, errorOf(await response.text()).code]).toEqual([504, 'upstream_timeout']);
     await until(() => isGone, 'the end at the replica');
@@ -128,10 +151,14 @@ describe('a replica that keeps silent', () => {
 
   test('between two pieces: the answer is cut, with an error where it can hold one', async () => {
     const running = await startGateway({ times: { idleTimeoutMs: 100 } });
-    running.targets.set(target('s', [await startReplica((_request, response) => {
-      response.writeHead(200, { 'Content-Type': 'text/event-stream' });
-      response.write('data: half');
-    })]));
+    running.targets.set(
+      target('s', [
+        await startReplica((_request, response) => {
+          response.writeHead(200, { 'Content-Type': 'text/event-stream' });
+          response.write('data: half');
+        }),
+      ]),
+    );
     const text = await (await post(running, 's', '{}')).text();
     expect(text).toMatch(/^data: half\n\ndata: \{"error":.*"upstream_unavailable"\}\}\n\ndata: \[DONE\]\n\n$/);
   });
@@ -139,10 +166,14 @@ describe('a replica that keeps silent', () => {
 
 test('what is no HTTP is no answer: 502', async () => {
   const running = await startGateway();
-  const replica = await startReplica((request) => { request.socket.end('SSH-2.0-OpenSSH\r\n'); });
+  const replica = await startReplica((request) => {
+    request.socket.end('SSH-2.0-OpenSSH\r\n');
+  });
   running.targets.set(target('s', [replica]));
   expect((await post(running, 's', '{}', '/x')).status).toBe(502);
-  const long = await startReplica((request) => { request.socket.end(`HTTP/1.1 200 OK\r\nX-Long: ${'x'.repeat(100_000)}\r\n\r\n`); });
+  const long = await startReplica((request) => {
+    request.socket.end(`HTTP/1.1 200 OK\r\nX-Long: ${'x'.repeat(100_000)}\r\n\r\n`);
+  });
   running.targets.set(target('s', [long]));
   expect((await post(running, 's', '{}', '/x')).status).toBe(502);
 });
@@ -151,7 +182,9 @@ describe('a replica that leaves', () => {
   test('takes no new request while its open ones go on, and its count goes on too', async () => {
     const running = await startGateway();
     let finish!: () => void;
-    const old = await startReplica((_request, response) => { finish = () => response.end('old'); });
+    const old = await startReplica((_request, response) => {
+      finish = () => response.end('old');
+    });
     running.targets.set(target('s', [old]));
     const open = post(running, 's', '{}');
     await until(() => running.open.get(old.id) === 1 && (finish as unknown) !== undefined);
@@ -183,14 +216,21 @@ describe('a replica that leaves', () => {
     await replica.stop();
     running.targets.set(target('s', [], { state: 'degraded' }));
     const response = await post(running, 's', '{}');
-    expect([response.status, errorOf(await response.text()).code, response.headers.get('retry-after')]).toEqual([503, 'deployment_not_ready', '5']);
+    expect([response.status, errorOf(await response.text()).code, response.headers.get('retry-after')]).toEqual([
+      503,
+      'deployment_not_ready',
+      '5',
+    ]);
   });
 });
 
 test('counts outlive changes of the target: what is open is not forgotten when readiness is told again', async () => {
   const running = await startGateway();
   const waiting: (() => void)[] = [];
-  const replicas = [await startReplica((_request, response) => waiting.push(() => response.end('a'))), await startReplica((_request, response) => waiting.push(() => response.end('b')))];
+  const replicas = [
+    await startReplica((_request, response) => waiting.push(() => response.end('a'))),
+    await startReplica((_request, response) => waiting.push(() => response.end('b'))),
+  ];
   running.targets.set(target('s', replicas));
   const open: Promise<Response>[] = [];
   for (let i = 0; i < 8; i++) {

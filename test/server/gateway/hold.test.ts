@@ -9,8 +9,12 @@ afterEach(closeAll);
 const STREAM = JSON.stringify({ model: 'm', stream: true, messages: [] });
 
 test.each<[DeploymentState, number, string, RegExp | null]>([
-  ['pending', 503, 'deployment_not_ready', /^\d+$/], ['paused', 503, 'deployment_paused', /^\d+$/], ['stopping', 503, 'deployment_stopping', /^\d+$/], ['failed', 503, 'deployment_failed', /^\d+$/],
-  ['updating', 503, 'deployment_not_ready', /^\d+$/], ['deleting', 404, 'deployment_not_found', null],
+  ['pending', 503, 'deployment_not_ready', /^\d+$/],
+  ['paused', 503, 'deployment_paused', /^\d+$/],
+  ['stopping', 503, 'deployment_stopping', /^\d+$/],
+  ['failed', 503, 'deployment_failed', /^\d+$/],
+  ['updating', 503, 'deployment_not_ready', /^\d+$/],
+  ['deleting', 404, 'deployment_not_found', null],
 ])('%s: %d %s', async (state, status, code, retryAfter) => {
   const { url, targets, woken, records } = await startGateway();
   targets.set(target('s', [], { state }));
@@ -22,17 +26,23 @@ test.each<[DeploymentState, number, string, RegExp | null]>([
   if (status === 503) expect(records).toMatchObject([{ deploymentId: 'dep_s', status: 503, firstByteMs: undefined }]);
 });
 
-test.each<DeploymentState>(['running', 'updating', 'update_failed', 'degraded'])('%s with a replica serves', async (state) => {
-  const { url, targets } = await startGateway();
-  targets.set(target('s', [await startReplica(echo)], { state }));
-  expect((await fetch(`${url}/d/s/`)).status).toBe(200);
-});
+test.each<DeploymentState>(['running', 'updating', 'update_failed', 'degraded'])(
+  '%s with a replica serves',
+  async (state) => {
+    const { url, targets } = await startGateway();
+    targets.set(target('s', [await startReplica(echo)], { state }));
+    expect((await fetch(`${url}/d/s/`)).status).toBe(200);
+  },
+);
 
-test.each<DeploymentState>(['paused', 'stopping', 'deleting'])('%s does not, though a replica is left', async (state) => {
-  const { url, targets } = await startGateway();
-  targets.set(target('s', [await startReplica(echo)], { state }));
-  expect((await fetch(`${url}/d/s/`)).status).toBe(state === 'deleting' ? 404 : 503);
-});
+test.each<DeploymentState>(['paused', 'stopping', 'deleting'])(
+  '%s does not, though a replica is left',
+  async (state) => {
+    const { url, targets } = await startGateway();
+    targets.set(target('s', [await startReplica(echo)], { state }));
+    expect((await fetch(`${url}/d/s/`)).status).toBe(state === 'deleting' ? 404 : 503);
+  },
+);
 
 describe('scaled to zero', () => {
   test('requests wait for the replica that one of them wakes', async () => {
@@ -63,7 +73,11 @@ describe('scaled to zero', () => {
     expect(response.headers.get('retry-after')).toMatch(/^\d+$/);
   });
 
-  test.each<[DeploymentState, number, string]>([['failed', 503, 'deployment_failed'], ['paused', 503, 'deployment_paused'], ['deleting', 404, 'deployment_not_found']])('what becomes %s meanwhile is told at once', async (state, status, code) => {
+  test.each<[DeploymentState, number, string]>([
+    ['failed', 503, 'deployment_failed'],
+    ['paused', 503, 'deployment_paused'],
+    ['deleting', 404, 'deployment_not_found'],
+  ])('what becomes %s meanwhile is told at once', async (state, status, code) => {
     const { url, targets, woken } = await startGateway();
     targets.set(target('s', [], { state: 'scaled_to_zero' }));
     const waiting = fetch(`${url}/d/s/`);
@@ -95,12 +109,17 @@ describe('scaled to zero', () => {
 
   test('no more than 256 wait for one deployment, and none of them keeps others from theirs', async () => {
     const { url, targets, gateway, woken } = await startGateway();
-    for (const slug of ['crowded', 'other']) targets.set(target(slug, [], { state: 'scaled_to_zero', coldStartWaitMs: 60_000 }));
+    for (const slug of ['crowded', 'other'])
+      targets.set(target(slug, [], { state: 'scaled_to_zero', coldStartWaitMs: 60_000 }));
     const crowd = Array.from({ length: 256 }, () => fetch(`${url}/d/crowded/`).then(({ status }) => status));
     await until(() => gateway.numHeldRequests === 256, 'the crowd');
     const refused = await fetch(`${url}/d/crowded/`);
     const text = await refused.text();
-    expect([refused.status, errorOf(text).code, refused.headers.get('retry-after')]).toEqual([503, 'deployment_not_ready', '5']);
+    expect([refused.status, errorOf(text).code, refused.headers.get('retry-after')]).toEqual([
+      503,
+      'deployment_not_ready',
+      '5',
+    ]);
     expect(text).toContain('256 requests wait for it already');
     const other = fetch(`${url}/d/other/`);
     await until(() => gateway.numHeldRequests === 257, 'the other one');
@@ -115,7 +134,11 @@ describe('scaled to zero', () => {
   describe('over all deployments', () => {
     const held = (limits: Partial<HoldLimits>) => {
       const [targets, woken] = [new Targets(), [] as string[]];
-      const holds = new Holds(targets, { wake: (id) => woken.push(id), onOpenRequests: () => {} }, { ...HOLD_LIMITS, ...limits });
+      const holds = new Holds(
+        targets,
+        { wake: (id) => woken.push(id), onOpenRequests: () => {} },
+        { ...HOLD_LIMITS, ...limits },
+      );
       const ask = (slug: string, bodyBytes = 0): Promise<Target> => {
         const sleeping = target(slug, [], { state: 'scaled_to_zero', coldStartWaitMs: 60_000 });
         if (targets.find(slug) === undefined) targets.set(sleeping);
@@ -123,7 +146,12 @@ describe('scaled to zero', () => {
       };
       return { targets, woken, holds, ask };
     };
-    const replica: TargetReplica = { id: 'rep_1', address: { type: 'tcp', host: '127.0.0.1', port: 1 }, secret: '', isBuiltin: false };
+    const replica: TargetReplica = {
+      id: 'rep_1',
+      address: { type: 'tcp', host: '127.0.0.1', port: 1 },
+      secret: '',
+      isBuiltin: false,
+    };
 
     test('as many wait as there is room for; the rest is refused, though what it asked for wakes', async () => {
       const { targets, woken, holds, ask } = held({ total: 3 });
@@ -163,11 +191,18 @@ describe('scaled to zero', () => {
       const { url, targets } = await startGateway({ times });
       targets.set(target('s', [], { state: 'scaled_to_zero' }));
       const response = await fetch(`${url}/d/s/v1/chat/completions`, { method: 'POST', body: STREAM });
-      expect([response.status, response.headers.get('content-type')]).toEqual([200, 'text/event-stream; charset=utf-8']);
-      targets.set(target('s', [await startReplica((_request, reply) => {
-        reply.writeHead(200, { 'Content-Type': 'text/event-stream' });
-        reply.end('data: 1\n\ndata: [DONE]\n\n');
-      })]));
+      expect([response.status, response.headers.get('content-type')]).toEqual([
+        200,
+        'text/event-stream; charset=utf-8',
+      ]);
+      targets.set(
+        target('s', [
+          await startReplica((_request, reply) => {
+            reply.writeHead(200, { 'Content-Type': 'text/event-stream' });
+            reply.end('data: 1\n\ndata: [DONE]\n\n');
+          }),
+        ]),
+      );
       expect(await response.text()).toMatch(/^(: the deployment is starting\n\n)+data: 1\n\ndata: \[DONE\]\n\n$/);
     });
 
@@ -179,10 +214,14 @@ describe('scaled to zero', () => {
 
       targets.set(target('s', [], { state: 'scaled_to_zero' }));
       const refused = await fetch(`${url}/d/s/v1/chat/completions`, { method: 'POST', body: STREAM });
-      targets.set(target('s', [await startReplica((_request, reply) => {
-        reply.writeHead(400, { 'Content-Type': 'application/json' });
-        reply.end('{"error":{"code":"theirs"}}');
-      })]));
+      targets.set(
+        target('s', [
+          await startReplica((_request, reply) => {
+            reply.writeHead(400, { 'Content-Type': 'application/json' });
+            reply.end('{"error":{"code":"theirs"}}');
+          }),
+        ]),
+      );
       expect(await refused.text()).toMatch(/^(: .*\n\n)+data: \{"error":\{"code":"theirs"\}\}\n\ndata: \[DONE\]\n\n$/);
     });
   });

@@ -24,23 +24,40 @@ export interface Replica extends TargetReplica {
 
 let numReplicas = 0;
 
-export async function startReplica(listener: RequestListener, options: { isUnix?: boolean; isBuiltin?: boolean; port?: number } = {}): Promise<Replica> {
+export async function startReplica(
+  listener: RequestListener,
+  options: { isUnix?: boolean; isBuiltin?: boolean; port?: number } = {},
+): Promise<Replica> {
   const server = createServer({ keepAliveTimeout: 10_000 }, listener);
   let numConnections = 0;
-  server.on('connection', () => { numConnections++; });
+  server.on('connection', () => {
+    numConnections++;
+  });
   const folder = options.isUnix === true ? mkdtempSync(join(tmpdir(), 'capstan-gw-')) : undefined;
   const path = folder === undefined ? undefined : join(folder, 's');
-  await new Promise<void>((resolve) => { if (path === undefined) server.listen(options.port ?? 0, '127.0.0.1', resolve); else server.listen(path, resolve); });
+  await new Promise<void>((resolve) => {
+    if (path === undefined) server.listen(options.port ?? 0, '127.0.0.1', resolve);
+    else server.listen(path, resolve);
+  });
   const stop = async () => {
     server.closeAllConnections();
-    await new Promise<void>((resolve) => { server.close(() => resolve()); });
+    await new Promise<void>((resolve) => {
+      server.close(() => resolve());
+    });
     if (folder !== undefined) rmSync(folder, { recursive: true, force: true });
   };
   closers.push(() => (server.listening ? stop() : undefined));
   return {
-    id: `rep_${++numReplicas}`, secret: `secret-of-${numReplicas}`, isBuiltin: options.isBuiltin ?? false,
-    address: path === undefined ? { type: 'tcp', host: '127.0.0.1', port: (server.address() as AddressInfo).port } : { type: 'unix', path },
-    server, numConnections: () => numConnections, stop,
+    id: `rep_${++numReplicas}`,
+    secret: `secret-of-${numReplicas}`,
+    isBuiltin: options.isBuiltin ?? false,
+    address:
+      path === undefined
+        ? { type: 'tcp', host: '127.0.0.1', port: (server.address() as AddressInfo).port }
+        : { type: 'unix', path },
+    server,
+    numConnections: () => numConnections,
+    stop,
   };
 }
 
@@ -51,7 +68,8 @@ export const echo: RequestListener = (request: IncomingMessage, response: Server
   request.on('end', () => {
     const body = Buffer.concat(pieces).toString();
     const headers: [string, string][] = [];
-    for (let i = 0; i < request.rawHeaders.length; i += 2) headers.push([request.rawHeaders[i].toLowerCase(), request.rawHeaders[i + 1]]);
+    for (let i = 0; i < request.rawHeaders.length; i += 2)
+      headers.push([request.rawHeaders[i].toLowerCase(), request.rawHeaders[i + 1]]);
     response.setHeader('Content-Type', 'application/json');
     response.end(JSON.stringify({ method: request.method, url: request.url, headers, body }));
   });
@@ -65,7 +83,17 @@ export interface Echo {
 }
 
 export function target(slug: string, replicas: readonly TargetReplica[], fields: Partial<Target> = {}): Target {
-  return { deploymentId: `dep_${slug}`, slug, ownerId: 'own_1', accessControl: false, state: 'running', replicas, coldStartWaitMs: 60_000, cacheScope: 'deployment', ...fields };
+  return {
+    deploymentId: `dep_${slug}`,
+    slug,
+    ownerId: 'own_1',
+    accessControl: false,
+    state: 'running',
+    replicas,
+    coldStartWaitMs: 60_000,
+    cacheScope: 'deployment',
+    ...fields,
+  };
 }
 
 export interface Running {
@@ -81,7 +109,13 @@ export interface Running {
   woken: string[];
 }
 
-export async function startGateway(options: Partial<GatewayOptions> & { transport?: 'uws' | 'node'; onWake?: (deploymentId: string) => void; maxBodyBytes?: number } = {}): Promise<Running> {
+export async function startGateway(
+  options: Partial<GatewayOptions> & {
+    transport?: 'uws' | 'node';
+    onWake?: (deploymentId: string) => void;
+    maxBodyBytes?: number;
+  } = {},
+): Promise<Running> {
   const targets = new Targets();
   const open = new Map<string, number>();
   const woken: string[] = [];
@@ -94,9 +128,25 @@ export async function startGateway(options: Partial<GatewayOptions> & { transpor
   };
   const log = { debug: jest.fn(), info: jest.fn(), warn: jest.fn(), error: jest.fn() };
   const records: GatewayRecord[] = [];
-  const access = { check: () => { throw new Error('no key is checked where access control is off'); } };
-  const gateway = new Gateway({ targets, control, access, log: log as never, onEnd: (record) => records.push(record), ...options });
-  const transport = await createTransport(options.transport ?? 'uws', { handler: gateway.handle, maxBodyBytes: options.maxBodyBytes ?? 50_000_000, bodyTimeoutMs: 20_000, streamsBodies: true });
+  const access = {
+    check: () => {
+      throw new Error('no key is checked where access control is off');
+    },
+  };
+  const gateway = new Gateway({
+    targets,
+    control,
+    access,
+    log: log as never,
+    onEnd: (record) => records.push(record),
+    ...options,
+  });
+  const transport = await createTransport(options.transport ?? 'uws', {
+    handler: gateway.handle,
+    maxBodyBytes: options.maxBodyBytes ?? 50_000_000,
+    bodyTimeoutMs: 20_000,
+    streamsBodies: true,
+  });
   const port = await transport.listen('127.0.0.1', 0);
   closers.push(async () => {
     gateway.close();
@@ -116,7 +166,9 @@ export async function until(isTrue: () => boolean, what = 'it'): Promise<void> {
 export const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 export function errorOf(text: string): { code: string; type: string } {
-  const { error } = JSON.parse(text) as { error: { message: string; type: string; param: string | null; code: string } };
+  const { error } = JSON.parse(text) as {
+    error: { message: string; type: string; param: string | null; code: string };
+  };
   expect(Object.keys(error)).toEqual(['message', 'type', 'param', 'code']);
   return { code: error.code, type: error.type };
 }

@@ -31,8 +31,13 @@ async function raw(onData: (text: string, socket: Socket, numConnection: number)
       onData(bytes.toString('latin1'), socket, index);
     });
   });
-  await new Promise<void>((resolve) => { server.listen(0, '127.0.0.1', resolve); });
-  const upstream = new Upstream({ type: 'tcp', host: '127.0.0.1', port: (server.address() as AddressInfo).port }, TIMES);
+  await new Promise<void>((resolve) => {
+    server.listen(0, '127.0.0.1', resolve);
+  });
+  const upstream = new Upstream(
+    { type: 'tcp', host: '127.0.0.1', port: (server.address() as AddressInfo).port },
+    TIMES,
+  );
   closers.push(() => {
     upstream.close();
     sockets.forEach((socket) => socket.destroy());
@@ -42,9 +47,12 @@ async function raw(onData: (text: string, socket: Socket, numConnection: number)
 }
 
 const get = (target = '/'): UpstreamRequest => ({ method: 'GET', target, headers: ['Host', 'h'], body: undefined });
-const textOf = async ({ body }: UpstreamAnswer): Promise<string> => (await gather(body, { usage: undefined, idleTimeoutMs: 20_000, onFirstByte: () => {} })).toString('latin1');
-const ask = async (upstream: Upstream, request = get()): Promise<string> => textOf(await upstream.send(request, never()));
-const counted = (text: string, fields = ''): string => `HTTP/1.1 200 OK\r\n${fields}Content-Length: ${text.length}\r\n\r\n${text}`;
+const textOf = async ({ body }: UpstreamAnswer): Promise<string> =>
+  (await gather(body, { usage: undefined, idleTimeoutMs: 20_000, onFirstByte: () => {} })).toString('latin1');
+const ask = async (upstream: Upstream, request = get()): Promise<string> =>
+  textOf(await upstream.send(request, never()));
+const counted = (text: string, fields = ''): string =>
+  `HTTP/1.1 200 OK\r\n${fields}Content-Length: ${text.length}\r\n\r\n${text}`;
 
 describe('a connection', () => {
   test('serves one request after another', async () => {
@@ -63,7 +71,10 @@ describe('a connection', () => {
     expect((await Promise.all(both)).sort()).toEqual(['answer 0', 'answer 1']);
   });
 
-  test.each([['says that it will be closed', 'Connection: close\r\n'], ['will be closed too soon', 'Keep-Alive: timeout=1\r\n']])('that %s serves no other', async (_name, field) => {
+  test.each([
+    ['says that it will be closed', 'Connection: close\r\n'],
+    ['will be closed too soon', 'Keep-Alive: timeout=1\r\n'],
+  ])('that %s serves no other', async (_name, field) => {
     const { upstream, sockets } = await raw((_text, socket) => socket.write(counted('x', field)));
     for (let i = 0; i < 2; i++) expect(await ask(upstream)).toBe('x');
     expect(sockets).toHaveLength(2);
@@ -71,7 +82,9 @@ describe('a connection', () => {
 
   // What a replica (or who speaks through it) slips in behind an answer must not be the answer to somebody else's request.
   test('on which more came with an answer serves no other', async () => {
-    const { upstream, sockets } = await raw((_text, socket, index) => socket.write(counted(`true ${index}`) + (index === 0 ? counted('slipped in') : '')));
+    const { upstream, sockets } = await raw((_text, socket, index) =>
+      socket.write(counted(`true ${index}`) + (index === 0 ? counted('slipped in') : '')),
+    );
     expect(await ask(upstream)).toBe('true 0');
     expect(await ask(upstream)).toBe('true 1');
     expect(sockets).toHaveLength(2);
@@ -81,14 +94,18 @@ describe('a connection', () => {
     const { upstream, sockets } = await raw((_text, socket, index) => socket.write(counted(`true ${index}`)));
     expect(await ask(upstream)).toBe('true 0');
     let isClosed = false;
-    sockets[0].on('close', () => { isClosed = true; });
+    sockets[0].on('close', () => {
+      isClosed = true;
+    });
     sockets[0].write(counted('slipped in'));
     await until(() => isClosed, 'the end of the connection');
     expect(await ask(upstream)).toBe('true 1');
   });
 
   test('whose answer came before the request was sent serves no other, and the sending stops', async () => {
-    const { upstream, sockets } = await raw((text, socket, index) => { if (text.startsWith('POST')) socket.write(counted(`early ${index}`)); });
+    const { upstream, sockets } = await raw((text, socket, index) => {
+      if (text.startsWith('POST')) socket.write(counted(`early ${index}`));
+    });
     let isStopped = false;
     const endless = async function* () {
       try {
@@ -109,10 +126,14 @@ describe('a connection', () => {
   });
 
   test('that its reader gives up is closed', async () => {
-    const { upstream, sockets } = await raw((_text, socket) => socket.write('HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nbegun'));
+    const { upstream, sockets } = await raw((_text, socket) =>
+      socket.write('HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nbegun'),
+    );
     const { body } = await upstream.send(get(), never());
     let isClosed = false;
-    sockets[0].on('close', () => { isClosed = true; });
+    sockets[0].on('close', () => {
+      isClosed = true;
+    });
     body.destroy();
     await until(() => isClosed, 'the end of the connection');
     expect(body.isOver).toBe(true);
@@ -126,23 +147,36 @@ describe('an answer', () => {
   });
 
   test('to HEAD leaves its connection to the next', async () => {
-    const { upstream, sockets } = await raw((text, socket) => socket.write(text.startsWith('HEAD') ? 'HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n' : counted('next')));
+    const { upstream, sockets } = await raw((text, socket) =>
+      socket.write(text.startsWith('HEAD') ? 'HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n' : counted('next')),
+    );
     const { status, body } = await upstream.send({ ...get(), method: 'HEAD' }, never());
     expect([status, body.isOver]).toEqual([200, true]);
     expect(await ask(upstream)).toBe('next');
     expect(sockets).toHaveLength(1);
   });
 
-  test.each(['HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n'])('that breaks off (%j) is told to have', async (text) => {
+  test.each([
+    'HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf',
+    'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n',
+  ])('that breaks off (%j) is told to have', async (text) => {
     const { upstream } = await raw((_text, socket) => socket.end(text));
     const answer = await upstream.send(get(), never());
-    await expect(textOf(answer)).rejects.toMatchObject({ name: 'UpstreamError', reason: 'reset', wasReached: true, wasReused: false });
+    await expect(textOf(answer)).rejects.toMatchObject({
+      name: 'UpstreamError',
+      reason: 'reset',
+      wasReached: true,
+      wasReused: false,
+    });
   });
 
-  test.each(['SSH-2.0-OpenSSH\r\n\r\n', 'HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n'])('that is none (%j) is an error', async (text) => {
-    const { upstream } = await raw((_text, socket) => socket.write(text));
-    await expect(upstream.send(get(), never())).rejects.toMatchObject({ name: 'UpstreamError', reason: 'reset' });
-  });
+  test.each(['SSH-2.0-OpenSSH\r\n\r\n', 'HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n'])(
+    'that is none (%j) is an error',
+    async (text) => {
+      const { upstream } = await raw((_text, socket) => socket.write(text));
+      await expect(upstream.send(get(), never())).rejects.toMatchObject({ name: 'UpstreamError', reason: 'reset' });
+    },
+  );
 
   test('is its own, whatever is read beside it into the same memory', async () => {
     const { upstream, sockets } = await raw((text, socket) => {
@@ -155,7 +189,9 @@ describe('an answer', () => {
       step(50);
     });
     const letters = [...'abcdefghijklmnop'];
-    expect(await Promise.all(letters.map((letter) => ask(upstream, get(`/${letter}`))))).toEqual(letters.map((letter) => letter.repeat(500)));
+    expect(await Promise.all(letters.map((letter) => ask(upstream, get(`/${letter}`))))).toEqual(
+      letters.map((letter) => letter.repeat(500)),
+    );
     expect(sockets).toHaveLength(16);
   });
 
@@ -169,8 +205,12 @@ describe('an answer', () => {
         numBytes += bytes.length;
         body.pause();
       },
-      end: () => { isEnded = true; },
-      fail: (error) => { throw error; },
+      end: () => {
+        isEnded = true;
+      },
+      fail: (error) => {
+        throw error;
+      },
     });
     while (numBytes < 200_000) {
       const before = numBytes;
@@ -190,8 +230,15 @@ describe('an answer', () => {
 describe('a request', () => {
   test('is sent as it is, with its length', async () => {
     const { upstream, seen } = await raw((_text, socket) => socket.write(counted('')));
-    await ask(upstream, { method: 'DELETE', target: '/x?y=\xe9', headers: ['X-One', '\xe9'], body: Buffer.from('body') });
-    expect(seen[0]).toBe('DELETE /x?y=\xe9 HTTP/1.1\r\nX-One: \xe9\r\nContent-Length: 4\r\nConnection: keep-alive\r\n\r\nbody');
+    await ask(upstream, {
+      method: 'DELETE',
+      target: '/x?y=\xe9',
+      headers: ['X-One', '\xe9'],
+      body: Buffer.from('body'),
+    });
+    expect(seen[0]).toBe(
+      'DELETE /x?y=\xe9 HTTP/1.1\r\nX-One: \xe9\r\nContent-Length: 4\r\nConnection: keep-alive\r\n\r\nbody',
+    );
   });
 
   test.each([100, 20_000, 1_000_000])('of %i bytes arrives whole', async (length) => {
@@ -200,12 +247,20 @@ describe('a request', () => {
       numBytes += text.length - (text.startsWith('PUT') ? text.indexOf('\r\n\r\n') + 4 : 0);
       if (numBytes === length) socket.write(counted('got it'));
     });
-    expect(await ask(upstream, { method: 'PUT', target: '/', headers: [], body: Buffer.alloc(length, 'x') })).toBe('got it');
+    expect(await ask(upstream, { method: 'PUT', target: '/', headers: [], body: Buffer.alloc(length, 'x') })).toBe(
+      'got it',
+    );
   });
 
   test.each([
-    ['a method', { method: 'GET /evil HTTP/1.1\r\nX:' }], ['a path with a blank', { target: '/a b' }], ['a path with a line', { target: '/a\r\nX: 1' }], ['a path that is none', { target: 'a' }],
-    ['a name', { headers: ['X: 1\r\nY', '1'] }], ['a value with a line', { headers: ['X', '1\r\nContent-Length: 7'] }], ['a value with a zero byte', { headers: ['X', 'a\0'] }], ['a value beyond latin1', { headers: ['X', '\u{1f600}'] }],
+    ['a method', { method: 'GET /evil HTTP/1.1\r\nX:' }],
+    ['a path with a blank', { target: '/a b' }],
+    ['a path with a line', { target: '/a\r\nX: 1' }],
+    ['a path that is none', { target: 'a' }],
+    ['a name', { headers: ['X: 1\r\nY', '1'] }],
+    ['a value with a line', { headers: ['X', '1\r\nContent-Length: 7'] }],
+    ['a value with a zero byte', { headers: ['X', 'a\0'] }],
+    ['a value beyond latin1', { headers: ['X', '\u{1f600}'] }],
   ])('with bytes that no request may hold is refused: %s', async (_name, fields) => {
     const { upstream, sockets } = await raw(() => {});
     await expect(upstream.send({ ...get(), ...fields }, never())).rejects.toMatchObject({ code: 'malformed_request' });
@@ -213,14 +268,18 @@ describe('a request', () => {
   });
 
   test('that its signal ends is ended at the replica, before its answer and after', async () => {
-    const { upstream, sockets } = await raw((text, socket) => { if (text.startsWith('GET /begun')) socket.write('HTTP/1.1 200 OK\r\n\r\nbegun'); });
+    const { upstream, sockets } = await raw((text, socket) => {
+      if (text.startsWith('GET /begun')) socket.write('HTTP/1.1 200 OK\r\n\r\nbegun');
+    });
     for (const [index, target] of ['/wait', '/begun'].entries()) {
       const controller = new AbortController();
       const asking = upstream.send(get(target), controller.signal);
       const reading = target === '/begun' ? textOf(await asking) : asking;
       await until(() => sockets.length === index + 1, 'the request');
       let isClosed = false;
-      sockets[index].on('close', () => { isClosed = true; });
+      sockets[index].on('close', () => {
+        isClosed = true;
+      });
       controller.abort(new Error('left'));
       await expect(reading).rejects.toThrow('left');
       await until(() => isClosed, 'the end of the connection');

@@ -17,7 +17,11 @@ describe('the comment at the end of a stream', () => {
     const bytes = Buffer.from(stream);
     for (let cut = 0; cut <= bytes.length; cut++) {
       const reader = new UsageComment();
-      const passed = Buffer.concat([reader.take(bytes.subarray(0, cut)), reader.take(bytes.subarray(cut)), reader.finish()]);
+      const passed = Buffer.concat([
+        reader.take(bytes.subarray(0, cut)),
+        reader.take(bytes.subarray(cut)),
+        reader.finish(),
+      ]);
       expect([cut, passed.toString(), reader.usage]).toEqual([cut, seen, USAGE]);
     }
     const single = new UsageComment();
@@ -42,12 +46,29 @@ describe('the comment at the end of a stream', () => {
 });
 
 describe('the usage that others tell', () => {
-  const body = (usage: object) => JSON.stringify({ choices: [{ message: { content: 'of \\"usage\\":{"prompt_tokens":9}' } }], usage, prompt_logprobs: null });
+  const body = (usage: object) =>
+    JSON.stringify({
+      choices: [{ message: { content: 'of \\"usage\\":{"prompt_tokens":9}' } }],
+      usage,
+      prompt_logprobs: null,
+    });
 
   test.each<[string, object, ReplicaUsage | undefined]>([
-    ['in full', { prompt_tokens: 12, completion_tokens: 30, total_tokens: 42, prompt_tokens_details: { cached_tokens: 4 } }, USAGE],
-    ['without details', { prompt_tokens: 12, completion_tokens: 30, prompt_tokens_details: null }, { ...USAGE, cachedTokens: 0 }],
-    ['of an embedding', { prompt_tokens: 5, total_tokens: 5 }, { promptTokens: 5, completionTokens: 0, cachedTokens: 0 }],
+    [
+      'in full',
+      { prompt_tokens: 12, completion_tokens: 30, total_tokens: 42, prompt_tokens_details: { cached_tokens: 4 } },
+      USAGE,
+    ],
+    [
+      'without details',
+      { prompt_tokens: 12, completion_tokens: 30, prompt_tokens_details: null },
+      { ...USAGE, cachedTokens: 0 },
+    ],
+    [
+      'of an embedding',
+      { prompt_tokens: 5, total_tokens: 5 },
+      { promptTokens: 5, completionTokens: 0, cachedTokens: 0 },
+    ],
     ['nonsense', { prompt_tokens: -1, completion_tokens: 'x' }, undefined],
   ])('is read from a body: %s', (_name, usage, expected) => {
     const reader = new UsageTail();
@@ -58,14 +79,20 @@ describe('the usage that others tell', () => {
 
   test('is read from the last event that has it, of however long a stream', () => {
     const reader = new UsageTail();
-    const pieces = Array.from({ length: 1_000 }, (_, i) => `data: {"choices":[{"delta":{"content":"${'x'.repeat(50)}"}}],"usage":{"prompt_tokens":12,"completion_tokens":${i}}}\n\n`);
+    const pieces = Array.from(
+      { length: 1_000 },
+      (_, i) =>
+        `data: {"choices":[{"delta":{"content":"${'x'.repeat(50)}"}}],"usage":{"prompt_tokens":12,"completion_tokens":${i}}}\n\n`,
+    );
     expect(pass(reader, [...pieces, 'data: [DONE]\n\n']).eager.slice(0, -1)).toEqual(pieces);
     expect(reader.usage).toEqual({ promptTokens: 12, completionTokens: 999, cachedTokens: 0 });
   });
 
   test('is nothing where nobody tells it', () => {
     const reader = new UsageTail();
-    expect(pass(reader, ['{"a":"\\"usage\\":{\\"prompt_tokens\\":1}"}']).passed).toBe('{"a":"\\"usage\\":{\\"prompt_tokens\\":1}"}');
+    expect(pass(reader, ['{"a":"\\"usage\\":{\\"prompt_tokens\\":1}"}']).passed).toBe(
+      '{"a":"\\"usage\\":{\\"prompt_tokens\\":1}"}',
+    );
     expect(reader.usage).toBeUndefined();
   });
 });

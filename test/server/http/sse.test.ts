@@ -19,10 +19,16 @@ class FakeReply implements HttpReply, ReplyStream {
     return !this.isBehind;
   }
   drained(): Promise<void> {
-    return new Promise((resolve) => { this.wake = resolve; });
+    return new Promise((resolve) => {
+      this.wake = resolve;
+    });
   }
-  end(): void { this.state = 'ended'; }
-  destroy(): void { this.state = 'destroyed'; }
+  end(): void {
+    this.state = 'ended';
+  }
+  destroy(): void {
+    this.state = 'destroyed';
+  }
 }
 
 const options = { pingIntervalMs: 15_000, slowClientTimeoutMs: 60_000 };
@@ -39,7 +45,11 @@ test('events are data lines, the last one the terminator', async () => {
   expect(reply.text).toBe('data: {"a":1}\n\ndata: 1\n\ndata: 2\n\ndata: [DONE]\n\n');
   expect(reply.state).toBe('ended');
   expect(reply.headers).toEqual({
-    'Content-Type': 'text/event-stream; charset=utf-8', 'Cache-Control': 'no-cache', Connection: 'keep-alive', 'X-Accel-Buffering': 'no', 'X-Request-Id': 'r',
+    'Content-Type': 'text/event-stream; charset=utf-8',
+    'Cache-Control': 'no-cache',
+    Connection: 'keep-alive',
+    'X-Accel-Buffering': 'no',
+    'X-Request-Id': 'r',
   });
 });
 
@@ -64,7 +74,9 @@ test('send waits for a slow client', async () => {
   const sse = new SseStream(reply, {}, options);
   reply.isBehind = true;
   let isSent = false;
-  const sending = sse.send('x').then(() => { isSent = true; });
+  const sending = sse.send('x').then(() => {
+    isSent = true;
+  });
   await Promise.resolve();
   expect(isSent).toBe(false);
   reply.wake();

@@ -6,10 +6,18 @@ import { request as httpsRequest } from 'node:https';
 import { connect, createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { ApiError} from '../../../server/errors';
+import type { ApiError } from '../../../server/errors';
 import { renderError } from '../../../server/errors';
 import { createTransport } from '../../../server/http/create-transport';
-import { type StreamHandler, type HttpHandler, type HttpReply, type HttpRequest, type ReplyStream, type Transport, type TransportOptions } from '../../../server/http/transport';
+import {
+  type StreamHandler,
+  type HttpHandler,
+  type HttpReply,
+  type HttpRequest,
+  type ReplyStream,
+  type Transport,
+  type TransportOptions,
+} from '../../../server/http/transport';
 
 const TLS = join(__dirname, '../../fakes/tls');
 const tlsFile = (name: string): string => join(TLS, name);
@@ -28,18 +36,28 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
   const transports: Transport[] = [];
   const sockets: Socket[] = [];
 
-  async function listen(handler: StreamHandler, options: Partial<TransportOptions> = {}): Promise<{ port: number; transport: Transport }> {
+  async function listen(
+    handler: StreamHandler,
+    options: Partial<TransportOptions> = {},
+  ): Promise<{ port: number; transport: Transport }> {
     const transport = await createTransport(name, { handler, maxBodyBytes: 1000, bodyTimeoutMs: 60_000, ...options });
     expect(transport.name).toBe(name);
     transports.push(transport);
     return { port: await transport.listen('127.0.0.1', 0), transport };
   }
 
-  function open(port: number): { socket: Socket; received: () => string; until: (text: string | RegExp) => Promise<string>; closed: Promise<unknown> } {
+  function open(port: number): {
+    socket: Socket;
+    received: () => string;
+    until: (text: string | RegExp) => Promise<string>;
+    closed: Promise<unknown>;
+  } {
     const socket = connect(port, '127.0.0.1');
     sockets.push(socket);
     let text = '';
-    socket.on('data', (bytes) => { text += bytes.toString(); });
+    socket.on('data', (bytes) => {
+      text += bytes.toString();
+    });
     socket.on('error', () => {});
     const until = async (wanted: string | RegExp): Promise<string> => {
       for (const startedMs = performance.now(); performance.now() - startedMs < 60_000;) {
@@ -55,7 +73,17 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
   const echo: HttpHandler = async (request, reply) => {
     try {
       const body = await request.readBody();
-      reply.send(200, { 'Content-Type': 'application/json' }, JSON.stringify({ method: request.method, path: request.path, query: request.query, headers: request.headers, body: body.toString() }));
+      reply.send(
+        200,
+        { 'Content-Type': 'application/json' },
+        JSON.stringify({
+          method: request.method,
+          path: request.path,
+          query: request.query,
+          headers: request.headers,
+          body: body.toString(),
+        }),
+      );
     } catch (error) {
       const apiError = error as ApiError;
       reply.send(apiError.status, apiError.headers, renderError(apiError));
@@ -92,13 +120,20 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
   test('hands over method, path, query, headers and body', async () => {
     const { port } = await listen(echo);
     const { socket, until } = open(port);
-    socket.write('POST /a/b%20c?x=1&y HTTP/1.1\r\nHost: h\r\nX-One:  a \r\nx-one: b\r\nContent-Length: 7\r\n\r\n{"ü":1');
+    socket.write(
+      'POST /a/b%20c?x=1&y HTTP/1.1\r\nHost: h\r\nX-One:  a \r\nx-one: b\r\nContent-Length: 7\r\n\r\n{"ü":1',
+    );
     const response = await until(':1"}');
     expect(response).toMatch(/^HTTP\/1\.1 200 OK\r\n/);
     expect(response).toMatch(/\r\nContent-Length: \d+\r\n/i);
-    const { headers, ...rest } = JSON.parse(response.slice(response.indexOf('\r\n\r\n') + 4)) as { headers: [string, string][] };
+    const { headers, ...rest } = JSON.parse(response.slice(response.indexOf('\r\n\r\n') + 4)) as {
+      headers: [string, string][];
+    };
     expect(rest).toEqual({ method: 'POST', path: '/a/b%20c', query: 'x=1&y', body: '{"ü":1' });
-    expect(headers.filter(([header]) => header === 'x-one')).toEqual([['x-one', 'a'], ['x-one', 'b']]);
+    expect(headers.filter(([header]) => header === 'x-one')).toEqual([
+      ['x-one', 'a'],
+      ['x-one', 'b'],
+    ]);
   });
 
   test('a body may come in pieces, chunked ones too, after which the connection closes', async () => {
@@ -109,7 +144,9 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
     pieces.socket.write('def');
     expect(await pieces.until('"}')).toContain('"body":"abcdef"');
     const chunked = open(port);
-    chunked.socket.write('POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n');
+    chunked.socket.write(
+      'POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n',
+    );
     expect(await chunked.until('"}')).toContain('"body":"abcde"');
     expect(chunked.received()).toMatch(/connection: close/i);
     await chunked.closed;
@@ -199,7 +236,9 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
       reply.send(200, {}, 'ok');
     });
     const { socket, closed } = open(port);
-    socket.write('POST /first HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nXXGET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n');
+    socket.write(
+      'POST /first HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nXXGET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n',
+    );
     await closed;
     expect(seen).not.toContain('/smuggled');
   });
@@ -211,7 +250,9 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
     expect(await long.until('request_too_large')).toMatch(/^HTTP\/1\.1 413 /);
     await long.closed;
     const chunked = open(port);
-    chunked.socket.write(`POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n${`c8\r\n${'x'.repeat(200)}\r\n`.repeat(6)}`);
+    chunked.socket.write(
+      `POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n${`c8\r\n${'x'.repeat(200)}\r\n`.repeat(6)}`,
+    );
     expect(await chunked.until('request_too_large')).toMatch(/^HTTP\/1\.1 413 /);
     await chunked.closed;
   });
@@ -312,10 +353,16 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
     socket.pause();
     const piece = 'x'.repeat(64 * 1024);
     // The kernel takes the first few megabytes, with pauses between.
-    const isStuck = async (): Promise<boolean> => Promise.race([stream.drained().then(() => false), new Promise<boolean>((resolve) => { setTimeout(resolve, 100, true); })]);
+    const isStuck = async (): Promise<boolean> =>
+      Promise.race([
+        stream.drained().then(() => false),
+        new Promise<boolean>((resolve) => {
+          setTimeout(resolve, 100, true);
+        }),
+      ]);
     let numWritten = 0;
     for (;;) {
-      if (!stream.write(piece) && await isStuck()) break;
+      if (!stream.write(piece) && (await isStuck())) break;
       if (++numWritten > 2000) throw new Error('no back pressure after 128 MB');
     }
     const drained = stream.drained();
@@ -331,8 +378,12 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
     transports.push(second);
     await expect(second.listen('127.0.0.1', port)).rejects.toMatchObject({ code: 'EADDRINUSE' });
     const holder = createServer();
-    await new Promise<void>((resolve) => { holder.listen(0, '127.0.0.1', resolve); });
-    await expect(second.listen('127.0.0.1', (holder.address() as { port: number }).port)).rejects.toMatchObject({ code: 'EADDRINUSE' });
+    await new Promise<void>((resolve) => {
+      holder.listen(0, '127.0.0.1', resolve);
+    });
+    await expect(second.listen('127.0.0.1', (holder.address() as { port: number }).port)).rejects.toMatchObject({
+      code: 'EADDRINUSE',
+    });
     holder.close();
   });
 
@@ -405,7 +456,9 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
     const large = open(port);
     large.socket.write(`GET / HTTP/1.1\r\nHost: h\r\nX-Large: ${'x'.repeat(200_000)}`);
     const many = open(port);
-    many.socket.write(`GET / HTTP/1.1\r\nHost: h\r\n${Array.from({ length: 5000 }, (_, i) => `X-${i}: y\r\n`).join('')}\r\n`);
+    many.socket.write(
+      `GET / HTTP/1.1\r\nHost: h\r\n${Array.from({ length: 5000 }, (_, i) => `X-${i}: y\r\n`).join('')}\r\n`,
+    );
     open(port).socket.write('GET / HT');
     const { socket, until } = open(port);
     socket.write('GET /fine HTTP/1.1\r\nHost: h\r\n\r\n');
@@ -478,10 +531,13 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
 
     test('comes piece by piece, before its end', async () => {
       const seen: string[] = [];
-      const { port } = await listen(async (request, reply) => {
-        for await (const piece of request.bodyPieces()) seen.push(piece.toString());
-        reply.send(200, {}, `[${seen.join('')}]`);
-      }, { streamsBodies: true });
+      const { port } = await listen(
+        async (request, reply) => {
+          for await (const piece of request.bodyPieces()) seen.push(piece.toString());
+          reply.send(200, {}, `[${seen.join('')}]`);
+        },
+        { streamsBodies: true },
+      );
       const { socket, until, closed } = open(port);
       socket.write('POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n');
       while (seen.join('') !== 'abc') await new Promise((resolve) => setTimeout(resolve, 5));
@@ -491,10 +547,13 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
     });
 
     test('can be had whole as well, and is nothing where there is none', async () => {
-      const { port } = await listen(async (request, reply) => {
-        const body = request.path === '/pieces' ? await collect(request.bodyPieces()) : await request.readBody();
-        reply.send(200, {}, `[${body.toString()}]`);
-      }, { streamsBodies: true });
+      const { port } = await listen(
+        async (request, reply) => {
+          const body = request.path === '/pieces' ? await collect(request.bodyPieces()) : await request.readBody();
+          reply.send(200, {}, `[${body.toString()}]`);
+        },
+        { streamsBodies: true },
+      );
       const { socket, until } = open(port);
       socket.write('POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc');
       await until('[abc]');
@@ -506,12 +565,17 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
 
     test('waits at its client while nobody takes it, and loses nothing', async () => {
       let take!: () => void;
-      const taken = new Promise<void>((resolve) => { take = resolve; });
-      const { port } = await listen(async (request, reply) => {
-        await taken;
-        const body = await collect(request.bodyPieces());
-        reply.send(200, {}, `[${body.length} ${body.every((byte, i) => byte === i % 251)}]`);
-      }, { streamsBodies: true, maxBodyBytes: 100_000_000 });
+      const taken = new Promise<void>((resolve) => {
+        take = resolve;
+      });
+      const { port } = await listen(
+        async (request, reply) => {
+          await taken;
+          const body = await collect(request.bodyPieces());
+          reply.send(200, {}, `[${body.length} ${body.every((byte, i) => byte === i % 251)}]`);
+        },
+        { streamsBodies: true, maxBodyBytes: 100_000_000 },
+      );
       const { socket, until } = open(port);
       const body = Buffer.alloc(60_000_000).map((_byte, i) => i % 251);
       socket.write(`POST / HTTP/1.1\r\nHost: h\r\nContent-Length: ${body.length}\r\n\r\n`);
@@ -532,10 +596,13 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
 
     test('an answer that comes before its end is not lost, and nothing of it is taken for a request', async () => {
       const seen: string[] = [];
-      const { port } = await listen(async (request, reply) => {
-        seen.push(request.path);
-        reply.send(401, {}, 'no');
-      }, { streamsBodies: true, maxBodyBytes: 100_000_000 });
+      const { port } = await listen(
+        async (request, reply) => {
+          seen.push(request.path);
+          reply.send(401, {}, 'no');
+        },
+        { streamsBodies: true, maxBodyBytes: 100_000_000 },
+      );
       const { socket, received, closed } = open(port);
       const body = Buffer.from('GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n'.repeat(100_000));
       socket.write(`POST /first HTTP/1.1\r\nHost: h\r\nContent-Length: ${body.length}\r\n\r\n`);
@@ -547,12 +614,15 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
 
     test('a stream in answer to chunks ends in order, and nothing follows it', async () => {
       const seen: string[] = [];
-      const { port } = await listen(async (request, reply) => {
-        seen.push(request.path);
-        const stream = reply.stream(200, {});
-        for await (const piece of request.bodyPieces()) stream.write(piece);
-        stream.end();
-      }, { streamsBodies: true });
+      const { port } = await listen(
+        async (request, reply) => {
+          seen.push(request.path);
+          const stream = reply.stream(200, {});
+          for await (const piece of request.bodyPieces()) stream.write(piece);
+          stream.end();
+        },
+        { streamsBodies: true },
+      );
       const { socket, until, received } = open(port);
       socket.write('POST /first HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n');
       await until('\r\n0\r\n\r\n');
@@ -564,11 +634,14 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
     });
 
     test('a long answer to a long body that still comes is whole', async () => {
-      const { port } = await listen(async (request, reply) => {
-        const stream = reply.stream(200, {});
-        for await (const piece of request.bodyPieces()) if (!stream.write(piece)) await stream.drained();
-        stream.end();
-      }, { streamsBodies: true, maxBodyBytes: 10_000_000 });
+      const { port } = await listen(
+        async (request, reply) => {
+          const stream = reply.stream(200, {});
+          for await (const piece of request.bodyPieces()) if (!stream.write(piece)) await stream.drained();
+          stream.end();
+        },
+        { streamsBodies: true, maxBodyBytes: 10_000_000 },
+      );
       const body = Buffer.alloc(8_000_000).map((_byte, i) => i % 251);
       for (let i = 0; i < 2; i++) {
         const response = await fetch(`http://127.0.0.1:${port}/`, { method: 'POST', body });
@@ -577,14 +650,17 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
     });
 
     test('a stream may begin, and end, while the body still comes', async () => {
-      const { port } = await listen(async (request, reply) => {
-        const stream = reply.stream(200, {});
-        for await (const piece of request.bodyPieces()) {
-          stream.write(`[${piece.toString()}]`);
-          if (piece.includes('end')) break;
-        }
-        stream.end();
-      }, { streamsBodies: true });
+      const { port } = await listen(
+        async (request, reply) => {
+          const stream = reply.stream(200, {});
+          for await (const piece of request.bodyPieces()) {
+            stream.write(`[${piece.toString()}]`);
+            if (piece.includes('end')) break;
+          }
+          stream.end();
+        },
+        { streamsBodies: true },
+      );
       const { socket, until, closed } = open(port);
       socket.write('POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\nabc');
       await until('[abc]');
@@ -593,11 +669,19 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
       await closed;
     });
 
-    test.each([['whole', 'request_timeout', ''], ['pieces', 'request_timeout', '/pieces']])('that stops coming is a time-out, %s', async (_name, code, path) => {
-      const { port } = await listen(async (request, reply) => {
-        const error = await (request.path === '/pieces' ? collect(request.bodyPieces()) : request.readBody()).catch((caught: ApiError) => caught) as ApiError;
-        reply.send(error.status, {}, error.code);
-      }, { streamsBodies: true, bodyTimeoutMs: 300 });
+    test.each([
+      ['whole', 'request_timeout', ''],
+      ['pieces', 'request_timeout', '/pieces'],
+    ])('that stops coming is a time-out, %s', async (_name, code, path) => {
+      const { port } = await listen(
+        async (request, reply) => {
+          const error = (await (request.path === '/pieces' ? collect(request.bodyPieces()) : request.readBody()).catch(
+            (caught: ApiError) => caught,
+          )) as ApiError;
+          reply.send(error.status, {}, error.code);
+        },
+        { streamsBodies: true, bodyTimeoutMs: 300 },
+      );
       const { socket, until, closed } = open(port);
       socket.write(`POST ${path || '/'} HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc`);
       await until(code);
@@ -605,27 +689,39 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
     });
 
     test('that is too large is refused, by its length or by its count', async () => {
-      const { port } = await listen(async (request, reply) => {
-        const error = await collect(request.bodyPieces()).catch((caught: ApiError) => caught) as ApiError;
-        reply.send(error.status, {}, error.code);
-      }, { streamsBodies: true });
+      const { port } = await listen(
+        async (request, reply) => {
+          const error = (await collect(request.bodyPieces()).catch((caught: ApiError) => caught)) as ApiError;
+          reply.send(error.status, {}, error.code);
+        },
+        { streamsBodies: true },
+      );
       const long = open(port);
       long.socket.write('POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1001\r\n\r\n');
       await long.until('request_too_large');
       const chunked = open(port);
-      chunked.socket.write(`POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n${`c8\r\n${'x'.repeat(200)}\r\n`.repeat(6)}`);
+      chunked.socket.write(
+        `POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n${`c8\r\n${'x'.repeat(200)}\r\n`.repeat(6)}`,
+      );
       await chunked.until('request_too_large');
     });
 
     test('ends with an error when its client leaves', async () => {
       let begin!: () => void;
-      const begun = new Promise<void>((resolve) => { begin = resolve; });
+      const begun = new Promise<void>((resolve) => {
+        begin = resolve;
+      });
       let fail!: (error: unknown) => void;
-      const failed = new Promise((resolve) => { fail = resolve; });
-      const { port } = await listen(async (request) => {
-        begin();
-        await collect(request.bodyPieces()).catch(fail);
-      }, { streamsBodies: true });
+      const failed = new Promise((resolve) => {
+        fail = resolve;
+      });
+      const { port } = await listen(
+        async (request) => {
+          begin();
+          await collect(request.bodyPieces()).catch(fail);
+        },
+        { streamsBodies: true },
+      );
       const { socket } = open(port);
       socket.write('POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc');
       await begun;
@@ -635,16 +731,33 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
   });
 
   describe('TLS', () => {
-    const fetchTls = (port: number): Promise<{ status: number; text: string }> => new Promise((resolve, reject) => {
-      httpsRequest({ port, host: '127.0.0.1', path: '/a', ca: readFileSync(tlsFile('cert.pem')), agent: false }, (response) => {
-        let text = '';
-        response.on('data', (bytes) => { text += String(bytes); });
-        response.on('end', () => resolve({ status: response.statusCode!, text }));
-      }).on('error', reject).end();
-    });
+    const fetchTls = (port: number): Promise<{ status: number; text: string }> =>
+      new Promise((resolve, reject) => {
+        httpsRequest(
+          { port, host: '127.0.0.1', path: '/a', ca: readFileSync(tlsFile('cert.pem')), agent: false },
+          (response) => {
+            let text = '';
+            response.on('data', (bytes) => {
+              text += String(bytes);
+            });
+            response.on('end', () => resolve({ status: response.statusCode!, text }));
+          },
+        )
+          .on('error', reject)
+          .end();
+      });
 
-    test.each([['key.pem', undefined], ['locked-key.pem', 'open-sesame']])('answers with the certificate, %s', async (key, passphrase) => {
-      const { port } = await listen(echo, { tls: { keyFile: tlsFile(key), certFile: tlsFile('cert.pem'), ...(passphrase === undefined ? {} : { passphrase }) } });
+    test.each([
+      ['key.pem', undefined],
+      ['locked-key.pem', 'open-sesame'],
+    ])('answers with the certificate, %s', async (key, passphrase) => {
+      const { port } = await listen(echo, {
+        tls: {
+          keyFile: tlsFile(key),
+          certFile: tlsFile('cert.pem'),
+          ...(passphrase === undefined ? {} : { passphrase }),
+        },
+      });
       const { status, text } = await fetchTls(port);
       expect([status, (JSON.parse(text) as { path: string }).path]).toEqual([200, '/a']);
       // What speaks no TLS costs its own connection alone.
@@ -656,19 +769,38 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
     });
 
     test.each([
-      [{ keyFile: '/no/key.pem', certFile: tlsFile('cert.pem') }, "--ssl-keyfile: expected a file that can be read, got '/no/key.pem' (ENOENT)"],
-      [{ keyFile: tlsFile('key.pem'), certFile: tlsFile('README.md') }, '--ssl-certfile: expected a certificate in PEM form'],
-      [{ keyFile: tlsFile('cert.pem'), certFile: tlsFile('cert.pem') }, '--ssl-keyfile: expected a private key in PEM form'],
-      [{ keyFile: tlsFile('locked-key.pem'), certFile: tlsFile('cert.pem'), passphrase: 'wrong' }, '--ssl-keyfile: expected a private key in PEM form and its password'],
-      [{ keyFile: tlsFile('other-key.pem'), certFile: tlsFile('cert.pem') }, '--ssl-keyfile: expected the key of the certificate'],
+      [
+        { keyFile: '/no/key.pem', certFile: tlsFile('cert.pem') },
+        "--ssl-keyfile: expected a file that can be read, got '/no/key.pem' (ENOENT)",
+      ],
+      [
+        { keyFile: tlsFile('key.pem'), certFile: tlsFile('README.md') },
+        '--ssl-certfile: expected a certificate in PEM form',
+      ],
+      [
+        { keyFile: tlsFile('cert.pem'), certFile: tlsFile('cert.pem') },
+        '--ssl-keyfile: expected a private key in PEM form',
+      ],
+      [
+        { keyFile: tlsFile('locked-key.pem'), certFile: tlsFile('cert.pem'), passphrase: 'wrong' },
+        '--ssl-keyfile: expected a private key in PEM form and its password',
+      ],
+      [
+        { keyFile: tlsFile('other-key.pem'), certFile: tlsFile('cert.pem') },
+        '--ssl-keyfile: expected the key of the certificate',
+      ],
     ])('refuses files that do not fit, by name: %j', async (tls, message) => {
-      await expect(createTransport(name, { handler: echo, maxBodyBytes: 1, bodyTimeoutMs: 1, tls })).rejects.toThrow(message);
+      await expect(createTransport(name, { handler: echo, maxBodyBytes: 1, bodyTimeoutMs: 1, tls })).rejects.toThrow(
+        message,
+      );
     });
   });
 
   describe('a Unix socket', () => {
     let folder: string;
-    beforeEach(() => { folder = mkdtempSync(join(tmpdir(), 'capstan-uds-')); });
+    beforeEach(() => {
+      folder = mkdtempSync(join(tmpdir(), 'capstan-uds-'));
+    });
     afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
     async function listenUnix(path: string): Promise<Transport> {
@@ -724,7 +856,12 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
     });
   });
 
-  test.each(['garbage\r\n\r\n', 'GET / HTTP/1.1\r\n\r\n', 'GET / HTTP/1.1\r\nHost h\r\n\r\n', '\x16\x03\x01\x02\x00\x01\x00'])('what is no request harms nobody: %j', async (bytes) => {
+  test.each([
+    'garbage\r\n\r\n',
+    'GET / HTTP/1.1\r\n\r\n',
+    'GET / HTTP/1.1\r\nHost h\r\n\r\n',
+    '\x16\x03\x01\x02\x00\x01\x00',
+  ])('what is no request harms nobody: %j', async (bytes) => {
     const { port } = await listen(echo);
     open(port).socket.write(bytes);
     const { socket, until } = open(port);

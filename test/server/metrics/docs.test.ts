@@ -11,7 +11,11 @@ const path = join(__dirname, '../../../docs/metrics.md');
 
 const table = (all: readonly { name: string; type: string; help: string }[]): string => {
   const own = all.filter(({ name }) => name.startsWith('capstan_')).sort((a, b) => a.name.localeCompare(b.name));
-  return ['| name | type | what it is |', '|---|---|---|', ...own.map(({ name, type, help }) => `| \`${name}\` | ${type} | ${help} |`)].join('\n');
+  return [
+    '| name | type | what it is |',
+    '|---|---|---|',
+    ...own.map(({ name, type, help }) => `| \`${name}\` | ${type} | ${help} |`),
+  ].join('\n');
 };
 
 async function tables(): Promise<{ ours: string; service: string; vllm: string }> {
@@ -26,7 +30,11 @@ async function tables(): Promise<{ ours: string; service: string; vllm: string }
   return {
     ours: table(await metrics.describe()),
     service: table(await service.describe()),
-    vllm: ['| vLLM\'s | ours |', '|---|---|', ...VLLM_ALIASES.map(({ of, names: theirs }) => `| ${names(theirs)} | \`${of}\` |`)].join('\n'),
+    vllm: [
+      "| vLLM's | ours |",
+      '|---|---|',
+      ...VLLM_ALIASES.map(({ of, names: theirs }) => `| ${names(theirs)} | \`${of}\` |`),
+    ].join('\n'),
   };
 }
 
@@ -34,7 +42,10 @@ test('the tables are those of the code', async () => {
   const { ours, service, vllm } = await tables();
   const between = (name: string) => new RegExp(`(<!-- ${name} -->\n)[^]*?(\n<!-- end -->)`);
   const text = readFileSync(path, 'utf8');
-  const fresh = text.replace(between('ours'), (_all, begin: string, end: string) => begin + ours + end).replace(between('service'), (_all, begin: string, end: string) => begin + service + end).replace(between('vllm'), (_all, begin: string, end: string) => begin + vllm + end);
+  const fresh = text
+    .replace(between('ours'), (_all, begin: string, end: string) => begin + ours + end)
+    .replace(between('service'), (_all, begin: string, end: string) => begin + service + end)
+    .replace(between('vllm'), (_all, begin: string, end: string) => begin + vllm + end);
   if (process.env.CAPSTAN_WRITE_DOCS === '1') writeFileSync(path, fresh);
   expect(fresh.match(/<!-- (ours|service|vllm) -->/g)).toHaveLength(3);
   expect(readFileSync(path, 'utf8')).toBe(fresh);

@@ -23,10 +23,18 @@ beforeEach(() => {
 });
 afterAll(() => engine.close());
 
-function makeServer(compat: 'none' | 'vllm' = 'none', access?: Pick<Access, 'check' | 'stats'>): { app: App; metrics: Metrics } {
+function makeServer(
+  compat: 'none' | 'vllm' = 'none',
+  access?: Pick<Access, 'check' | 'stats'>,
+): { app: App; metrics: Metrics } {
   const metrics = new Metrics({ compat });
   const app = new App({
-    servedNames: ['tiny'], healthStallTimeoutMs: 1000, sse: { pingIntervalMs: 15_000, slowClientTimeoutMs: 60_000 }, log: log as never, routes: [metrics.route], onEnd: metrics.onEnd,
+    servedNames: ['tiny'],
+    healthStallTimeoutMs: 1000,
+    sse: { pingIntervalMs: 15_000, slowClientTimeoutMs: 60_000 },
+    log: log as never,
+    routes: [metrics.route],
+    onEnd: metrics.onEnd,
     ...(access === undefined ? {} : { access: metrics.counting(access as Access) }),
   });
   metrics.watch(app);
@@ -35,21 +43,35 @@ function makeServer(compat: 'none' | 'vllm' = 'none', access?: Pick<Access, 'che
 }
 
 /** The value of a sample, its labels in any order; undefined if it is not there. */
-async function scrape(app: App, headers: [string, string][] = []): Promise<(name: string, labels?: Record<string, string>) => number | undefined> {
+async function scrape(
+  app: App,
+  headers: [string, string][] = [],
+): Promise<(name: string, labels?: Record<string, string>) => number | undefined> {
   const reply = await exchange(app, '/metrics', undefined, { headers });
   expect([reply.status, reply.headers['Content-Type']]).toEqual([200, 'text/plain; version=0.0.4; charset=utf-8']);
-  const samples = new Map(reply.text.split('\n').filter((line) => line !== '' && !line.startsWith('#')).map((line) => {
-    const [, name, labels = '', value] = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$/.exec(line) ?? [];
-    return [`${name} ${labels.split(',').sort().join(',')}`, Number(value)];
-  }));
-  return (name, labels = {}) => samples.get(`${name} ${Object.entries(labels).map(([key, text]) => `${key}="${text}"`).sort().join(',')}`);
+  const samples = new Map(
+    reply.text
+      .split('\n')
+      .filter((line) => line !== '' && !line.startsWith('#'))
+      .map((line) => {
+        const [, name, labels = '', value] = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$/.exec(line) ?? [];
+        return [`${name} ${labels.split(',').sort().join(',')}`, Number(value)];
+      }),
+  );
+  return (name, labels = {}) =>
+    samples.get(
+      `${name} ${Object.entries(labels)
+        .map(([key, text]) => `${key}="${text}"`)
+        .sort()
+        .join(',')}`,
+    );
 }
 
 test('the observed engine is the engine, with the same methods at every look', async () => {
   const observed = new Metrics({ compat: 'none' }).observing(engine, 'tiny');
   expect(Reflect.get(observed, 'stats')).toBe(Reflect.get(observed, 'stats'));
   expect(observed.info).toBe(engine.info);
-  expect([...await observed.tokenize('a')]).toEqual([97]);
+  expect([...(await observed.tokenize('a'))]).toEqual([97]);
 });
 
 test('a finished request is observed once, whole or as a stream', async () => {
@@ -65,7 +87,7 @@ test('a finished request is observed once, whole or as a stream', async () => {
   expect(sample('capstan_inference_time_seconds_sum')).toBeCloseTo(0.01);
   expect(sample('capstan_request_latency_seconds_sum')).toBeCloseTo(0.012);
   expect(sample('capstan_time_to_first_token_seconds_sum')).toBeCloseTo(0.006);
-  expect(sample('capstan_time_per_output_token_seconds_sum')).toBeCloseTo(2 * 0.003 / 5);
+  expect(sample('capstan_time_per_output_token_seconds_sum')).toBeCloseTo((2 * 0.003) / 5);
   expect(sample('capstan_request_prompt_tokens_sum')).toBe(42);
   expect(sample('capstan_request_completion_tokens_sum')).toBe(18);
   expect(sample('capstan_request_longest_choice_tokens_sum')).toBe(12);
@@ -85,12 +107,25 @@ test('a single token has no time between tokens, and a request that failed or wa
   expect(sample('capstan_http_requests_total', { handler: CHAT, method: 'POST', status: '500' })).toBe(1);
 });
 
-test('the engine\'s own counts are read at a scrape', async () => {
+test("the engine's own counts are read at a scrape", async () => {
   const { app } = makeServer();
   const stats = engine.stats();
   const counts = {
-    ...stats, numRunning: 3, numWaiting: 4, queuedPromptTokens: 50, numBlocks: 10, numFreeBlocks: 2, numCachedBlocks: 3, numEvictions: 6, numPreemptions: 7, numSteps: 100,
-    promptTokens: 80, cachedTokens: 30, completionTokens: 90, msSinceLastStep: 1500, numFinished: { stop: 1, length: 2, abort: 3, error: 4 },
+    ...stats,
+    numRunning: 3,
+    numWaiting: 4,
+    queuedPromptTokens: 50,
+    numBlocks: 10,
+    numFreeBlocks: 2,
+    numCachedBlocks: 3,
+    numEvictions: 6,
+    numPreemptions: 7,
+    numSteps: 100,
+    promptTokens: 80,
+    cachedTokens: 30,
+    completionTokens: 90,
+    msSinceLastStep: 1500,
+    numFinished: { stop: 1, length: 2, abort: 3, error: 4 },
   };
   const spy = jest.spyOn(engine, 'stats').mockReturnValue(counts);
   for (const _again of [1, 2]) {
@@ -103,10 +138,16 @@ test('the engine\'s own counts are read at a scrape', async () => {
     expect(sample('capstan_evictions_total')).toBe(6);
     expect(sample('capstan_preemptions_total')).toBe(7);
     expect(sample('capstan_steps_total')).toBe(100);
-    expect([sample('capstan_prompt_tokens_total'), sample('capstan_cached_tokens_total'), sample('capstan_completion_tokens_total')]).toEqual([80, 30, 90]);
+    expect([
+      sample('capstan_prompt_tokens_total'),
+      sample('capstan_cached_tokens_total'),
+      sample('capstan_completion_tokens_total'),
+    ]).toEqual([80, 30, 90]);
     expect([sample('capstan_prefix_cache_queries_total'), sample('capstan_prefix_cache_hits_total')]).toEqual([80, 30]);
     expect([sample('capstan_step_tokens_sum'), sample('capstan_step_tokens_count')]).toEqual([140, 100]);
-    expect(['stop', 'length', 'abort', 'error'].map((reason) => sample('capstan_sequences_finished_total', { reason }))).toEqual([1, 2, 3, 4]);
+    expect(
+      ['stop', 'length', 'abort', 'error'].map((reason) => sample('capstan_sequences_finished_total', { reason })),
+    ).toEqual([1, 2, 3, 4]);
     expect([sample('capstan_engine_up'), sample('capstan_seconds_since_last_step')]).toEqual([1, 1.5]);
   }
   spy.mockReturnValue({ ...counts, failure: 'device gone' });
@@ -121,8 +162,14 @@ test('labels are handlers, never paths; odd methods are one', async () => {
   const body = JSON.stringify({ messages: MESSAGES });
   const answer = await exchange(app, CHAT, body);
   const sample = await scrape(app);
-  const requests = (handler: string, method: string, status: string) => sample('capstan_http_requests_total', { handler, method, status });
-  expect([requests('/v1/models/{model}', 'GET', '200'), requests('/v1/models/{model}', 'GET', '404'), requests('none', 'GET', '404'), requests('none', 'other', '404')]).toEqual([1, 1, 2, 2]);
+  const requests = (handler: string, method: string, status: string) =>
+    sample('capstan_http_requests_total', { handler, method, status });
+  expect([
+    requests('/v1/models/{model}', 'GET', '200'),
+    requests('/v1/models/{model}', 'GET', '404'),
+    requests('none', 'GET', '404'),
+    requests('none', 'other', '404'),
+  ]).toEqual([1, 1, 2, 2]);
   expect(sample('capstan_http_request_duration_seconds_count', { handler: CHAT, method: 'POST' })).toBe(1);
   expect(sample('capstan_http_request_size_bytes_sum', { handler: CHAT })).toBe(body.length);
   expect(sample('capstan_http_response_size_bytes_sum', { handler: CHAT })).toBe(Buffer.byteLength(answer.text));
@@ -149,16 +196,26 @@ test('streams are open while they are written, and a client that leaves one is c
 
 test('checks of access keys are counted by outcome, now or later', async () => {
   const granted = { ok: true as const, keyId: 'key_secretish', ownerId: 'own_1', done: () => {} };
-  const denied = { ok: false as const, status: 401 as const, code: 'invalid_api_key' as const, message: 'no', headers: {} };
+  const denied = {
+    ok: false as const,
+    status: 401 as const,
+    code: 'invalid_api_key' as const,
+    message: 'no',
+    headers: {},
+  };
   const access: Pick<Access, 'check' | 'stats'> = {
-    check: ({ headers }) => (headers.some(([, value]) => value === 'later') ? Promise.resolve(granted) : headers.length > 0 ? granted : denied),
+    check: ({ headers }) =>
+      headers.some(([, value]) => value === 'later') ? Promise.resolve(granted) : headers.length > 0 ? granted : denied,
     stats: () => ({ numKeys: 5, appliedRev: 1, staleMs: 250 }),
   };
   const { app, metrics } = makeServer('none', access);
   expect((await exchange(app, '/v1/models')).status).toBe(401);
   expect((await exchange(app, '/v1/models', undefined, { headers: [['authorization', 'later']] })).status).toBe(200);
   const sample = await scrape(app, [['authorization', 'now']]);
-  expect([sample('capstan_access_checks_total', { outcome: 'granted' }), sample('capstan_access_checks_total', { outcome: 'invalid_api_key' })]).toEqual([2, 1]);
+  expect([
+    sample('capstan_access_checks_total', { outcome: 'granted' }),
+    sample('capstan_access_checks_total', { outcome: 'invalid_api_key' }),
+  ]).toEqual([2, 1]);
   expect([sample('capstan_access_keys'), sample('capstan_access_staleness_seconds')]).toEqual([5, 0.25]);
   expect(await metrics.render()).not.toContain('key_secretish');
 });
@@ -174,13 +231,23 @@ test('before the model is loaded there are zeros, and no model', async () => {
 test('what runs, the process and the event loop', async () => {
   const { metrics } = makeServer();
   const text = await metrics.render();
-  expect(text).toMatch(/^capstan_model_info\{model_name="tiny",architecture="[^"]+",.*backend="fake",isa="none",threads="?1"?,tensor_parallel_size="?1"?,max_model_len="?4096"?\} 1$/m);
-  for (const name of ['process_cpu_seconds_total', 'process_resident_memory_bytes', 'nodejs_eventloop_lag_p99_seconds', 'nodejs_heap_size_used_bytes', 'nodejs_gc_duration_seconds']) expect(text).toContain(`# TYPE ${name} `);
+  expect(text).toMatch(
+    /^capstan_model_info\{model_name="tiny",architecture="[^"]+",.*backend="fake",isa="none",threads="?1"?,tensor_parallel_size="?1"?,max_model_len="?4096"?\} 1$/m,
+  );
+  for (const name of [
+    'process_cpu_seconds_total',
+    'process_resident_memory_bytes',
+    'nodejs_eventloop_lag_p99_seconds',
+    'nodejs_heap_size_used_bytes',
+    'nodejs_gc_duration_seconds',
+  ])
+    expect(text).toContain(`# TYPE ${name} `);
 });
 
 describe('--metrics-compat vllm', () => {
   /** The page's names (section 5), both spellings of the renamed ones. */
-  const NAMES = `num_requests_running num_requests_waiting kv_cache_usage_perc gpu_cache_usage_perc cache_config_info prompt_tokens_total generation_tokens_total request_success_total prefix_cache_queries_total
+  const NAMES =
+    `num_requests_running num_requests_waiting kv_cache_usage_perc gpu_cache_usage_perc cache_config_info prompt_tokens_total generation_tokens_total request_success_total prefix_cache_queries_total
     prefix_cache_hits_total gpu_prefix_cache_queries_total gpu_prefix_cache_hits_total num_preemptions_total time_to_first_token_seconds inter_token_latency_seconds time_per_output_token_seconds
     e2e_request_latency_seconds request_queue_time_seconds request_inference_time_seconds request_prefill_time_seconds request_decode_time_seconds request_prompt_tokens request_generation_tokens
     request_max_num_generation_tokens request_params_n request_params_max_tokens iteration_tokens_total`.split(/\s+/);
@@ -191,13 +258,18 @@ describe('--metrics-compat vllm', () => {
     await exchange(app, '/v1/models/x');
     await exchange(app, '/nope');
     const { text } = await exchange(app, '/metrics');
-    for (const name of NAMES) expect(text).toMatch(new RegExp(`^vllm:${name}(_sum)?\\{model_name="tiny"[^\n]*\\} `, 'm'));
+    for (const name of NAMES)
+      expect(text).toMatch(new RegExp(`^vllm:${name}(_sum)?\\{model_name="tiny"[^\n]*\\} `, 'm'));
     expect(text).not.toMatch(/^vllm:(?!.*model_name="tiny")/m);
     const sample = await scrape(app);
     const model = { model_name: 'tiny' };
-    expect(sample('vllm:time_to_first_token_seconds_sum', model)).toBe(sample('capstan_time_to_first_token_seconds_sum'));
+    expect(sample('vllm:time_to_first_token_seconds_sum', model)).toBe(
+      sample('capstan_time_to_first_token_seconds_sum'),
+    );
     expect(sample('vllm:time_to_first_token_seconds_bucket', { ...model, le: '0.005' })).toBe(1);
-    expect(sample('vllm:request_success_total', { ...model, finished_reason: 'stop' })).toBe(sample('capstan_sequences_finished_total', { reason: 'stop' }));
+    expect(sample('vllm:request_success_total', { ...model, finished_reason: 'stop' })).toBe(
+      sample('capstan_sequences_finished_total', { reason: 'stop' }),
+    );
     expect(sample('http_requests_total', { handler: CHAT, method: 'POST', status: '2xx' })).toBe(1);
     expect(sample('http_request_duration_seconds_count', { handler: 'none', method: 'GET' })).toBe(1);
   });

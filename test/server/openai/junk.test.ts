@@ -22,19 +22,55 @@ afterAll(() => engine.close());
 
 /** As JSON texts. */
 const JUNK = [
-  'null', 'true', 'false', '0', '-1', '1.5', '1e999', '-1e999', '9007199254740993', '1e-400', '""', '"x"', '"\\u0000"', '"auto"', '"json_schema"', JSON.stringify('é😀'.repeat(3000)), '[]', '[null]', '[[]]', '[0]', '["x",0]', '[{}]',
-  `[${'0,'.repeat(5000)}0]`, '{}', '{"type":"function"}', '{"type":"json_schema","json_schema":{"schema":{"$ref":"#"}}}', '{"json":{"type":["x"]},"regex":null}', '{"__proto__":{},"constructor":1,"5":1e999}', '{"a":{"b":{"c":[null,{"d":1}]}}}',
-  '['.repeat(200) + ']'.repeat(200), '{"regex":"(a{1000}){1000}"}', '{"grammar":"root ::= root"}',
+  'null',
+  'true',
+  'false',
+  '0',
+  '-1',
+  '1.5',
+  '1e999',
+  '-1e999',
+  '9007199254740993',
+  '1e-400',
+  '""',
+  '"x"',
+  '"\\u0000"',
+  '"auto"',
+  '"json_schema"',
+  JSON.stringify('é😀'.repeat(3000)),
+  '[]',
+  '[null]',
+  '[[]]',
+  '[0]',
+  '["x",0]',
+  '[{}]',
+  `[${'0,'.repeat(5000)}0]`,
+  '{}',
+  '{"type":"function"}',
+  '{"type":"json_schema","json_schema":{"schema":{"$ref":"#"}}}',
+  '{"json":{"type":["x"]},"regex":null}',
+  '{"__proto__":{},"constructor":1,"5":1e999}',
+  '{"a":{"b":{"c":[null,{"d":1}]}}}',
+  '['.repeat(200) + ']'.repeat(200),
+  '{"regex":"(a{1000}){1000}"}',
+  '{"grammar":"root ::= root"}',
 ];
 
 const bases: Readonly<Record<string, object>> = {
-  '/v1/chat/completions': { messages: MESSAGES, max_tokens: 4 }, '/v1/completions': { prompt: 'a', max_tokens: 4 }, '/tokenize': { prompt: 'a' }, '/detokenize': { tokens: [1] },
+  '/v1/chat/completions': { messages: MESSAGES, max_tokens: 4 },
+  '/v1/completions': { prompt: 'a', max_tokens: 4 },
+  '/tokenize': { prompt: 'a' },
+  '/detokenize': { tokens: [1] },
 };
 
-const routes = OPENAI_ROUTES.filter(({ requestSchema }) => requestSchema !== undefined).map(({ path, requestSchema }) => [path, requestSchema!] as const);
+const routes = OPENAI_ROUTES.filter(({ requestSchema }) => requestSchema !== undefined).map(
+  ({ path, requestSchema }) => [path, requestSchema!] as const,
+);
 
 async function sendJunk(path: string, fields: readonly [field: string, value: string][]): Promise<void> {
-  const base = Object.entries(bases[path]).filter(([field]) => !fields.some(([other]) => other === field)).map(([field, value]) => [field, JSON.stringify(value)]);
+  const base = Object.entries(bases[path])
+    .filter(([field]) => !fields.some(([other]) => other === field))
+    .map(([field, value]) => [field, JSON.stringify(value)]);
   const text = `{${[...base, ...fields].map(([field, value]) => `${JSON.stringify(field)}:${value}`).join(',')}}`;
   const reply = await post(app, path, text);
   const told = `${text.slice(0, 200)} => ${reply.status} ${reply.text.slice(0, 300)}`;
@@ -45,20 +81,35 @@ async function sendJunk(path: string, fields: readonly [field: string, value: st
 }
 
 test.each(routes)('%s: every field with every junk', async (path, schema: Schema) => {
-  for (const field of [...Object.keys(schema.properties!), 'functions', 'documents', 'echo', 'suffix']) for (const junk of JUNK) await sendJunk(path, [[field, junk]]);
+  for (const field of [...Object.keys(schema.properties!), 'functions', 'documents', 'echo', 'suffix'])
+    for (const junk of JUNK) await sendJunk(path, [[field, junk]]);
   expect(log.error).not.toHaveBeenCalled();
 });
 
 test('/v1/chat/completions: junk in messages, tools and what they hold', async () => {
   for (const junk of JUNK) {
-    for (const field of ['role', 'content', 'name', 'tool_calls', 'tool_call_id', 'function_call', 'reasoning', 'x']) await sendJunk('/v1/chat/completions', [['messages', `[{"role":"assistant","content":"a","${field}":${junk}},${JSON.stringify(MESSAGES[0])}]`]]);
-    for (const field of ['type', 'text', 'image_url']) await sendJunk('/v1/chat/completions', [['messages', `[{"role":"user","content":[{"type":"text","text":"a","${field}":${junk}}]}]`]]);
+    for (const field of ['role', 'content', 'name', 'tool_calls', 'tool_call_id', 'function_call', 'reasoning', 'x'])
+      await sendJunk('/v1/chat/completions', [
+        ['messages', `[{"role":"assistant","content":"a","${field}":${junk}},${JSON.stringify(MESSAGES[0])}]`],
+      ]);
+    for (const field of ['type', 'text', 'image_url'])
+      await sendJunk('/v1/chat/completions', [
+        ['messages', `[{"role":"user","content":[{"type":"text","text":"a","${field}":${junk}}]}]`],
+      ]);
     for (const field of ['name', 'description', 'parameters', 'strict']) {
-      for (const choice of ['"auto"', '"required"', '"none"', junk]) await sendJunk('/v1/chat/completions', [['tools', `[{"type":"function","function":{"name":"f","strict":true,"${field}":${junk}}}]`], ['tool_choice', choice]]);
+      for (const choice of ['"auto"', '"required"', '"none"', junk])
+        await sendJunk('/v1/chat/completions', [
+          ['tools', `[{"type":"function","function":{"name":"f","strict":true,"${field}":${junk}}}]`],
+          ['tool_choice', choice],
+        ]);
     }
-    for (const field of ['json', 'json_object', 'regex', 'choice', 'grammar', 'structural_tag', 'x']) await sendJunk('/v1/chat/completions', [['structured_outputs', `{"${field}":${junk}}`]]);
-    for (const field of ['json_schema', 'schema', 'type']) await sendJunk('/v1/chat/completions', [['response_format', `{"type":"json_schema","${field}":${junk}}`]]);
-    await sendJunk('/v1/chat/completions', [['response_format', `{"type":"json_schema","json_schema":{"schema":${junk}}}`]]);
+    for (const field of ['json', 'json_object', 'regex', 'choice', 'grammar', 'structural_tag', 'x'])
+      await sendJunk('/v1/chat/completions', [['structured_outputs', `{"${field}":${junk}}`]]);
+    for (const field of ['json_schema', 'schema', 'type'])
+      await sendJunk('/v1/chat/completions', [['response_format', `{"type":"json_schema","${field}":${junk}}`]]);
+    await sendJunk('/v1/chat/completions', [
+      ['response_format', `{"type":"json_schema","json_schema":{"schema":${junk}}}`],
+    ]);
   }
   expect(log.error).not.toHaveBeenCalled();
 });
@@ -70,7 +121,15 @@ test('pairs of fields drawn at random', async () => {
   const draw = <T>(items: readonly T[]): T => items[Math.floor(random() * items.length)];
   for (let i = 0; i < 1500; i++) {
     const [first, second] = [draw(fields), draw(fields)];
-    await sendJunk(path, first === second ? [[first, draw(JUNK)]] : [[first, draw(JUNK)], [second, draw([...JUNK, JSON.stringify(TOOLS)])]]);
+    await sendJunk(
+      path,
+      first === second
+        ? [[first, draw(JUNK)]]
+        : [
+            [first, draw(JUNK)],
+            [second, draw([...JUNK, JSON.stringify(TOOLS)])],
+          ],
+    );
   }
   expect(log.error).not.toHaveBeenCalled();
 });

@@ -25,40 +25,79 @@ export class MemoryReply implements HttpReply, ReplyStream {
     this.writes.push(text);
     return true;
   }
-  drained(): Promise<void> { return Promise.resolve(); }
-  end(): void { this.state = 'ended'; }
-  destroy(): void { this.state = 'destroyed'; }
+  drained(): Promise<void> {
+    return Promise.resolve();
+  }
+  end(): void {
+    this.state = 'ended';
+  }
+  destroy(): void {
+    this.state = 'destroyed';
+  }
 
-  get json(): any { return JSON.parse(this.text); }
+  get json(): any {
+    return JSON.parse(this.text);
+  }
   /** The events of a stream; the terminator as the text that it is. */
   get events(): any[] {
-    return this.text.split('\n\n').filter((line) => line.startsWith('data: ')).map((line) => (line === 'data: [DONE]' ? '[DONE]' : JSON.parse(line.slice(6))));
+    return this.text
+      .split('\n\n')
+      .filter((line) => line.startsWith('data: '))
+      .map((line) => (line === 'data: [DONE]' ? '[DONE]' : JSON.parse(line.slice(6))));
   }
 }
 
 export const log = { debug: jest.fn(), info: jest.fn(), warn: jest.fn(), error: jest.fn() };
 export const MESSAGES = [{ role: 'user', content: 'Hi' }];
-export const TOOLS = [{ type: 'function', function: { name: 'f', description: 'd', parameters: { type: 'object', properties: {}, default: null } } }];
+export const TOOLS = [
+  {
+    type: 'function',
+    function: { name: 'f', description: 'd', parameters: { type: 'object', properties: {}, default: null } },
+  },
+];
 
-export async function loadEngine(files: TinyFiles = {}, options: Parameters<typeof Engine.load>[1] = {}): Promise<Engine> {
+export async function loadEngine(
+  files: TinyFiles = {},
+  options: Parameters<typeof Engine.load>[1] = {},
+): Promise<Engine> {
   process.env.CAPSTAN_ADDON = require.resolve('../../fakes/fake-addon');
   return Engine.load(tinyModel(files), options);
 }
 
 export function makeApp(engine?: Engine, options: Partial<AppOptions> = {}): App {
-  const app = new App({ servedNames: ['tiny', 'alias'], healthStallTimeoutMs: 1000, sse: { pingIntervalMs: 15_000, slowClientTimeoutMs: 60_000 }, log: log as never, ...options });
+  const app = new App({
+    servedNames: ['tiny', 'alias'],
+    healthStallTimeoutMs: 1000,
+    sse: { pingIntervalMs: 15_000, slowClientTimeoutMs: 60_000 },
+    log: log as never,
+    ...options,
+  });
   if (engine !== undefined) app.serve(engine);
   return app;
 }
 
 /** Bodies that are texts go out as they are. */
-export async function post(app: App, path: string, body: unknown, options: Partial<HttpRequest> = {}): Promise<MemoryReply> {
+export async function post(
+  app: App,
+  path: string,
+  body: unknown,
+  options: Partial<HttpRequest> = {},
+): Promise<MemoryReply> {
   const reply = new MemoryReply();
   const bytes = Buffer.isBuffer(body) ? body : Buffer.from(typeof body === 'string' ? body : JSON.stringify(body));
-  await app.handle({
-    method: 'POST', path, query: '', headers: [['content-type', 'application/json']], remoteAddress: '127.0.0.1',
-    signal: new AbortController().signal, readBody: () => Promise.resolve(bytes), ...options,
-  }, reply);
+  await app.handle(
+    {
+      method: 'POST',
+      path,
+      query: '',
+      headers: [['content-type', 'application/json']],
+      remoteAddress: '127.0.0.1',
+      signal: new AbortController().signal,
+      readBody: () => Promise.resolve(bytes),
+      ...options,
+    },
+    reply,
+  );
   return reply;
 }
 

@@ -12,7 +12,12 @@ let app: App;
 beforeAll(async () => {
   // Begins texts with <|endoftext|>, as tokenizers with a BOS do.
   const single = [{ SpecialToken: { id: '<|endoftext|>', type_id: 0 } }, { Sequence: { id: 'A', type_id: 0 } }];
-  const postProcessor = { type: 'TemplateProcessing', single, pair: [...single, { Sequence: { id: 'B', type_id: 1 } }], special_tokens: { '<|endoftext|>': { id: '<|endoftext|>', ids: [256], tokens: ['<|endoftext|>'] } } };
+  const postProcessor = {
+    type: 'TemplateProcessing',
+    single,
+    pair: [...single, { Sequence: { id: 'B', type_id: 1 } }],
+    special_tokens: { '<|endoftext|>': { id: '<|endoftext|>', ids: [256], tokens: ['<|endoftext|>'] } },
+  };
   engine = await loadEngine({ 'tokenizer.json': { ...tinyTokenizer(), post_processor: postProcessor } });
   app = makeApp(engine);
 });
@@ -25,15 +30,31 @@ describe('/tokenize', () => {
     expect(keysOf(json)).toBe('count max_model_len tokens token_strs');
     expect(json).toEqual({ count: 4, max_model_len: 4096, tokens: [256, 97, 195, 169], token_strs: null });
     expect((await post(app, '/tokenize', { prompt: 'a', add_special_tokens: false })).json.tokens).toEqual([97]);
-    expect((await post(app, '/tokenize', { prompt: '', add_special_tokens: false })).json).toMatchObject({ count: 0, tokens: [] });
+    expect((await post(app, '/tokenize', { prompt: '', add_special_tokens: false })).json).toMatchObject({
+      count: 0,
+      tokens: [],
+    });
   });
 
-  test('shows the tokens\' texts when asked for', async () => {
-    expect((await post(app, '/tokenize', { prompt: 'ab', return_token_strs: true })).json.token_strs).toEqual(['<|endoftext|>', 'a', 'b']);
+  test("shows the tokens' texts when asked for", async () => {
+    expect((await post(app, '/tokenize', { prompt: 'ab', return_token_strs: true })).json.token_strs).toEqual([
+      '<|endoftext|>',
+      'a',
+      'b',
+    ]);
   });
 
   test('of messages is what a chat would be given', async () => {
-    for (const body of [{ messages: MESSAGES }, { messages: MESSAGES, tools: TOOLS }, { messages: [...MESSAGES, { role: 'assistant', content: 'I' }], continue_final_message: true, add_generation_prompt: false }, { messages: MESSAGES, add_generation_prompt: false }]) {
+    for (const body of [
+      { messages: MESSAGES },
+      { messages: MESSAGES, tools: TOOLS },
+      {
+        messages: [...MESSAGES, { role: 'assistant', content: 'I' }],
+        continue_final_message: true,
+        add_generation_prompt: false,
+      },
+      { messages: MESSAGES, add_generation_prompt: false },
+    ]) {
       fake.reset();
       const { json } = await post(app, '/tokenize', body);
       await post(app, '/v1/chat/completions', body);
@@ -50,11 +71,27 @@ describe('/tokenize', () => {
   });
 
   test.each<[body: unknown, code: string, param: string | null]>([
-    [{}, 'missing_required_parameter', 'prompt'], [{ prompt: 5 }, 'invalid_type', 'prompt'], [{ prompt: 'a', messages: MESSAGES }, 'invalid_value', 'prompt'], [{ messages: [] }, 'invalid_value', 'messages'], [{ messages: [{ role: 'x' }] }, 'invalid_value', 'messages[0].role'],
-    [{ messages: [{ role: 'user' }] }, 'missing_required_parameter', 'messages[0].content'], [{ prompt: 'a', add_special_tokens: 1 }, 'invalid_type', 'add_special_tokens'], [{ prompt: 'a', chat_template: 'x' }, 'unsupported_value', 'chat_template'], ['[', 'invalid_json', null],
-    [{ messages: MESSAGES, add_generation_prompt: true, continue_final_message: true }, 'invalid_value', 'continue_final_message'],
+    [{}, 'missing_required_parameter', 'prompt'],
+    [{ prompt: 5 }, 'invalid_type', 'prompt'],
+    [{ prompt: 'a', messages: MESSAGES }, 'invalid_value', 'prompt'],
+    [{ messages: [] }, 'invalid_value', 'messages'],
+    [{ messages: [{ role: 'x' }] }, 'invalid_value', 'messages[0].role'],
+    [{ messages: [{ role: 'user' }] }, 'missing_required_parameter', 'messages[0].content'],
+    [{ prompt: 'a', add_special_tokens: 1 }, 'invalid_type', 'add_special_tokens'],
+    [{ prompt: 'a', chat_template: 'x' }, 'unsupported_value', 'chat_template'],
+    ['[', 'invalid_json', null],
+    [
+      { messages: MESSAGES, add_generation_prompt: true, continue_final_message: true },
+      'invalid_value',
+      'continue_final_message',
+    ],
   ])('%j is refused', async (body, code, param) => {
-    expect(errorOf(await post(app, '/tokenize', body))).toEqual({ status: 400, type: 'invalid_request_error', code, param });
+    expect(errorOf(await post(app, '/tokenize', body))).toEqual({
+      status: 400,
+      type: 'invalid_request_error',
+      code,
+      param,
+    });
   });
 
   test('an unknown model is 404', async () => {
@@ -65,14 +102,26 @@ describe('/tokenize', () => {
 
 describe('/detokenize', () => {
   test('is the text, special tokens included', async () => {
-    expect((await post(app, '/detokenize', { tokens: [256, 97, 195, 169, 195] })).text).toBe(JSON.stringify({ prompt: '<|endoftext|>aé\ufffd' }));
+    expect((await post(app, '/detokenize', { tokens: [256, 97, 195, 169, 195] })).text).toBe(
+      JSON.stringify({ prompt: '<|endoftext|>aé\ufffd' }),
+    );
     expect((await post(app, '/detokenize', { model: 'alias', tokens: [] })).json).toEqual({ prompt: '' });
   });
 
   test.each<[body: unknown, code: string, param: string]>([
-    [{}, 'missing_required_parameter', 'tokens'], [{ tokens: 'a' }, 'invalid_type', 'tokens'], [{ tokens: [1.5] }, 'invalid_type', 'tokens'], [{ tokens: [-1] }, 'invalid_value', 'tokens'], [{ tokens: [99999] }, 'invalid_value', 'tokens'], [{ tokens: ['1'] }, 'invalid_type', 'tokens'],
+    [{}, 'missing_required_parameter', 'tokens'],
+    [{ tokens: 'a' }, 'invalid_type', 'tokens'],
+    [{ tokens: [1.5] }, 'invalid_type', 'tokens'],
+    [{ tokens: [-1] }, 'invalid_value', 'tokens'],
+    [{ tokens: [99999] }, 'invalid_value', 'tokens'],
+    [{ tokens: ['1'] }, 'invalid_type', 'tokens'],
   ])('%j is refused', async (body, code, param) => {
-    expect(errorOf(await post(app, '/detokenize', body))).toEqual({ status: 400, type: 'invalid_request_error', code, param });
+    expect(errorOf(await post(app, '/detokenize', body))).toEqual({
+      status: 400,
+      type: 'invalid_request_error',
+      code,
+      param,
+    });
   });
 });
 
@@ -81,10 +130,14 @@ describe('much at once', () => {
   async function turnsDuring(work: Promise<unknown>): Promise<number> {
     let turns = 0;
     let isDone = false;
-    const stop = () => { isDone = true; };
+    const stop = () => {
+      isDone = true;
+    };
     work.then(stop, stop);
     while (!isDone) {
-      await new Promise((resolve) => { setImmediate(resolve); });
+      await new Promise((resolve) => {
+        setImmediate(resolve);
+      });
       turns++;
     }
     return turns;
@@ -107,7 +160,9 @@ describe('much at once', () => {
 
   test('tokenizing waits for room as generating does', async () => {
     const narrow = await loadEngine({}, { maxQueuedRequests: 1 });
-    const answers = await Promise.all([1, 2, 3].map(() => post(makeApp(narrow), '/tokenize', { prompt: 'a'.repeat(50_000) })));
+    const answers = await Promise.all(
+      [1, 2, 3].map(() => post(makeApp(narrow), '/tokenize', { prompt: 'a'.repeat(50_000) })),
+    );
     expect(answers.map(({ status }) => status).sort()).toEqual([200, 429, 429]);
     await narrow.close();
   });
@@ -117,7 +172,12 @@ describe('routes', () => {
   const known = OPENAI_ROUTES.filter(({ isNotImplemented }) => isNotImplemented);
 
   test.each(known.map(({ method, path }) => [method, path]))('%s %s is 501 for now', async (method, path) => {
-    expect(errorOf(await post(app, path, {}, { method }))).toEqual({ status: 501, type: 'server_error', code: 'not_implemented', param: null });
+    expect(errorOf(await post(app, path, {}, { method }))).toEqual({
+      status: 501,
+      type: 'server_error',
+      code: 'not_implemented',
+      param: null,
+    });
   });
 
   test('every one has a summary, and those with a body its schema', () => {
@@ -129,7 +189,10 @@ describe('routes', () => {
 
   test.each(['/v1/completions', '/tokenize', '/detokenize'])('%s takes JSON alone, by POST alone', async (path) => {
     expect((await post(app, path, {}, { method: 'GET' })).headers.Allow).toBe('POST');
-    expect(errorOf(await post(app, path, '{}', { headers: [['content-type', 'text/plain']] }))).toMatchObject({ status: 415, code: 'unsupported_media_type' });
+    expect(errorOf(await post(app, path, '{}', { headers: [['content-type', 'text/plain']] }))).toMatchObject({
+      status: 415,
+      code: 'unsupported_media_type',
+    });
     expect(errorOf(await post(app, path, '{"a"'))).toMatchObject({ status: 400, code: 'invalid_json' });
     expect(errorOf(await post(app, path, '[]'))).toMatchObject({ status: 400, code: 'invalid_type', param: null });
   });

@@ -40,8 +40,12 @@ afterAll(() => engine.close());
 function makeApp(access?: Pick<Access, 'check'>): App {
   const metrics = new Metrics({ compat: 'none' });
   const made: App = new App({
-    servedNames: ['tiny', 'org/alias'], healthStallTimeoutMs: 1000, sse: { pingIntervalMs: 15_000, slowClientTimeoutMs: 60_000 }, log: log as never,
-    routes: [metrics.route, openApiRoute(() => made.routes, access !== undefined)], ...(access === undefined ? {} : { access }),
+    servedNames: ['tiny', 'org/alias'],
+    healthStallTimeoutMs: 1000,
+    sse: { pingIntervalMs: 15_000, slowClientTimeoutMs: 60_000 },
+    log: log as never,
+    routes: [metrics.route, openApiRoute(() => made.routes, access !== undefined)],
+    ...(access === undefined ? {} : { access }),
   });
   return made;
 }
@@ -58,7 +62,8 @@ function validators(of: any): (schema: object) => ValidateFunction {
   // References of the document are within it.
   const compiled = new Map<object, ValidateFunction>();
   const compile = (schema: object) => {
-    const validate = compiled.get(schema) ?? ajv.compile(JSON.parse(JSON.stringify(schema).replaceAll('"#/', '"document#/')));
+    const validate =
+      compiled.get(schema) ?? ajv.compile(JSON.parse(JSON.stringify(schema).replaceAll('"#/', '"document#/')));
     compiled.set(schema, validate);
     return validate;
   };
@@ -74,11 +79,15 @@ function contentSchemas(schema: any): any[] {
 /** Fails unless status, content type and body are as the description says; returns the reply. */
 function conforms(reply: MemoryReply, method: string, path: string, description = document): MemoryReply {
   const described = description.paths[path][method.toLowerCase()].responses[reply.status];
-  if (described === undefined) throw new Error(`${method} ${path} answers ${reply.status}, which is not described: ${reply.text}`);
+  if (described === undefined)
+    throw new Error(`${method} ${path} answers ${reply.status}, which is not described: ${reply.text}`);
   const compile = validators(description);
   const check = (schema: object, value: unknown) => {
     const validate = compile(schema);
-    if (!validate(value)) throw new Error(`${method} ${path} ${reply.status}: ${JSON.stringify(validate.errors)} in ${JSON.stringify(value)}`);
+    if (!validate(value))
+      throw new Error(
+        `${method} ${path} ${reply.status}: ${JSON.stringify(validate.errors)} in ${JSON.stringify(value)}`,
+      );
   };
   const mediaType = reply.headers['Content-Type']?.split(';')[0];
   if (described.content === undefined) {
@@ -101,10 +110,14 @@ async function post(path: string, body: unknown, options: Partial<HttpRequest> =
 
 describe('the document', () => {
   test('describes every route, and no other', () => {
-    const described = Object.entries<object>(document.paths).flatMap(([path, operations]) => Object.keys(operations).map((method) => `${method.toUpperCase()} ${path}`));
+    const described = Object.entries<object>(document.paths).flatMap(([path, operations]) =>
+      Object.keys(operations).map((method) => `${method.toUpperCase()} ${path}`),
+    );
     expect(described.sort()).toEqual(app.routes.map(({ method, path }) => `${method} ${path}`).sort());
     for (const name of Object.keys(OPERATIONS)) expect(described).toContain(name);
-    expect(() => openApiDocument([{ method: 'GET', path: '/new' }], { version: '1', hasAccess: false })).toThrow('GET /new: nothing is said of this route');
+    expect(() => openApiDocument([{ method: 'GET', path: '/new' }], { version: '1', hasAccess: false })).toThrow(
+      'GET /new: nothing is said of this route',
+    );
   });
 
   test('is OpenAPI 3.1: ids are unique, every operation has a summary, every schema compiles and every reference leads somewhere', () => {
@@ -114,9 +127,13 @@ describe('the document', () => {
     const compile = validators(document);
     for (const { summary, responses, requestBody } of operations) {
       expect(summary).toMatch(/\S/);
-      for (const { description, content = {} } of [...Object.values<any>(responses), ...(requestBody === undefined ? [] : [{ ...requestBody, description: 'x' }])]) {
+      for (const { description, content = {} } of [
+        ...Object.values<any>(responses),
+        ...(requestBody === undefined ? [] : [{ ...requestBody, description: 'x' }]),
+      ]) {
         expect(description).toMatch(/\S/);
-        for (const media of Object.values<any>(content)) for (const schema of [media.schema, ...contentSchemas(media.schema)]) compile(schema);
+        for (const media of Object.values<any>(content))
+          for (const schema of [media.schema, ...contentSchemas(media.schema)]) compile(schema);
       }
     }
     for (const schema of Object.values<object>(document.components.schemas)) compile(schema);
@@ -135,7 +152,12 @@ describe('the document', () => {
 
   test('null means "not given" there and here', async () => {
     const compile = validators(document);
-    for (const [path, required] of [[CHAT, { messages: MESSAGES }], [COMPLETIONS, { prompt: 'a' }], ['/tokenize', { prompt: 'a' }], ['/detokenize', { tokens: [1] }]] as const) {
+    for (const [path, required] of [
+      [CHAT, { messages: MESSAGES }],
+      [COMPLETIONS, { prompt: 'a' }],
+      ['/tokenize', { prompt: 'a' }],
+      ['/detokenize', { tokens: [1] }],
+    ] as const) {
       const { schema } = document.paths[path].post.requestBody.content['application/json'];
       const nulls = Object.fromEntries(Object.keys(schema.properties).map((name) => [name, null]));
       expect(compile(schema)({ ...nulls, ...required })).toBe(true);
@@ -151,7 +173,9 @@ describe('the document', () => {
     expect(guarded.security).toEqual([{ accessKey: [] }]);
     expect(guarded.components.securitySchemes.accessKey).toMatchObject({ type: 'http', scheme: 'bearer' });
     expect([document.security, document.components.securitySchemes]).toEqual([undefined, undefined]);
-    for (const path of Object.values<any>(guarded.paths)) for (const { responses } of Object.values<any>(path)) expect(Object.keys(responses)).toEqual(expect.arrayContaining(['401', '403', '429', '503']));
+    for (const path of Object.values<any>(guarded.paths))
+      for (const { responses } of Object.values<any>(path))
+        expect(Object.keys(responses)).toEqual(expect.arrayContaining(['401', '403', '429', '503']));
     expect(document.paths[CHAT].post.responses[401]).toBeUndefined();
   });
 });
@@ -160,13 +184,21 @@ describe('answers', () => {
   test.each<[string, object]>([
     ['plain', {}],
     ['several choices with log-probabilities', { n: 2, temperature: 1, logprobs: true, top_logprobs: 2 }],
-    ['token ids', { return_token_ids: true, return_prompt_text: true, return_tokens_as_token_ids: true, logprobs: true }],
+    [
+      'token ids',
+      { return_token_ids: true, return_prompt_text: true, return_tokens_as_token_ids: true, logprobs: true },
+    ],
     ['log-probabilities of the prompt', { prompt_logprobs: 1 }],
     ['cut', { max_tokens: 2 }],
   ])('of a chat: %s', async (_name, fields) => {
     expect((await post(CHAT, { messages: MESSAGES, ...fields })).status).toBe(200);
     if ('prompt_logprobs' in fields) return;
-    const { events } = await post(CHAT, { messages: MESSAGES, ...fields, stream: true, stream_options: { include_usage: true, continuous_usage_stats: true } });
+    const { events } = await post(CHAT, {
+      messages: MESSAGES,
+      ...fields,
+      stream: true,
+      stream_options: { include_usage: true, continuous_usage_stats: true },
+    });
     expect(events.length).toBeGreaterThan(4);
   });
 
@@ -177,13 +209,21 @@ describe('answers', () => {
   });
 
   test('of a chat: thoughts', async () => {
-    const thinker = await Engine.load(tinyModel({ 'tokenizer_config.json': { eos_token: '<|im_end|>', chat_template: `{#- <think></think> #}${TINY_TEMPLATE}` } }));
+    const thinker = await Engine.load(
+      tinyModel({
+        'tokenizer_config.json': { eos_token: '<|im_end|>', chat_template: `{#- <think></think> #}${TINY_TEMPLATE}` },
+      }),
+    );
     const other = makeApp();
     other.serve(thinker);
     fake.answer = () => ({ text: '<think>\nhm\n</think>\n\nYes' });
     const { message } = conforms(await exchange(other, CHAT, { messages: MESSAGES }), 'POST', CHAT).json.choices[0];
     expect([message.reasoning, message.content]).toEqual(['hm', 'Yes']);
-    const { events } = conforms(await exchange(other, CHAT, { messages: MESSAGES, stream: true, stream_options: { include_usage: true } }), 'POST', CHAT);
+    const { events } = conforms(
+      await exchange(other, CHAT, { messages: MESSAGES, stream: true, stream_options: { include_usage: true } }),
+      'POST',
+      CHAT,
+    );
     expect(events.some((event) => event.choices?.[0]?.delta.reasoning_content?.includes('h'))).toBe(true);
     await thinker.close();
   });
@@ -194,7 +234,11 @@ describe('answers', () => {
     fake.answer = () => ({ text: 'a', stopReason: 7 });
     await post(CHAT, { messages: MESSAGES, stream: true });
     fake.answer = () => ({ text: 'so far', reason: 'error', errorCode: 'numeric_error' });
-    expect((await post(CHAT, { messages: MESSAGES, stream: true })).events.some((event) => event.error?.code === 'internal_error')).toBe(true);
+    expect(
+      (await post(CHAT, { messages: MESSAGES, stream: true })).events.some(
+        (event) => event.error?.code === 'internal_error',
+      ),
+    ).toBe(true);
     expect((await post(CHAT, { messages: MESSAGES })).status).toBe(500);
   });
 
@@ -207,12 +251,24 @@ describe('answers', () => {
   ])('of a completion: %s', async (_name, fields) => {
     expect((await post(COMPLETIONS, { prompt: 'One two', max_tokens: 4, ...fields })).status).toBe(200);
     if ('prompt_logprobs' in fields) return;
-    expect((await post(COMPLETIONS, { prompt: 'One two', max_tokens: 4, ...fields, stream: true, stream_options: { include_usage: true } })).headers['Content-Type']).toContain('event-stream');
+    expect(
+      (
+        await post(COMPLETIONS, {
+          prompt: 'One two',
+          max_tokens: 4,
+          ...fields,
+          stream: true,
+          stream_options: { include_usage: true },
+        })
+      ).headers['Content-Type'],
+    ).toContain('event-stream');
   });
 
   test('of the other routes', async () => {
-    for (const path of ['/v1/models', '/health', '/ping', '/version', '/metrics', '/openapi.json']) expect(conforms(await exchange(app, path), 'GET', path).status).toBe(200);
-    for (const model of ['tiny', 'org/alias']) expect(conforms(await exchange(app, `/v1/models/${model}`), 'GET', '/v1/models/{model}').status).toBe(200);
+    for (const path of ['/v1/models', '/health', '/ping', '/version', '/metrics', '/openapi.json'])
+      expect(conforms(await exchange(app, path), 'GET', path).status).toBe(200);
+    for (const model of ['tiny', 'org/alias'])
+      expect(conforms(await exchange(app, `/v1/models/${model}`), 'GET', '/v1/models/{model}').status).toBe(200);
     expect(conforms(await exchange(app, '/ping', ''), 'POST', '/ping').status).toBe(200);
     expect((await post('/tokenize', { prompt: 'a b', return_token_strs: true })).status).toBe(200);
     expect((await post('/tokenize', { messages: MESSAGES, tools: TOOLS })).status).toBe(200);
@@ -221,30 +277,52 @@ describe('answers', () => {
 });
 
 describe('errors', () => {
-  const BODIES: Record<string, object> = { [CHAT]: { messages: MESSAGES }, [COMPLETIONS]: { prompt: 'a' }, '/tokenize': { prompt: 'a' }, '/detokenize': { tokens: [1] } };
+  const BODIES: Record<string, object> = {
+    [CHAT]: { messages: MESSAGES },
+    [COMPLETIONS]: { prompt: 'a' },
+    '/tokenize': { prompt: 'a' },
+    '/detokenize': { tokens: [1] },
+  };
 
   test.each(Object.keys(BODIES))('of %s', async (path) => {
     const body = BODIES[path];
-    for (const wrong of ['{', '[]', 'null', {}, { ...body, model: 5 }]) expect((await post(path, wrong)).status).toBe(400);
+    for (const wrong of ['{', '[]', 'null', {}, { ...body, model: 5 }])
+      expect((await post(path, wrong)).status).toBe(400);
     expect((await post(path, { ...body, model: 'other' })).status).toBe(404);
     expect((await post(path, body, { headers: [['content-type', 'text/plain']] })).status).toBe(415);
-    for (const [code, status] of [['request_too_large', 413], ['request_timeout', 408]] as const) {
-      expect((await post(path, body, { readBody: () => Promise.reject(new ApiError(code, 'too much or too late')) })).status).toBe(status);
+    for (const [code, status] of [
+      ['request_too_large', 413],
+      ['request_timeout', 408],
+    ] as const) {
+      expect(
+        (await post(path, body, { readBody: () => Promise.reject(new ApiError(code, 'too much or too late')) })).status,
+      ).toBe(status);
     }
     expect(conforms(await exchange(app, path), 'POST', path).status).toBe(405);
   });
 
   test('of routes that are known by name alone', async () => {
-    const missing = Object.entries<any>(document.paths).flatMap(([path, operations]) => Object.entries<any>(operations).map(([method, { tags }]) => ({ path, method: method.toUpperCase(), tags })))
+    const missing = Object.entries<any>(document.paths)
+      .flatMap(([path, operations]) =>
+        Object.entries<any>(operations).map(([method, { tags }]) => ({ path, method: method.toUpperCase(), tags })),
+      )
       .filter(({ tags }) => tags.includes('not implemented'));
     expect(missing.length).toBeGreaterThan(5);
-    for (const { path, method } of missing) expect(conforms(await exchange(app, path, undefined, { method }), method, path).status).toBe(501);
+    for (const { path, method } of missing)
+      expect(conforms(await exchange(app, path, undefined, { method }), method, path).status).toBe(501);
   });
 
   test('of a model that loads, a server that ends and an engine that failed', async () => {
     const other = makeApp();
-    for (const [path, method] of [[CHAT, 'POST'], ['/v1/models', 'GET'], ['/health', 'GET']]) {
-      expect(conforms(await exchange(other, path, method === 'POST' ? BODIES[path] : undefined), method, path).json.error.code).toBe('model_loading');
+    for (const [path, method] of [
+      [CHAT, 'POST'],
+      ['/v1/models', 'GET'],
+      ['/health', 'GET'],
+    ]) {
+      expect(
+        conforms(await exchange(other, path, method === 'POST' ? BODIES[path] : undefined), method, path).json.error
+          .code,
+      ).toBe('model_loading');
     }
     await other.drain();
     expect(conforms(await exchange(other, CHAT, BODIES[CHAT]), 'POST', CHAT).json.error.code).toBe('shutting_down');
@@ -259,23 +337,33 @@ describe('errors', () => {
     fake.answer = () => ({ text: 'a'.repeat(20), stepMs: 20 });
     const first = exchange(other, CHAT, BODIES[CHAT]);
     while (fake.requests.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
-    for (const path of [CHAT, COMPLETIONS]) expect(conforms(await exchange(other, path, BODIES[path]), 'POST', path).json.error.code).toBe('queue_full');
+    for (const path of [CHAT, COMPLETIONS])
+      expect(conforms(await exchange(other, path, BODIES[path]), 'POST', path).json.error.code).toBe('queue_full');
     await first;
     await small.close();
-    expect((await post(CHAT, { messages: [{ role: 'user', content: 'x'.repeat(9000) }] })).json.error.code).toBe('context_length_exceeded');
+    expect((await post(CHAT, { messages: [{ role: 'user', content: 'x'.repeat(9000) }] })).json.error.code).toBe(
+      'context_length_exceeded',
+    );
   });
 
   test('of access control', async () => {
     const denials = [
-      { status: 401, code: 'invalid_api_key', headers: { 'WWW-Authenticate': 'Bearer' } }, { status: 403, code: 'permission_denied', headers: {} },
-      { status: 429, code: 'rate_limit_exceeded', headers: { 'Retry-After': '3' } }, { status: 503, code: 'auth_unavailable', headers: { 'Retry-After': '1' } },
+      { status: 401, code: 'invalid_api_key', headers: { 'WWW-Authenticate': 'Bearer' } },
+      { status: 403, code: 'permission_denied', headers: {} },
+      { status: 429, code: 'rate_limit_exceeded', headers: { 'Retry-After': '3' } },
+      { status: 503, code: 'auth_unavailable', headers: { 'Retry-After': '1' } },
     ] as const;
     const description = openApiDocument(app.routes, { version: '1', hasAccess: true });
     for (const denial of denials) {
       const guarded = makeApp({ check: () => ({ ok: false, message: 'no', ...denial }) as never });
       guarded.serve(engine);
       for (const { method, path } of app.routes) {
-        const reply = conforms(await exchange(guarded, path, method === 'POST' ? {} : undefined), method, path, description);
+        const reply = conforms(
+          await exchange(guarded, path, method === 'POST' ? {} : undefined),
+          method,
+          path,
+          description,
+        );
         expect([reply.status, reply.json.error.code]).toEqual([denial.status, denial.code]);
       }
     }

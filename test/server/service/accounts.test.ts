@@ -6,15 +6,39 @@ import { openDeployment } from '../../../server/access/owners';
 import type { Db, MemberRole } from '../../../server/access/schema';
 import { openStore } from '../../../server/access/store';
 import {
-  type Account, authenticate, changePassword, createAccount, createBootstrapLink, ensureFirstAdmin, findAccount, redeemBootstrapLink,
+  type Account,
+  authenticate,
+  changePassword,
+  createAccount,
+  createBootstrapLink,
+  ensureFirstAdmin,
+  findAccount,
+  redeemBootstrapLink,
 } from '../../../server/service/accounts';
 import { openServiceDatabase } from '../../../server/service/change';
 import { acceptInvitation, invite, listInvitations, revokeInvitation } from '../../../server/service/invitations';
 import {
-  createOrganization, deleteOrganization, editOrganization, listMembers, listOrganizations, type Organization, removeMember, roleOf, setMemberRole,
+  createOrganization,
+  deleteOrganization,
+  editOrganization,
+  listMembers,
+  listOrganizations,
+  type Organization,
+  removeMember,
+  roleOf,
+  setMemberRole,
 } from '../../../server/service/organizations';
 import type { ServiceDb } from '../../../server/service/schema';
-import { csrfTokenOf, findSession, isOwnPage, listSessions, openSession, revokeSession, revokeSessions, stepUp } from '../../../server/service/sessions';
+import {
+  csrfTokenOf,
+  findSession,
+  isOwnPage,
+  listSessions,
+  openSession,
+  revokeSession,
+  revokeSessions,
+  stepUp,
+} from '../../../server/service/sessions';
 import { BACKENDS } from '../access/support';
 
 const MINUTE = 60_000;
@@ -39,7 +63,8 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
   afterEach(() => (isHere ? db.destroy() : undefined));
   afterAll(() => (isHere ? dispose() : undefined));
 
-  const account = (email: string): Promise<Account> => createAccount(db, { email, name: email.split('@')[0], password: PASSWORD }, now);
+  const account = (email: string): Promise<Account> =>
+    createAccount(db, { email, name: email.split('@')[0], password: PASSWORD }, now);
 
   describe('the first administrator', () => {
     on('is made by a link, once', async () => {
@@ -48,11 +73,18 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       const spec = { email: ' Root@Example.com ', name: 'Root', password: PASSWORD };
       await expect(redeemBootstrapLink(db, stale, spec, now)).rejects.toMatchObject({ code: 'gone' });
       await expect(redeemBootstrapLink(db, 'wrong', spec, now)).rejects.toMatchObject({ code: 'gone' });
-      await expect(redeemBootstrapLink(db, token, { ...spec, password: 'short' }, now)).rejects.toMatchObject({ code: 'invalid_argument' });
+      await expect(redeemBootstrapLink(db, token, { ...spec, password: 'short' }, now)).rejects.toMatchObject({
+        code: 'invalid_argument',
+      });
       // Two at once: one wins.
-      const results = await Promise.allSettled([redeemBootstrapLink(db, token, spec, now), redeemBootstrapLink(db, token, { ...spec, email: 'b@example.com' }, now)]);
+      const results = await Promise.allSettled([
+        redeemBootstrapLink(db, token, spec, now),
+        redeemBootstrapLink(db, token, { ...spec, email: 'b@example.com' }, now),
+      ]);
       expect(results.map(({ status }) => status).sort()).toEqual(['fulfilled', 'rejected']);
-      expect((results.find(({ status }) => status === 'rejected') as PromiseRejectedResult).reason).toMatchObject({ code: 'gone' });
+      expect((results.find(({ status }) => status === 'rejected') as PromiseRejectedResult).reason).toMatchObject({
+        code: 'gone',
+      });
       await expect(createBootstrapLink(db, now)).rejects.toMatchObject({ code: 'gone' });
       expect(await ensureFirstAdmin(db, spec, now)).toBeUndefined();
       expect(JSON.stringify(await db.selectFrom('bootstrap_links').selectAll().execute())).not.toContain(token);
@@ -60,13 +92,17 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
 
     on('must come within a day', async () => {
       const token = await createBootstrapLink(db, now);
-      await expect(redeemBootstrapLink(db, token, { email: 'a@b.c', name: 'A', password: PASSWORD }, now + DAY)).rejects.toMatchObject({ code: 'gone' });
+      await expect(
+        redeemBootstrapLink(db, token, { email: 'a@b.c', name: 'A', password: PASSWORD }, now + DAY),
+      ).rejects.toMatchObject({ code: 'gone' });
     });
 
     on('can be made without a person', async () => {
       const made = await ensureFirstAdmin(db, { email: 'root@example.com', name: 'Root', password: PASSWORD }, now);
       expect(made).toMatchObject({ email: 'root@example.com', isAdmin: true, locale: 'en', theme: 'system' });
-      expect(await ensureFirstAdmin(db, { email: 'other@example.com', name: 'Other', password: PASSWORD }, now)).toBeUndefined();
+      expect(
+        await ensureFirstAdmin(db, { email: 'other@example.com', name: 'Other', password: PASSWORD }, now),
+      ).toBeUndefined();
       expect(await authenticate(db, 'root@example.com', PASSWORD, now)).toEqual(made);
     });
   });
@@ -74,13 +110,20 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
   describe('accounts', () => {
     on('keep an argon2id hash, and belong to the users that keys belong to', async () => {
       const made = await account('Alice@Example.com');
-      expect(made).toMatchObject({ email: 'alice@example.com', isAdmin: false, userId: expect.stringMatching(/^usr_/) as string });
+      expect(made).toMatchObject({
+        email: 'alice@example.com',
+        isAdmin: false,
+        userId: expect.stringMatching(/^usr_/) as string,
+      });
       expect(await findAccount(db, made.userId)).toEqual(made);
       const { password_hash: hash } = await db.selectFrom('accounts').select('password_hash').executeTakeFirstOrThrow();
       expect(hash).toMatch(/^\$argon2id\$v=19\$m=19456,t=2,p=1\$/);
       expect(await verifySecret(hash, PASSWORD)).toBe(true);
       const store = await openStore(location);
-      expect(await store.findOwner({ type: 'user', name: 'alice@example.com' })).toEqual({ type: 'user', id: made.userId });
+      expect(await store.findOwner({ type: 'user', name: 'alice@example.com' })).toEqual({
+        type: 'user',
+        id: made.userId,
+      });
       await store.close();
       await expect(account('ALICE@example.com')).rejects.toMatchObject({ code: 'conflict' });
       await expect(findAccount(db, 'usr_x')).rejects.toMatchObject({ code: 'not_found' });
@@ -89,17 +132,37 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
 
     on('are refused with what was expected', async () => {
       const spec = { email: 'a@b.c', name: 'A', password: PASSWORD };
-      for (const wrong of [{ email: '' }, { email: 'a' }, { email: 'a b@c' }, { email: `${'a'.repeat(65)}@b` }, { email: 5 }, { name: ' ' }, { name: 'a\nb' }, { password: 'x'.repeat(9) }, { password: 'x'.repeat(257) }, { email: 'someone@b.c', password: 'Someone@B.c' }]) {
+      for (const wrong of [
+        { email: '' },
+        { email: 'a' },
+        { email: 'a b@c' },
+        { email: `${'a'.repeat(65)}@b` },
+        { email: 5 },
+        { name: ' ' },
+        { name: 'a\nb' },
+        { password: 'x'.repeat(9) },
+        { password: 'x'.repeat(257) },
+        { email: 'someone@b.c', password: 'Someone@B.c' },
+      ]) {
         const refusal = await createAccount(db, { ...spec, ...wrong } as never, now).catch((error: unknown) => error);
-        expect([wrong, (refusal as { code: string }).code, (refusal as Error).message]).toEqual([wrong, 'invalid_argument', expect.stringMatching(/^(email|name|password): expected /)]);
+        expect([wrong, (refusal as { code: string }).code, (refusal as Error).message]).toEqual([
+          wrong,
+          'invalid_argument',
+          expect.stringMatching(/^(email|name|password): expected /),
+        ]);
       }
     });
 
     on('answer the same for a wrong password and for nobody, and wait longer and longer', async () => {
       await account('a@example.com');
-      const attempt = (email: string, password = 'wrong password') => authenticate(db, email, password, now).then(() => 'in', (error: Error & { code: string }) => `${error.code} ${error.message}`);
+      const attempt = (email: string, password = 'wrong password') =>
+        authenticate(db, email, password, now).then(
+          () => 'in',
+          (error: Error & { code: string }) => `${error.code} ${error.message}`,
+        );
       for (const email of ['a@example.com', 'nobody@example.com']) {
-        for (let i = 0; i < 5; i++) expect(await attempt(email)).toBe('bad_credentials the address or the password is wrong');
+        for (let i = 0; i < 5; i++)
+          expect(await attempt(email)).toBe('bad_credentials the address or the password is wrong');
         expect(await attempt(email)).toBe('too_many_attempts too many failed attempts: try again in 60 s');
       }
       // The right password waits too, and others do not.
@@ -120,8 +183,12 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     on('change their password with the old one, and every session ends', async () => {
       const { userId } = await account('a@example.com');
       const session = await openSession(db, userId, FROM, now);
-      await expect(changePassword(db, userId, 'wrong password', 'another password', now)).rejects.toMatchObject({ code: 'bad_credentials' });
-      await expect(changePassword(db, userId, PASSWORD, 'short', now)).rejects.toMatchObject({ code: 'invalid_argument' });
+      await expect(changePassword(db, userId, 'wrong password', 'another password', now)).rejects.toMatchObject({
+        code: 'bad_credentials',
+      });
+      await expect(changePassword(db, userId, PASSWORD, 'short', now)).rejects.toMatchObject({
+        code: 'invalid_argument',
+      });
       expect(await findSession(db, session.token, now)).toBeDefined();
       await changePassword(db, userId, PASSWORD, 'another password', now);
       expect(await findSession(db, session.token, now)).toBeUndefined();
@@ -152,24 +219,31 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       const session = (await findSession(db, one.token, now))!;
       expect(isOwnPage(session, one.csrfToken)).toBe(true);
       expect(csrfTokenOf(one.token)).toBe(one.csrfToken);
-      for (const wrong of ['', one.token, other.csrfToken, `${one.csrfToken}x`]) expect(isOwnPage(session, wrong)).toBe(false);
+      for (const wrong of ['', one.token, other.csrfToken, `${one.csrfToken}x`])
+        expect(isOwnPage(session, wrong)).toBe(false);
       expect(session.stepUpAt).toBe(START);
       await stepUp(db, session, now + HOUR);
       expect(await findSession(db, one.token, now)).toMatchObject({ stepUpAt: START + HOUR });
     });
 
-    on('are listed and ended one by one, all, or all others; a user\'s end with the user', async () => {
+    on("are listed and ended one by one, all, or all others; a user's end with the user", async () => {
       const { userId } = await account('a@example.com');
       const { userId: strangerId } = await account('b@example.com');
       const [first, second, third] = await Promise.all([1, 2, 3].map(() => openSession(db, userId, FROM, now)));
-      expect(await listSessions(db, userId, now)).toMatchObject([FROM, FROM, FROM].map(({ ip, userAgent }) => ({ createdIp: ip, userAgent })));
+      expect(await listSessions(db, userId, now)).toMatchObject(
+        [FROM, FROM, FROM].map(({ ip, userAgent }) => ({ createdIp: ip, userAgent })),
+      );
       const { idHash } = (await findSession(db, first.token, now))!;
       expect(await revokeSession(db, strangerId, idHash, now)).toBe(false);
       expect(await revokeSession(db, userId, idHash, now)).toBe(true);
       expect(await revokeSession(db, userId, idHash, now)).toBe(false);
       expect(await findSession(db, first.token, now)).toBeUndefined();
       await revokeSessions(db, userId, now, (await findSession(db, second.token, now))!.idHash);
-      expect([await findSession(db, second.token, now), await findSession(db, third.token, now)].map((found) => found !== undefined)).toEqual([true, false]);
+      expect(
+        [await findSession(db, second.token, now), await findSession(db, third.token, now)].map(
+          (found) => found !== undefined,
+        ),
+      ).toEqual([true, false]);
       const store = await openStore(location);
       await store.deleteOwner({ type: 'user', id: userId });
       await store.close();
@@ -182,33 +256,57 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     const members: Partial<Record<MemberRole | 'stranger', string>> = {};
     let org: Organization;
     const setUp = async () => {
-      for (const role of ['owner', 'admin', 'developer', 'viewer', 'stranger'] as const) members[role] = (await account(`${role}@example.com`)).userId;
+      for (const role of ['owner', 'admin', 'developer', 'viewer', 'stranger'] as const)
+        members[role] = (await account(`${role}@example.com`)).userId;
       org = await createOrganization(db, members.owner!, { slug: 'lab', name: 'The Lab' }, now);
       for (const role of ['admin', 'developer', 'viewer'] as const) {
         const { token } = await invite(db, members.owner!, org.id, { email: `${role}@example.com`, role }, now);
         await acceptInvitation(db, members[role]!, token, now);
       }
     };
-    const code = (promise: Promise<unknown>) => promise.then(() => 'done', (error: { code: string }) => error.code);
+    const code = (promise: Promise<unknown>) =>
+      promise.then(
+        () => 'done',
+        (error: { code: string }) => error.code,
+      );
 
     on('show and change what each role may', async () => {
       await setUp();
-      expect(await listOrganizations(db, members.viewer!)).toMatchObject([{ id: org.id, slug: 'lab', name: 'The Lab', role: 'viewer', quotaGpu: null }]);
+      expect(await listOrganizations(db, members.viewer!)).toMatchObject([
+        { id: org.id, slug: 'lab', name: 'The Lab', role: 'viewer', quotaGpu: null },
+      ]);
       expect(await listOrganizations(db, members.stranger!)).toEqual([]);
       const outcomes = async (act: (userId: string) => Promise<unknown>) => {
         const codes: string[] = [];
-        for (const role of ['stranger', 'viewer', 'developer', 'admin', 'owner'] as const) codes.push(await code(act(members[role]!)));
+        for (const role of ['stranger', 'viewer', 'developer', 'admin', 'owner'] as const)
+          codes.push(await code(act(members[role]!)));
         return codes.join(' ');
       };
       expect(await outcomes((userId) => listMembers(db, userId, org.id))).toBe('not_found done done done done');
-      expect(await outcomes((userId) => listInvitations(db, userId, org.id, now))).toBe('not_found forbidden forbidden done done');
-      expect(await outcomes((userId) => editOrganization(db, userId, org.id, { name: 'The Lab' }, now))).toBe('not_found forbidden forbidden done done');
-      expect(await outcomes((userId) => invite(db, userId, org.id, { email: 'new@example.com', role: 'viewer' }, now))).toBe('not_found forbidden forbidden done done');
-      expect(await outcomes((userId) => invite(db, userId, org.id, { email: 'new@example.com', role: 'owner' }, now))).toBe('not_found forbidden forbidden forbidden done');
-      expect(await outcomes((userId) => setMemberRole(db, userId, org.id, members.viewer!, 'viewer', now))).toBe('not_found forbidden forbidden done done');
-      expect(await outcomes((userId) => setMemberRole(db, userId, org.id, members.owner!, 'viewer', now))).toBe('not_found forbidden forbidden forbidden conflict');
-      expect(await outcomes((userId) => deleteOrganization(db, userId, org.id, now))).toBe('not_found forbidden forbidden forbidden done');
-      expect(await outcomes((userId) => roleOf(db, org.id, userId))).toBe('not_found not_found not_found not_found not_found');
+      expect(await outcomes((userId) => listInvitations(db, userId, org.id, now))).toBe(
+        'not_found forbidden forbidden done done',
+      );
+      expect(await outcomes((userId) => editOrganization(db, userId, org.id, { name: 'The Lab' }, now))).toBe(
+        'not_found forbidden forbidden done done',
+      );
+      expect(
+        await outcomes((userId) => invite(db, userId, org.id, { email: 'new@example.com', role: 'viewer' }, now)),
+      ).toBe('not_found forbidden forbidden done done');
+      expect(
+        await outcomes((userId) => invite(db, userId, org.id, { email: 'new@example.com', role: 'owner' }, now)),
+      ).toBe('not_found forbidden forbidden forbidden done');
+      expect(await outcomes((userId) => setMemberRole(db, userId, org.id, members.viewer!, 'viewer', now))).toBe(
+        'not_found forbidden forbidden done done',
+      );
+      expect(await outcomes((userId) => setMemberRole(db, userId, org.id, members.owner!, 'viewer', now))).toBe(
+        'not_found forbidden forbidden forbidden conflict',
+      );
+      expect(await outcomes((userId) => deleteOrganization(db, userId, org.id, now))).toBe(
+        'not_found forbidden forbidden forbidden done',
+      );
+      expect(await outcomes((userId) => roleOf(db, org.id, userId))).toBe(
+        'not_found not_found not_found not_found not_found',
+      );
     });
 
     on('always have an owner; members may leave', async () => {
@@ -216,7 +314,12 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       expect(await code(removeMember(db, members.owner!, org.id, members.owner!, now))).toBe('conflict');
       await setMemberRole(db, members.owner!, org.id, members.admin!, 'owner', now);
       // Two owners who step down at once: one stays.
-      const results = await Promise.all([removeMember(db, members.owner!, org.id, members.owner!, now), removeMember(db, members.admin!, org.id, members.admin!, now)].map(code));
+      const results = await Promise.all(
+        [
+          removeMember(db, members.owner!, org.id, members.owner!, now),
+          removeMember(db, members.admin!, org.id, members.admin!, now),
+        ].map(code),
+      );
       expect(results.sort()).toEqual(['conflict', 'done']);
       await removeMember(db, members.viewer!, org.id, members.viewer!, now);
       expect(await code(roleOf(db, org.id, members.viewer!))).toBe('not_found');
@@ -235,9 +338,12 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       await setUp();
       const edited = await editOrganization(db, members.owner!, org.id, { name: 'Lab' }, now, { ifRev: org.rev });
       expect(edited).toMatchObject({ name: 'Lab', slug: 'lab', quotaGpu: null, quotaDeployments: null });
-      expect(await code(editOrganization(db, members.owner!, org.id, { name: 'x' }, now, { ifRev: org.rev }))).toBe('stale');
+      expect(await code(editOrganization(db, members.owner!, org.id, { name: 'x' }, now, { ifRev: org.rev }))).toBe(
+        'stale',
+      );
       expect(await code(editOrganization(db, members.owner!, org.id, { name: '' }, now))).toBe('invalid_argument');
-      for (const slug of ['', 'Lab', '-a', 'a-', 'a_b', 'a'.repeat(64)]) expect(await code(createOrganization(db, members.owner!, { slug, name: 'x' }, now))).toBe('invalid_argument');
+      for (const slug of ['', 'Lab', '-a', 'a-', 'a_b', 'a'.repeat(64)])
+        expect(await code(createOrganization(db, members.owner!, { slug, name: 'x' }, now))).toBe('invalid_argument');
       expect(await code(createOrganization(db, members.viewer!, { slug: 'lab', name: 'x' }, now))).toBe('conflict');
     });
 
@@ -246,13 +352,26 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       const access = db as unknown as Db;
       const deployment = await openDeployment(access, { type: 'org', name: 'lab' }, 'chat', now);
       await createKey(access, { name: 'k', type: 'user-level', owner: { type: 'org', name: 'lab' } }, now);
-      await createKey(access, { name: 'personal', type: 'user-level', owner: { type: 'user', name: 'owner@example.com' } }, now);
+      await createKey(
+        access,
+        { name: 'personal', type: 'user-level', owner: { type: 'user', name: 'owner@example.com' } },
+        now,
+      );
       expect(await code(deleteOrganization(db, members.owner!, org.id, now))).toBe('conflict');
       await db.deleteFrom('deployments').where('id', '=', deployment.id).execute();
-      const { token } = await invite(db, members.owner!, org.id, { email: 'stranger@example.com', role: 'viewer' }, now);
+      const { token } = await invite(
+        db,
+        members.owner!,
+        org.id,
+        { email: 'stranger@example.com', role: 'viewer' },
+        now,
+      );
       await deleteOrganization(db, members.owner!, org.id, now, { actor: { type: 'user', id: members.owner! } });
-      expect(await db.selectFrom('api_keys').select(['name', 'status', 'deleted_by']).orderBy('name').execute()).toEqual([
-        { name: 'k', status: 'deleted', deleted_by: members.owner }, { name: 'personal', status: 'active', deleted_by: null },
+      expect(
+        await db.selectFrom('api_keys').select(['name', 'status', 'deleted_by']).orderBy('name').execute(),
+      ).toEqual([
+        { name: 'k', status: 'deleted', deleted_by: members.owner },
+        { name: 'personal', status: 'active', deleted_by: null },
       ]);
       expect(await code(acceptInvitation(db, members.stranger!, token, now))).toBe('gone');
       expect(await findAccount(db, members.owner!)).toBeDefined();
@@ -263,7 +382,13 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
 
     on('invitations are for one address and one use', async () => {
       await setUp();
-      const { token, invitation } = await invite(db, members.admin!, org.id, { email: 'Stranger@Example.com', role: 'developer' }, now);
+      const { token, invitation } = await invite(
+        db,
+        members.admin!,
+        org.id,
+        { email: 'Stranger@Example.com', role: 'developer' },
+        now,
+      );
       expect(JSON.stringify(await listInvitations(db, members.admin!, org.id, now))).not.toContain(token);
       expect(JSON.stringify(await db.selectFrom('invitations').selectAll().execute())).not.toContain(token);
       const other = await account('other@example.com');
@@ -272,19 +397,25 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       const results = await Promise.all([1, 2].map(() => code(acceptInvitation(db, members.stranger!, token, now))));
       expect(results.sort()).toEqual(['done', 'gone']);
       expect(await roleOf(db, org.id, members.stranger!)).toBe('developer');
-      expect(await code(invite(db, members.admin!, org.id, { email: 'stranger@example.com', role: 'viewer' }, now))).toBe('conflict');
+      expect(
+        await code(invite(db, members.admin!, org.id, { email: 'stranger@example.com', role: 'viewer' }, now)),
+      ).toBe('conflict');
       expect(await code(revokeInvitation(db, members.admin!, org.id, invitation.id, now))).toBe('not_found');
       const first = await invite(db, members.admin!, org.id, { email: 'other@example.com', role: 'viewer' }, now);
       const second = await invite(db, members.admin!, org.id, { email: 'other@example.com', role: 'viewer' }, now);
       expect(await code(acceptInvitation(db, other.userId, first.token, now))).toBe('gone');
       await revokeInvitation(db, members.admin!, org.id, second.invitation.id, now);
       expect(await code(acceptInvitation(db, other.userId, second.token, now))).toBe('gone');
-      expect(await code(invite(db, members.admin!, org.id, { email: 'x', role: 'viewer' }, now))).toBe('invalid_argument');
-      expect(await code(invite(db, members.admin!, org.id, { email: 'x@y.z', role: 'king' as never }, now))).toBe('invalid_argument');
+      expect(await code(invite(db, members.admin!, org.id, { email: 'x', role: 'viewer' }, now))).toBe(
+        'invalid_argument',
+      );
+      expect(await code(invite(db, members.admin!, org.id, { email: 'x@y.z', role: 'king' as never }, now))).toBe(
+        'invalid_argument',
+      );
     });
   });
 
-  on('a database of access alone gains the service\'s tables, and both may open it', async () => {
+  on("a database of access alone gains the service's tables, and both may open it", async () => {
     const other = await make();
     const store = await openStore(other);
     await store.createKey({ name: 'k', type: 'user-level', owner: { type: 'user', name: 'alice@example.com' } });

@@ -18,9 +18,18 @@ overBackends((make) => {
   let admin: ServiceActor;
   let ann: ServiceActor;
 
-  const openStore = () => openServiceStore({ location, secretKey: SECRET_KEY, version: '1.0.0', machine: machine({ dataRoots: [root] }) });
-  const openMeasurer = (more: Partial<ConstructorParameters<typeof DataMeasurer>[0]> = {}) => new DataMeasurer({ store, dataRoots: [root], log: { warn: () => {} }, measure: measureFolder, ...more });
-  const create = (name: string, more: object = {}) => store.createDataSource(admin, { name, type: 'model', path: path.join(root, name), owner: { type: 'user', id: ann.userId }, ...more });
+  const openStore = () =>
+    openServiceStore({ location, secretKey: SECRET_KEY, version: '1.0.0', machine: machine({ dataRoots: [root] }) });
+  const openMeasurer = (more: Partial<ConstructorParameters<typeof DataMeasurer>[0]> = {}) =>
+    new DataMeasurer({ store, dataRoots: [root], log: { warn: () => {} }, measure: measureFolder, ...more });
+  const create = (name: string, more: object = {}) =>
+    store.createDataSource(admin, {
+      name,
+      type: 'model',
+      path: path.join(root, name),
+      owner: { type: 'user', id: ann.userId },
+      ...more,
+    });
   const measured = async (id: string) => {
     measurer.poke();
     await measurer.settled();
@@ -30,11 +39,12 @@ overBackends((make) => {
   const held = () => {
     let release: (measure: FolderMeasure) => void = () => {};
     const started: string[] = [];
-    const measure = (folder: string, _limits: unknown, signal: AbortSignal) => new Promise<FolderMeasure>((resolve, reject) => {
-      started.push(path.basename(folder));
-      release = resolve;
-      signal.addEventListener('abort', () => reject(new Error('aborted')));
-    });
+    const measure = (folder: string, _limits: unknown, signal: AbortSignal) =>
+      new Promise<FolderMeasure>((resolve, reject) => {
+        started.push(path.basename(folder));
+        release = resolve;
+        signal.addEventListener('abort', () => reject(new Error('aborted')));
+      });
     return { measure, started, release: () => release({ sizeBytes: 1, numFiles: 1, digest: 'sha256:1', note: null }) };
   };
   const until = async (isTrue: () => boolean) => {
@@ -50,7 +60,10 @@ overBackends((make) => {
     location = await make();
     store = await openStore();
     measurer = openMeasurer();
-    const person = async (email: string, isAdmin = false) => actorOf((await store.createAccount({ email, name: email, password: 'correct horse battery' })).userId, { isAdmin });
+    const person = async (email: string, isAdmin = false) =>
+      actorOf((await store.createAccount({ email, name: email, password: 'correct horse battery' })).userId, {
+        isAdmin,
+      });
     admin = await person('root@example.com', true);
     ann = await person('ann@example.com');
   });
@@ -61,11 +74,23 @@ overBackends((make) => {
 
   test('are measured by and by, and say so until then', async () => {
     const source = await create('one');
-    expect(source).toMatchObject({ size_bytes: null, digest: null, measurement: { state: 'pending', message: null, at: null } });
+    expect(source).toMatchObject({
+      size_bytes: null,
+      digest: null,
+      measurement: { state: 'pending', message: null, at: null },
+    });
     const known = await measured(source.id);
-    expect(known).toMatchObject({ size_bytes: 30, file_count: 1, digest: expect.stringMatching(/^sha256:/), measurement: { state: 'measured', message: null, at: expect.any(String) } });
+    expect(known).toMatchObject({
+      size_bytes: 30,
+      file_count: 1,
+      digest: expect.stringMatching(/^sha256:/),
+      measurement: { state: 'measured', message: null, at: expect.any(String) },
+    });
     fs.appendFileSync(path.join(root, 'one', 'weights'), 'x');
-    expect(await store.wishMeasure(admin, source.id, 'pending')).toMatchObject({ size_bytes: 30, measurement: { state: 'pending' } });
+    expect(await store.wishMeasure(admin, source.id, 'pending')).toMatchObject({
+      size_bytes: 30,
+      measurement: { state: 'pending' },
+    });
     const again = await measured(source.id);
     expect(again.size_bytes).toBe(31);
     expect(again.digest).not.toBe(known.digest);
@@ -75,7 +100,11 @@ overBackends((make) => {
     const [gone, out] = [await create('one'), await create('two')];
     for (const name of ['one', 'two']) fs.rmSync(path.join(root, name), { recursive: true });
     fs.symlinkSync('/etc', path.join(root, 'two'));
-    for (const { id } of [gone, out]) expect((await measured(id)).measurement).toMatchObject({ state: 'failed', message: 'the folder is gone, or lies no longer below a data root' });
+    for (const { id } of [gone, out])
+      expect((await measured(id)).measurement).toMatchObject({
+        state: 'failed',
+        message: 'the folder is gone, or lies no longer below a data root',
+      });
   });
 
   test('a measuring is cancelled, and the next one goes on', async () => {
@@ -125,34 +154,78 @@ overBackends((make) => {
     const { id, rev } = await create('one');
     await create('two');
     const before = await measured(id);
-    const changed = await store.editDataSource(admin, id, { name: 'uno', description: 'the first', visibility: 'public' }, rev);
-    expect(changed).toMatchObject({ name: 'uno', description: 'the first', visibility: 'public', digest: before.digest, measurement: { state: 'measured' } });
+    const changed = await store.editDataSource(
+      admin,
+      id,
+      { name: 'uno', description: 'the first', visibility: 'public' },
+      rev,
+    );
+    expect(changed).toMatchObject({
+      name: 'uno',
+      description: 'the first',
+      visibility: 'public',
+      digest: before.digest,
+      measurement: { state: 'measured' },
+    });
     await expect(store.editDataSource(admin, id, { name: 'x' }, rev)).rejects.toMatchObject({ code: 'stale' });
     await expect(store.editDataSource(admin, id, { name: 'two' })).rejects.toMatchObject({ code: 'conflict' });
     await expect(store.editDataSource(admin, id, { path: '/etc' })).rejects.toMatchObject({ code: 'invalid_argument' });
     await expect(store.editDataSource(ann, id, { name: 'mine' })).rejects.toMatchObject({ code: 'forbidden' });
-    expect(await store.editDataSource(admin, id, { path: path.join(root, 'two') })).toMatchObject({ digest: null, size_bytes: null, measurement: { state: 'pending' } });
+    expect(await store.editDataSource(admin, id, { path: path.join(root, 'two') })).toMatchObject({
+      digest: null,
+      size_bytes: null,
+      measurement: { state: 'pending' },
+    });
     await store.createDeployment(ann, { name: 'chat', bindings: [{ mount: 'input0', source_id: id }] });
-    await expect(store.editDataSource(admin, id, { path: path.join(root, 'one') })).rejects.toMatchObject({ code: 'conflict', message: expect.stringContaining('its folder cannot change: a container or version is bound') });
-    expect(await store.editDataSource(admin, id, { description: null, path: path.join(root, 'two') })).toMatchObject({ description: null });
+    await expect(store.editDataSource(admin, id, { path: path.join(root, 'one') })).rejects.toMatchObject({
+      code: 'conflict',
+      message: expect.stringContaining('its folder cannot change: a container or version is bound'),
+    });
+    expect(await store.editDataSource(admin, id, { description: null, path: path.join(root, 'two') })).toMatchObject({
+      description: null,
+    });
   });
 
   test('say who uses them, strangers as a number; and are kept while anybody does', async () => {
-    const bob = actorOf((await store.createAccount({ email: 'bob@example.com', name: 'Bob', password: 'correct horse battery' })).userId);
+    const bob = actorOf(
+      (await store.createAccount({ email: 'bob@example.com', name: 'Bob', password: 'correct horse battery' })).userId,
+    );
     const { id } = await create('one', { visibility: 'public' });
     const { digest } = await measured(id);
     const bindings = [{ mount: 'input0' as const, source_id: id }];
     const deployment = await store.createDeployment(ann, { name: 'chat', bindings });
     const container = await store.createContainer(ann, { name: 'lab', bindings: [{ mount: 'home', source_id: id }] });
-    const twice = await store.createContainer(ann, { name: 'twice', bindings: [{ mount: 'home', source_id: id }, { mount: 'input4', source_id: id }] });
+    const twice = await store.createContainer(ann, {
+      name: 'twice',
+      bindings: [
+        { mount: 'home', source_id: id },
+        { mount: 'input4', source_id: id },
+      ],
+    });
     await store.createDeployment(bob, { name: 'his', bindings });
     expect(await store.getDataSource(ann, id)).toMatchObject({
-      used_by: [{ type: 'deployment', id: deployment.id, name: 'chat', version: 1, mount: 'input0' }, { type: 'container', id: container.id, name: 'lab', version: null, mount: 'home' },
-        ...['home', 'input4'].map((mount) => ({ type: 'container', id: twice.id, name: 'twice', version: null, mount }))], used_by_others: 1, path: null,
+      used_by: [
+        { type: 'deployment', id: deployment.id, name: 'chat', version: 1, mount: 'input0' },
+        { type: 'container', id: container.id, name: 'lab', version: null, mount: 'home' },
+        ...['home', 'input4'].map((mount) => ({
+          type: 'container',
+          id: twice.id,
+          name: 'twice',
+          version: null,
+          mount,
+        })),
+      ],
+      used_by_others: 1,
+      path: null,
     });
     // What it was then stays with the version.
-    expect((await store.getVersion(ann, deployment.id, 1)).spec.bindings).toEqual([expect.objectContaining({ source_id: id, source_digest: digest })]);
-    await expect(store.deleteDataSource(admin, id)).rejects.toMatchObject({ code: 'conflict', message: expect.stringContaining('4 containers or versions are bound') });
+    expect((await store.getVersion(ann, deployment.id, 1)).spec.bindings).toEqual([
+      expect.objectContaining({ source_id: id, source_digest: digest }),
+    ]);
+    await expect(store.deleteDataSource(admin, id)).rejects.toMatchObject({
+      code: 'conflict',
+      message: expect.stringContaining('4 containers or versions are bound'),
+    });
     await store.editDataSource(admin, id, { visibility: 'private' });
     await expect(store.getDataSource(bob, id)).rejects.toMatchObject({ code: 'not_found' });
   });

@@ -6,8 +6,19 @@ const server = join(__dirname, '../../../server');
 
 /** Everything that the code writes down as an event, where its name is written out. */
 function namesInCode(): string[] {
-  const files = ['access', 'service'].flatMap((folder) => readdirSync(join(server, folder)).map((name) => join(server, folder, name)));
-  return files.filter((file) => !file.endsWith('event-types.ts')).flatMap((file) => [...readFileSync(file, 'utf8').matchAll(/(?:action|type): (?:[^'`{},]*\? )?'([a-z]+\.[a-z_]+)'(?: : '([a-z]+\.[a-z_]+)')?|changeKey\([^)]*?'(key\.[a-z_]+)'/g)].flatMap((match) => match.slice(1))).filter((name) => name !== undefined && name !== 'webhook.test');
+  const files = ['access', 'service'].flatMap((folder) =>
+    readdirSync(join(server, folder)).map((name) => join(server, folder, name)),
+  );
+  return files
+    .filter((file) => !file.endsWith('event-types.ts'))
+    .flatMap((file) =>
+      [
+        ...readFileSync(file, 'utf8').matchAll(
+          /(?:action|type): (?:[^'`{},]*\? )?'([a-z]+\.[a-z_]+)'(?: : '([a-z]+\.[a-z_]+)')?|changeKey\([^)]*?'(key\.[a-z_]+)'/g,
+        ),
+      ].flatMap((match) => match.slice(1)),
+    )
+    .filter((name) => name !== undefined && name !== 'webhook.test');
 }
 
 test('every event that is written down can be asked for', () => {

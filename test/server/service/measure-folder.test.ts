@@ -5,7 +5,9 @@ import { DEFAULT_MEASURE_LIMITS, measureFolder } from '../../../server/service/m
 import { makeFolder, removeFolders } from '../access/support';
 
 let folder: string;
-beforeEach(() => { folder = makeFolder(); });
+beforeEach(() => {
+  folder = makeFolder();
+});
 afterAll(() => removeFolders());
 
 const write = (root: string, files: Record<string, string>) => {
@@ -18,19 +20,26 @@ const measure = (root = folder, limits = {}) => measureFolder(root, { ...DEFAULT
 
 test('says how many files there are, how large they are together, and what they hold', async () => {
   write(folder, { 'a.txt': 'hello', 'below/b.bin': 'x'.repeat(3_000_000), 'below/deep/c': '' });
-  expect(await measure()).toEqual({ sizeBytes: 3_000_005, numFiles: 3, digest: expect.stringMatching(/^sha256:[0-9a-f]{64}$/), note: null });
+  expect(await measure()).toEqual({
+    sizeBytes: 3_000_005,
+    numFiles: 3,
+    digest: expect.stringMatching(/^sha256:[0-9a-f]{64}$/),
+    note: null,
+  });
 });
 
 // What is written here is what the documentation says; a digest that was stored stays comparable.
 test('makes the digest of what it is documented to be made of', async () => {
-  write(folder, { 'b/x': 'hello', 'a': '' });
+  write(folder, { 'b/x': 'hello', a: '' });
   fs.symlinkSync('../elsewhere', path.join(folder, 'c'));
   const sha256 = (text: string) => createHash('sha256').update(text).digest('hex');
-  expect((await measure()).digest).toBe(`sha256:${sha256(`file 0 ${sha256('')} "a"\nfolder "b"\nfile 5 ${sha256('hello')} "b/x"\nlink "c" "../elsewhere"\n`)}`);
+  expect((await measure()).digest).toBe(
+    `sha256:${sha256(`file 0 ${sha256('')} "a"\nfolder "b"\nfile 5 ${sha256('hello')} "b/x"\nlink "c" "../elsewhere"\n`)}`,
+  );
 });
 
 test('equal folders have one digest, wherever and whenever they were made; others another', async () => {
-  const files = { 'a': '1', 'b/c': '2' };
+  const files = { a: '1', 'b/c': '2' };
   const digestOf = async (change: (root: string) => void = () => {}) => {
     const root = makeFolder();
     write(root, files);
@@ -38,10 +47,19 @@ test('equal folders have one digest, wherever and whenever they were made; other
     return (await measure(root)).digest;
   };
   const digest = await digestOf();
-  expect(await digestOf((root) => { fs.utimesSync(path.join(root, 'a'), 1, 1); fs.chmodSync(path.join(root, 'a'), 0o600); })).toBe(digest);
+  expect(
+    await digestOf((root) => {
+      fs.utimesSync(path.join(root, 'a'), 1, 1);
+      fs.chmodSync(path.join(root, 'a'), 0o600);
+    }),
+  ).toBe(digest);
   const others = [
-    await digestOf((root) => fs.writeFileSync(path.join(root, 'a'), '2')), await digestOf((root) => fs.renameSync(path.join(root, 'a'), path.join(root, 'A'))), await digestOf((root) => fs.rmSync(path.join(root, 'a'))),
-    await digestOf((root) => fs.mkdirSync(path.join(root, 'empty'))), await digestOf((root) => fs.symlinkSync('a', path.join(root, 'l'))), await digestOf((root) => fs.symlinkSync('b', path.join(root, 'l'))),
+    await digestOf((root) => fs.writeFileSync(path.join(root, 'a'), '2')),
+    await digestOf((root) => fs.renameSync(path.join(root, 'a'), path.join(root, 'A'))),
+    await digestOf((root) => fs.rmSync(path.join(root, 'a'))),
+    await digestOf((root) => fs.mkdirSync(path.join(root, 'empty'))),
+    await digestOf((root) => fs.symlinkSync('a', path.join(root, 'l'))),
+    await digestOf((root) => fs.symlinkSync('b', path.join(root, 'l'))),
   ];
   expect(new Set([digest, ...others]).size).toBe(others.length + 1);
 });
@@ -58,10 +76,17 @@ test('follows no link, out of the folder or into it', async () => {
 test('has an end: too many entries fail, too much to read leaves the size', async () => {
   write(folder, { a: 'aaa', b: 'bbb', c: 'ccc' });
   await expect(measure(folder, { maxEntries: 2 })).rejects.toThrow('it has more than 2 files and folders');
-  expect(await measure(folder, { maxDigestBytes: 8 })).toMatchObject({ sizeBytes: 9, numFiles: 3, digest: null, note: expect.stringContaining('it holds more than') });
+  expect(await measure(folder, { maxDigestBytes: 8 })).toMatchObject({
+    sizeBytes: 9,
+    numFiles: 3,
+    digest: null,
+    note: expect.stringContaining('it holds more than'),
+  });
 });
 
 test('ends when nobody wants to know any more', async () => {
   write(folder, { a: 'a' });
-  await expect(measureFolder(folder, DEFAULT_MEASURE_LIMITS, AbortSignal.abort())).rejects.toMatchObject({ name: 'AbortError' });
+  await expect(measureFolder(folder, DEFAULT_MEASURE_LIMITS, AbortSignal.abort())).rejects.toMatchObject({
+    name: 'AbortError',
+  });
 });

@@ -17,94 +17,184 @@ overBackends((make) => {
 
     const names = ['a', 'b', 'c'];
 
-    test.each(Array.from({ length: RUNS }, (_, i) => newSeed(i)))('with the seed %i', async (seed) => {
-      const { pick, chance, integer } = random(seed);
-      h = await openHarness(await make(), makeFolder(), machine({ gpus: NUM_GPUS }));
-      h.driver.answers = () => chance(0.7);
-      const slugs = new Map<string, string>();
+    test.each(Array.from({ length: RUNS }, (_, i) => newSeed(i)))(
+      'with the seed %i',
+      async (seed) => {
+        const { pick, chance, integer } = random(seed);
+        h = await openHarness(await make(), makeFolder(), machine({ gpus: NUM_GPUS }));
+        h.driver.answers = () => chance(0.7);
+        const slugs = new Map<string, string>();
 
-      /** What people may be told no for. */
-      const ask = async (asking: Promise<unknown>) => {
-        await asking.catch((error: unknown) => {
-          if (!(error instanceof ServiceError)) throw error;
-          expect(['conflict', 'wrong_state', 'busy', 'not_found', 'stale', 'invalid_argument']).toContain(error.code);
-        });
-      };
-      const list = async () => (await h.store.pageDeployments(h.actor, { limit: 100 })).data;
-      const changed = async () => { for (const { id } of await list()) await h.controller.changed(id); };
-      const someReplica = () => pick([...h.world.running.keys()]);
+        /** What people may be told no for. */
+        const ask = async (asking: Promise<unknown>) => {
+          await asking.catch((error: unknown) => {
+            if (!(error instanceof ServiceError)) throw error;
+            expect(['conflict', 'wrong_state', 'busy', 'not_found', 'stale', 'invalid_argument']).toContain(error.code);
+          });
+        };
+        const list = async () => (await h.store.pageDeployments(h.actor, { limit: 100 })).data;
+        const changed = async () => {
+          for (const { id } of await list()) await h.controller.changed(id);
+        };
+        const someReplica = () => pick([...h.world.running.keys()]);
 
-      const people: (() => Promise<void>)[] = [
-        () => ask(h.store.createDeployment(h.actor, {
-          name: pick(names), compute: { gpu_count: integer(0, 2) }, min_replicas: integer(0, 2), max_replicas: integer(1, 3), strategy: pick(['auto', 'surge', 'replace']), start_deadline_s: 30, grace_s: integer(0, 20),
-          idle_timeout_s: chance(0.3) ? 60 : null,
-        })),
-        ...['start', 'stop', 'restart', 'scaleToZero'].map((wish) => async () => { for (const { id } of await list()) if (chance(0.4)) await ask(h.store.wishDeployment(h.actor, id, wish as 'start')); }),
-        async () => { for (const { id } of await list()) if (chance(0.5)) await ask(h.store.createVersion(h.actor, id, { compute: { gpu_count: integer(0, 2) }, env: { N: String(integer(0, 9)) } })); },
-        async () => { for (const { id, active_version: active } of await list()) if (chance(0.5)) await ask(h.store.activateVersion(h.actor, id, integer(1, (active ?? 1) + 1))); },
-        async () => { for (const { id } of await list()) if (chance(0.3)) await ask(h.store.deleteVersion(h.actor, id, integer(1, 4))); },
-        // Two at once.
-        async () => { for (const { id, rev } of await list()) await Promise.all([ask(h.store.editDeployment(h.actor, id, { min_replicas: integer(0, 3) }, rev)), ask(h.store.editDeployment(h.actor, id, { max_replicas: integer(1, 3) }, rev))]); },
-        async () => { for (const { id } of await list()) if (chance(0.15)) await ask(h.store.discardDeployment(h.actor, id)); },
-      ];
-      const world: (() => Promise<void> | void)[] = [
-        () => { const id = someReplica(); if (id !== undefined) h.driver.exit(id, integer(0, 2)); },
-        () => { const id = someReplica(); if (id !== undefined) h.driver.tell({ type: 'ready', replicaId: id }); },
-        () => { const id = someReplica(); if (id !== undefined) h.driver.tell({ type: 'unready', replicaId: id, message: 'm' }); },
-        async () => { for (const { id, slug } of await list()) { h.controller.wake(id); for (const replica of h.targets.find(slug)?.replicas ?? []) h.controller.onOpenRequests(id, replica.id, integer(0, 20)); } },
-        async () => { for (const { id } of await list()) for (const replica of h.world.running.keys()) h.controller.onOpenRequests(id, replica, 0); },
-        () => h.killAndRestart(),
-        () => h.advance(pick([1, 15, 90, 700]) * SECOND),
-      ];
+        const people: (() => Promise<void>)[] = [
+          () =>
+            ask(
+              h.store.createDeployment(h.actor, {
+                name: pick(names),
+                compute: { gpu_count: integer(0, 2) },
+                min_replicas: integer(0, 2),
+                max_replicas: integer(1, 3),
+                strategy: pick(['auto', 'surge', 'replace']),
+                start_deadline_s: 30,
+                grace_s: integer(0, 20),
+                idle_timeout_s: chance(0.3) ? 60 : null,
+              }),
+            ),
+          ...['start', 'stop', 'restart', 'scaleToZero'].map((wish) => async () => {
+            for (const { id } of await list())
+              if (chance(0.4)) await ask(h.store.wishDeployment(h.actor, id, wish as 'start'));
+          }),
+          async () => {
+            for (const { id } of await list())
+              if (chance(0.5))
+                await ask(
+                  h.store.createVersion(h.actor, id, {
+                    compute: { gpu_count: integer(0, 2) },
+                    env: { N: String(integer(0, 9)) },
+                  }),
+                );
+          },
+          async () => {
+            for (const { id, active_version: active } of await list())
+              if (chance(0.5)) await ask(h.store.activateVersion(h.actor, id, integer(1, (active ?? 1) + 1)));
+          },
+          async () => {
+            for (const { id } of await list())
+              if (chance(0.3)) await ask(h.store.deleteVersion(h.actor, id, integer(1, 4)));
+          },
+          // Two at once.
+          async () => {
+            for (const { id, rev } of await list())
+              await Promise.all([
+                ask(h.store.editDeployment(h.actor, id, { min_replicas: integer(0, 3) }, rev)),
+                ask(h.store.editDeployment(h.actor, id, { max_replicas: integer(1, 3) }, rev)),
+              ]);
+          },
+          async () => {
+            for (const { id } of await list()) if (chance(0.15)) await ask(h.store.discardDeployment(h.actor, id));
+          },
+        ];
+        const world: (() => Promise<void> | void)[] = [
+          () => {
+            const id = someReplica();
+            if (id !== undefined) h.driver.exit(id, integer(0, 2));
+          },
+          () => {
+            const id = someReplica();
+            if (id !== undefined) h.driver.tell({ type: 'ready', replicaId: id });
+          },
+          () => {
+            const id = someReplica();
+            if (id !== undefined) h.driver.tell({ type: 'unready', replicaId: id, message: 'm' });
+          },
+          async () => {
+            for (const { id, slug } of await list()) {
+              h.controller.wake(id);
+              for (const replica of h.targets.find(slug)?.replicas ?? [])
+                h.controller.onOpenRequests(id, replica.id, integer(0, 20));
+            }
+          },
+          async () => {
+            for (const { id } of await list())
+              for (const replica of h.world.running.keys()) h.controller.onOpenRequests(id, replica, 0);
+          },
+          () => h.killAndRestart(),
+          () => h.advance(pick([1, 15, 90, 700]) * SECOND),
+        ];
 
-      const check = async () => {
-        const running = [...h.world.running.values()].map(({ spec }) => spec);
-        const uuids = running.flatMap(({ gpuUuids }) => gpuUuids);
-        // No GPU is anybody else's.
-        expect(new Set(uuids).size).toBe(uuids.length);
-        const deployments = await list();
-        const known = new Set<string>();
-        for (const { id, slug, state, active_version: active, target_version: target, max_replicas: max } of deployments) {
-          if (slugs.has(slug)) expect(slugs.get(slug)).toBe(id);
-          slugs.set(slug, id);
-          const versions = (await h.store.pageVersions(h.actor, id, { limit: 100 })).data;
-          expect(versions.filter(({ is_active: isActive }) => isActive).map(({ number }) => number)).toEqual([active]);
-          for (const version of versions) {
-            for (const replica of version.replicas) known.add(replica.id);
-            // Only what serves, or is to, has replicas that are meant to live; the rest of them ends.
-            if (version.number !== active && version.number !== target) expect([version.state, version.replicas.filter((replica) => replica.state !== 'stopping')]).toEqual([version.state, []]);
-            if (isInactive(version.state)) expect(version.replicas.filter((replica) => replica.state !== 'stopping')).toEqual([]);
-            if (version.state === 'error') expect(version.reason).not.toBeNull();
-            expect(version.replicas.filter((replica) => replica.state !== 'stopping').length).toBeLessThanOrEqual(Math.max(max, 3));
+        const check = async () => {
+          const running = [...h.world.running.values()].map(({ spec }) => spec);
+          const uuids = running.flatMap(({ gpuUuids }) => gpuUuids);
+          // No GPU is anybody else's.
+          expect(new Set(uuids).size).toBe(uuids.length);
+          const deployments = await list();
+          const known = new Set<string>();
+          for (const {
+            id,
+            slug,
+            state,
+            active_version: active,
+            target_version: target,
+            max_replicas: max,
+          } of deployments) {
+            if (slugs.has(slug)) expect(slugs.get(slug)).toBe(id);
+            slugs.set(slug, id);
+            const versions = (await h.store.pageVersions(h.actor, id, { limit: 100 })).data;
+            expect(versions.filter(({ is_active: isActive }) => isActive).map(({ number }) => number)).toEqual([
+              active,
+            ]);
+            for (const version of versions) {
+              for (const replica of version.replicas) known.add(replica.id);
+              // Only what serves, or is to, has replicas that are meant to live; the rest of them ends.
+              if (version.number !== active && version.number !== target)
+                expect([version.state, version.replicas.filter((replica) => replica.state !== 'stopping')]).toEqual([
+                  version.state,
+                  [],
+                ]);
+              if (isInactive(version.state))
+                expect(version.replicas.filter((replica) => replica.state !== 'stopping')).toEqual([]);
+              if (version.state === 'error') expect(version.reason).not.toBeNull();
+              expect(version.replicas.filter((replica) => replica.state !== 'stopping').length).toBeLessThanOrEqual(
+                Math.max(max, 3),
+              );
+            }
+            const routed = h.targets.find(slug);
+            if (state === 'deleting') expect(routed).toBeUndefined();
+            else expect(routed?.state).toBe(state);
+            const serving = versions.find(({ number }) => number === active);
+            // Requests go to replicas of the active version that answer, and to no others.
+            const ready =
+              serving !== undefined && isServing(serving.state)
+                ? serving.replicas.filter((replica) => replica.state === 'ready').map((replica) => replica.id)
+                : [];
+            expect((routed?.replicas ?? []).map((replica) => replica.id).sort()).toEqual(
+              state === 'deleting' ? [] : ready.sort(),
+            );
           }
-          const routed = h.targets.find(slug);
-          if (state === 'deleting') expect(routed).toBeUndefined();
-          else expect(routed?.state).toBe(state);
-          const serving = versions.find(({ number }) => number === active);
-          // Requests go to replicas of the active version that answer, and to no others.
-          const ready = serving !== undefined && isServing(serving.state) ? serving.replicas.filter((replica) => replica.state === 'ready').map((replica) => replica.id) : [];
-          expect((routed?.replicas ?? []).map((replica) => replica.id).sort()).toEqual(state === 'deleting' ? [] : ready.sort());
-        }
-        // Nothing runs that no row knows of, and nothing is routed that is gone.
-        for (const { id } of running) expect(known).toContain(id);
-        expect(h.targets.all().map(({ slug }) => slug).sort()).toEqual(deployments.filter(({ state }) => state !== 'deleting').map(({ slug }) => slug).sort());
-      };
+          // Nothing runs that no row knows of, and nothing is routed that is gone.
+          for (const { id } of running) expect(known).toContain(id);
+          expect(
+            h.targets
+              .all()
+              .map(({ slug }) => slug)
+              .sort(),
+          ).toEqual(
+            deployments
+              .filter(({ state }) => state !== 'deleting')
+              .map(({ slug }) => slug)
+              .sort(),
+          );
+        };
 
-      for (let step = 0; step < STEPS; step++) {
-        await (pick(chance(0.55) ? people : world) as () => Promise<void>)();
+        for (let step = 0; step < STEPS; step++) {
+          await (pick(chance(0.55) ? people : world) as () => Promise<void>)();
+          await changed();
+          await h.settle();
+          await check();
+        }
+
+        // In the end all of it can be had away, and nothing is left.
+        for (const { id } of await list()) await ask(h.store.discardDeployment(h.actor, id));
         await changed();
         await h.settle();
-        await check();
-      }
-
-      // In the end all of it can be had away, and nothing is left.
-      for (const { id } of await list()) await ask(h.store.discardDeployment(h.actor, id));
-      await changed();
-      await h.settle();
-      await h.advance(60 * SECOND);
-      expect(await list()).toEqual([]);
-      expect([...h.world.running.keys()]).toEqual([]);
-      expect((await h.store.readCapacity(h.actor)).free.gpu_count).toBe(NUM_GPUS);
-    }, 600_000);
+        await h.advance(60 * SECOND);
+        expect(await list()).toEqual([]);
+        expect([...h.world.running.keys()]).toEqual([]);
+        expect((await h.store.readCapacity(h.actor)).free.gpu_count).toBe(NUM_GPUS);
+      },
+      600_000,
+    );
   });
 });

@@ -8,7 +8,12 @@ export function random(seed: number) {
     return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296;
   };
   const integer = (from: number, to: number) => from + Math.floor(next() * (to - from + 1));
-  return { next, integer, chance: (probability: number) => next() < probability, pick: <T>(items: readonly T[]): T => items[Math.floor(next() * items.length)] };
+  return {
+    next,
+    integer,
+    chance: (probability: number) => next() < probability,
+    pick: <T>(items: readonly T[]): T => items[Math.floor(next() * items.length)],
+  };
 }
 
 export function newSeed(number: number): number {

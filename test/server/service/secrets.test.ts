@@ -38,7 +38,12 @@ describe('a secret key', () => {
     expect(Buffer.from(sealed, 'base64').toString('latin1')).not.toContain('hëim');
     const changed = Buffer.from(sealed, 'base64');
     changed[15] ^= 1;
-    for (const open of [() => box.open(sealed, 'totp usr_b'), () => new SecretBox(randomBytes(32)).open(sealed, 'totp usr_a'), () => box.open(changed.toString('base64'), 'totp usr_a'), () => box.open('', 'totp usr_a')]) {
+    for (const open of [
+      () => box.open(sealed, 'totp usr_b'),
+      () => new SecretBox(randomBytes(32)).open(sealed, 'totp usr_a'),
+      () => box.open(changed.toString('base64'), 'totp usr_a'),
+      () => box.open('', 'totp usr_a'),
+    ]) {
       expect(open).toThrow('a stored secret cannot be opened');
     }
     expect(box.open(box.seal('', 'x'), 'x')).toBe('');
@@ -49,16 +54,34 @@ describe('codes of a second factor', () => {
   /** RFC 6238, appendix B: the ASCII secret 12345678901234567890, SHA-1, the last six of its eight digits. */
   const SECRET = 'GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ';
 
-  test.each([[59, '287082'], [1_111_111_109, '081804'], [1_111_111_111, '050471'], [1_234_567_890, '005924'], [2_000_000_000, '279037'], [20_000_000_000, '353130']])('at %d s', (seconds, code) => {
+  test.each([
+    [59, '287082'],
+    [1_111_111_109, '081804'],
+    [1_111_111_111, '050471'],
+    [1_234_567_890, '005924'],
+    [2_000_000_000, '279037'],
+    [20_000_000_000, '353130'],
+  ])('at %d s', (seconds, code) => {
     expect(totpCode(SECRET, Math.floor(seconds / 30))).toBe(code);
   });
 
   test('are good for a step before and after, and never again', () => {
     const nowMs = 1_234_567_890_000;
     const step = Math.floor(nowMs / 30_000);
-    expect([-2, -1, 0, 1, 2].map((offset) => totpStep(SECRET, totpCode(SECRET, step + offset), nowMs, null))).toEqual([undefined, step - 1, step, step + 1, undefined]);
-    expect([step - 1, step, step + 1].map((last) => totpStep(SECRET, totpCode(SECRET, step), nowMs, last))).toEqual([step, undefined, undefined]);
-    for (const wrong of ['', '00592', '0059240', 'abcdef', '００５９２４']) expect(totpStep(SECRET, wrong, nowMs, null)).toBeUndefined();
+    expect([-2, -1, 0, 1, 2].map((offset) => totpStep(SECRET, totpCode(SECRET, step + offset), nowMs, null))).toEqual([
+      undefined,
+      step - 1,
+      step,
+      step + 1,
+      undefined,
+    ]);
+    expect([step - 1, step, step + 1].map((last) => totpStep(SECRET, totpCode(SECRET, step), nowMs, last))).toEqual([
+      step,
+      undefined,
+      undefined,
+    ]);
+    for (const wrong of ['', '00592', '0059240', 'abcdef', '００５９２４'])
+      expect(totpStep(SECRET, wrong, nowMs, null)).toBeUndefined();
   });
 });
 
@@ -87,15 +110,29 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
   const actor = () => ({ userId, isAdmin: false, via: 'session' as const, canWrite: true, ...FROM });
 
   on('management tokens are found by what was shown once, while they are in force', async () => {
-    const { made, token } = await store.createToken(actor(), { name: 't', rights: 'read', expiresAt: clock.now() + DAY });
-    expect(await store.findToken(token, '192.0.2.9')).toEqual({ tokenId: made.id, userId, isAdmin: false, rights: 'read' });
-    expect(await store.listTokens(actor())).toMatchObject([{ id: made.id, lastUsedIp: '192.0.2.9', lastUsedAt: clock.now() }]);
-    for (const wrong of ['', token.slice(1), `${token}x`, token.toLowerCase(), 'mt-', made.id]) expect(await store.findToken(wrong, null)).toBeUndefined();
+    const { made, token } = await store.createToken(actor(), {
+      name: 't',
+      rights: 'read',
+      expiresAt: clock.now() + DAY,
+    });
+    expect(await store.findToken(token, '192.0.2.9')).toEqual({
+      tokenId: made.id,
+      userId,
+      isAdmin: false,
+      rights: 'read',
+    });
+    expect(await store.listTokens(actor())).toMatchObject([
+      { id: made.id, lastUsedIp: '192.0.2.9', lastUsedAt: clock.now() },
+    ]);
+    for (const wrong of ['', token.slice(1), `${token}x`, token.toLowerCase(), 'mt-', made.id])
+      expect(await store.findToken(wrong, null)).toBeUndefined();
     clock.advance(DAY);
     expect(await store.findToken(token, null)).toBeUndefined();
     expect(await store.listTokens(actor())).toEqual([]);
     const { made: other, token: second } = await store.createToken(actor(), { name: 't', rights: 'write' });
-    await expect(store.revokeToken({ ...actor(), userId: 'usr_x' }, other.id)).rejects.toMatchObject({ code: 'not_found' });
+    await expect(store.revokeToken({ ...actor(), userId: 'usr_x' }, other.id)).rejects.toMatchObject({
+      code: 'not_found',
+    });
     await store.revokeToken(actor(), other.id);
     expect(await store.findToken(second, null)).toBeUndefined();
     await expect(store.revokeToken(actor(), other.id)).rejects.toMatchObject({ code: 'not_found' });
@@ -103,11 +140,14 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
 
   on('there are at most a hundred of somebody', async () => {
     for (let i = 0; i < 100; i++) await store.createToken(actor(), { name: `t${i}`, rights: 'read' });
-    await expect(store.createToken(actor(), { name: 'one more', rights: 'read' })).rejects.toMatchObject({ code: 'quota_exceeded' });
+    await expect(store.createToken(actor(), { name: 'one more', rights: 'read' })).rejects.toMatchObject({
+      code: 'quota_exceeded',
+    });
   });
 
   on('a request is begun once, and answered as before', async () => {
-    const begin = (request = 'POST /a') => store.beginOnce(userId, 'k', request).catch((error: { code: string }) => error.code);
+    const begin = (request = 'POST /a') =>
+      store.beginOnce(userId, 'k', request).catch((error: { code: string }) => error.code);
     // Of two at once either may be the first.
     expect(new Set(await Promise.all([begin(), begin()]))).toEqual(new Set([undefined, 'busy']));
     expect(await begin('POST /b')).toBe('invalid_argument');
@@ -127,19 +167,50 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     const { secret } = await store.startTotp(actor(), PASSWORD);
     await store.confirmTotp(actor(), totpCode(secret, Math.floor(clock.now() / 30_000)));
     clock.advance(60_000);
-    const session = await store.signIn({ email: 'a@example.com', password: PASSWORD, otp: totpCode(secret, Math.floor(clock.now() / 30_000)) }, FROM);
-    const { secret: key } = await store.createKey({ name: 'k', type: 'user-level', owner: { type: 'user', name: 'a@example.com' } });
+    const session = await store.signIn(
+      { email: 'a@example.com', password: PASSWORD, otp: totpCode(secret, Math.floor(clock.now() / 30_000)) },
+      FROM,
+    );
+    const { secret: key } = await store.createKey({
+      name: 'k',
+      type: 'user-level',
+      owner: { type: 'user', name: 'a@example.com' },
+    });
     await store.beginOnce(userId, 'k', PASSWORD);
-    const rows = await Promise.all((['accounts', 'sessions', 'management_tokens', 'idempotency_keys', 'api_keys', 'api_key_secrets', 'audit_events', 'events', 'login_attempts', 'invitations', 'bootstrap_links'] as const).map((table) => db.selectFrom(table).selectAll().execute()));
+    const rows = await Promise.all(
+      (
+        [
+          'accounts',
+          'sessions',
+          'management_tokens',
+          'idempotency_keys',
+          'api_keys',
+          'api_key_secrets',
+          'audit_events',
+          'events',
+          'login_attempts',
+          'invitations',
+          'bootstrap_links',
+        ] as const
+      ).map((table) => db.selectFrom(table).selectAll().execute()),
+    );
     const dump = JSON.stringify(rows);
-    for (const text of [PASSWORD, token, secret, session.token, session.csrfToken, key]) expect(dump).not.toContain(text);
+    for (const text of [PASSWORD, token, secret, session.token, session.csrfToken, key])
+      expect(dump).not.toContain(text);
     // Nothing that is stored is taken for what it stands for.
-    const values = new Set(rows.flat().flatMap((row) => Object.values(row)).filter((value): value is string => typeof value === 'string'));
+    const values = new Set(
+      rows
+        .flat()
+        .flatMap((row) => Object.values(row))
+        .filter((value): value is string => typeof value === 'string'),
+    );
     for (const value of values) {
       expect(await store.findSession(value)).toBeUndefined();
       expect(await store.findToken(value, null)).toBeUndefined();
     }
     const { password_hash: hash } = await db.selectFrom('accounts').selectAll().executeTakeFirstOrThrow();
-    await expect(store.signIn({ email: 'a@example.com', password: hash }, FROM)).rejects.toMatchObject({ code: 'bad_credentials' });
+    await expect(store.signIn({ email: 'a@example.com', password: hash }, FROM)).rejects.toMatchObject({
+      code: 'bad_credentials',
+    });
   });
 });

@@ -1,5 +1,13 @@
 import path from 'node:path';
-import type { Driver, DriverCapacity, DriverHandle, ExitCause, Isolation, ReplicaEvent, ReplicaSpec } from '../../../server/driver/driver';
+import type {
+  Driver,
+  DriverCapacity,
+  DriverHandle,
+  ExitCause,
+  Isolation,
+  ReplicaEvent,
+  ReplicaSpec,
+} from '../../../server/driver/driver';
 import { Targets } from '../../../server/gateway/targets';
 import type { DatabaseLocation } from '../../../server/access/location';
 import type { ServiceActor } from '../../../server/service/actor';
@@ -23,10 +31,15 @@ export class FakeClock implements Clock {
   after = (ms: number, run: () => void): (() => void) => {
     const timer = { at: this.#nowMs + ms, run };
     this.#timers.push(timer);
-    return () => { this.#timers = this.#timers.filter((other) => other !== timer); };
+    return () => {
+      this.#timers = this.#timers.filter((other) => other !== timer);
+    };
   };
 
-  sleep = (ms: number): Promise<void> => new Promise((resolve) => { this.after(ms, resolve); });
+  sleep = (ms: number): Promise<void> =>
+    new Promise((resolve) => {
+      this.after(ms, resolve);
+    });
 
   /** Every timer on the way runs at its time, and what it starts is waited for. */
   async advance(ms: number, settle: () => Promise<void>): Promise<void> {
@@ -80,7 +93,10 @@ export class FakeDriver implements Driver {
     await this.beforeEnsure(spec);
     const known = this.world.running.get(spec.id);
     if (known !== undefined) return this.adopt(known.handle.reference, spec).then(() => known.handle);
-    const handle: DriverHandle = { reference: `pid of ${spec.id}`, address: { type: 'tcp', host: '127.0.0.1', port: 1000 + this.world.started.length } };
+    const handle: DriverHandle = {
+      reference: `pid of ${spec.id}`,
+      address: { type: 'tcp', host: '127.0.0.1', port: 1000 + this.world.started.length },
+    };
     this.world.running.set(spec.id, { spec, handle });
     this.world.started.push(spec);
     if (this.answers(spec)) this.tell({ type: 'ready', replicaId: spec.id });
@@ -96,7 +112,9 @@ export class FakeDriver implements Driver {
 
   observe(listener: (event: ReplicaEvent) => void): () => void {
     this.#listener = listener;
-    return () => { this.#listener = undefined; };
+    return () => {
+      this.#listener = undefined;
+    };
   }
 
   stop(replicaId: string, graceMs: number): Promise<void> {
@@ -115,7 +133,15 @@ export class FakeDriver implements Driver {
 
   exit(replicaId: string, exitCode: number | null = 1, more: { cause?: ExitCause } = {}): void {
     this.world.running.delete(replicaId);
-    this.tell({ type: 'exited', replicaId, exitCode, signal: null, message: `it ended with exit code ${exitCode}`, wasStopped: false, ...more });
+    this.tell({
+      type: 'exited',
+      replicaId,
+      exitCode,
+      signal: null,
+      message: `it ended with exit code ${exitCode}`,
+      wasStopped: false,
+      ...more,
+    });
   }
 }
 
@@ -124,7 +150,12 @@ export const GPU = (number: number) => ({ uuid: `GPU-${number}`, type: 'H200', m
 export function machine(more: Partial<Machine> & { gpus?: number } = {}): Machine {
   const { gpus = 0, ...rest } = more;
   return {
-    driver: 'fake', isolation: { level: 'L2', reason: 'a test' }, capacity: { cpuMillis: 16_000, memoryMb: 64_000, gpus: Array.from({ length: gpus }, (_, i) => GPU(i)) }, dataRoots: [], allowsUnisolated: false, ...rest,
+    driver: 'fake',
+    isolation: { level: 'L2', reason: 'a test' },
+    capacity: { cpuMillis: 16_000, memoryMb: 64_000, gpus: Array.from({ length: gpus }, (_, i) => GPU(i)) },
+    dataRoots: [],
+    allowsUnisolated: false,
+    ...rest,
   };
 }
 
@@ -148,27 +179,50 @@ export function actorOf(userId: string, more: Partial<ServiceActor> = {}): Servi
   return { userId, isAdmin: false, via: 'session', canWrite: true, ip: '192.0.2.1', userAgent: 'test', ...more };
 }
 
-export async function openHarness(location: DatabaseLocation, folder: string, of: Machine = machine(), policy: ControlPolicy = DEFAULT_CONTROL_POLICY): Promise<Harness> {
+export async function openHarness(
+  location: DatabaseLocation,
+  folder: string,
+  of: Machine = machine(),
+  policy: ControlPolicy = DEFAULT_CONTROL_POLICY,
+): Promise<Harness> {
   const clock = new FakeClock();
   const world = new FakeWorld();
   const logs = new Map<string, string[]>();
   const store = await openServiceStore({ location, secretKey: SECRET_KEY, version: '1.0.0', machine: of }, clock.now);
-  const account = await store.createAccount({ email: 'ann@example.com', name: 'Ann', password: 'correct horse battery' });
+  const account = await store.createAccount({
+    email: 'ann@example.com',
+    name: 'Ann',
+    password: 'correct horse battery',
+  });
   let numCalls = 0;
   const counted = new Proxy(store, {
-    get: (target, method) => (...args: unknown[]) => {
-      numCalls++;
-      return (target[method as 'readLaunch'] as (...values: unknown[]) => Promise<unknown>)(...args).finally(() => { numCalls--; });
-    },
+    get:
+      (target, method) =>
+      (...args: unknown[]) => {
+        numCalls++;
+        return (target[method as 'readLaunch'] as (...values: unknown[]) => Promise<unknown>)(...args).finally(() => {
+          numCalls--;
+        });
+      },
   });
   const open = () => {
     const driver = new FakeDriver(world, of);
     const targets = new Targets();
     const controller = new Controller({
-      store: counted, driver, targets, clock, policy, dataRoots: of.dataRoots, snapshots: new HomeSnapshots(path.join(folder, 'snapshots')), log: { info: () => {}, warn: () => {} },
+      store: counted,
+      driver,
+      targets,
+      clock,
+      policy,
+      dataRoots: of.dataRoots,
+      snapshots: new HomeSnapshots(path.join(folder, 'snapshots')),
+      log: { info: () => {}, warn: () => {} },
       logs: {
         last: (id, limit) => Promise.resolve((logs.get(id) ?? []).slice(-limit).map((text) => ({ text }))),
-        delete: (id) => { logs.delete(id); return Promise.resolve(); },
+        delete: (id) => {
+          logs.delete(id);
+          return Promise.resolve();
+        },
       },
     });
     return { driver, targets, controller };
@@ -180,7 +234,14 @@ export async function openHarness(location: DatabaseLocation, folder: string, of
     }
   };
   const harness: Harness = {
-    store, clock, world, logs, actor: actorOf(account.userId), settle, ...open(), advance: (ms) => clock.advance(ms, settle),
+    store,
+    clock,
+    world,
+    logs,
+    actor: actorOf(account.userId),
+    settle,
+    ...open(),
+    advance: (ms) => clock.advance(ms, settle),
     killAndRestart: async () => {
       const { driver } = harness;
       // What the process that is gone had under way comes to nothing.

@@ -11,7 +11,11 @@ import { BACKENDS, bearer, overBackends, REGISTER, ROOT } from '../access/suppor
 import { reviveAccessError } from '../../../server/access/threaded-store';
 
 const THREAD = path.join(ROOT, 'server', 'service', 'store-thread.ts');
-const createThread = (data: ServiceStoreOptions) => new Worker(`require(${JSON.stringify(REGISTER)}); require(${JSON.stringify(THREAD)});`, { eval: true, workerData: data });
+const createThread = (data: ServiceStoreOptions) =>
+  new Worker(`require(${JSON.stringify(REGISTER)}); require(${JSON.stringify(THREAD)});`, {
+    eval: true,
+    workerData: data,
+  });
 
 let store: ServiceStore;
 
@@ -23,7 +27,10 @@ class Between {
   constructor({ hostname, port }: URL) {
     this.#server = net.createServer((near) => {
       const far = net.connect(Number(port || 5432), hostname);
-      for (const [socket, other] of [[near, far], [far, near]]) {
+      for (const [socket, other] of [
+        [near, far],
+        [far, near],
+      ]) {
         this.#open.add(socket);
         socket.pipe(other);
         socket.on('error', () => {}).on('close', () => other.destroy());
@@ -45,7 +52,13 @@ class Between {
 }
 
 overBackends((make) => {
-  beforeAll(async () => { store = await openServingServiceStore({ location: await make(), secretKey: new Uint8Array(32) }, () => {}, createThread); });
+  beforeAll(async () => {
+    store = await openServingServiceStore(
+      { location: await make(), secretKey: new Uint8Array(32) },
+      () => {},
+      createThread,
+    );
+  });
   afterAll(() => store.close());
 
   test('what the service refuses crosses the thread with its code', async () => {
@@ -57,7 +70,11 @@ overBackends((make) => {
 
   test('the key check works over the same store, and leaves it open', async () => {
     const access = await Access.open({ store, pollMs: 1_000_000 });
-    const { secret, key } = await access.createKey({ name: 'k', type: 'user-level', owner: { type: 'user', name: 'a@example.com' } });
+    const { secret, key } = await access.createKey({
+      name: 'k',
+      type: 'user-level',
+      owner: { type: 'user', name: 'a@example.com' },
+    });
     const target = { id: 'dep_x', ownerId: key.owner.id };
     expect(access.check(bearer(secret), target)).toMatchObject({ ok: true, keyId: key.id });
     expect(access.check(bearer(secret), { ...target, ownerId: 'usr_other' })).toMatchObject({ ok: false, status: 403 });
@@ -67,40 +84,62 @@ overBackends((make) => {
 });
 
 const [, postgres] = BACKENDS;
-(postgres.isHere ? test : test.skip)('a database that went away is told apart from a fault, and found again once it is back', async () => {
-  const location = await postgres.make() as Extract<DatabaseLocation, { kind: 'postgres' }>;
-  const url = new URL(location.url);
-  const between = new Between(new URL(url));
-  [url.hostname, url.port] = ['127.0.0.1', String(await between.listen())];
-  const away = await openServingServiceStore({ location: { ...location, url: url.href }, secretKey: new Uint8Array(32) }, () => {}, createThread);
-  try {
-    const calls = Promise.allSettled([1, 2, 3, 4, 5, 6].map(() => away.createAccount({ email: 'a@example.com', name: 'A', password: 'correct horse battery' })));
-    await between.end();
-    for (const call of await calls) if (call.status === 'rejected') expect((call.reason as { code: string }).code).toMatch(/^(database_error|conflict)$/);
-    await expect(away.listKeys()).rejects.toMatchObject({ name: 'AccessError', code: 'database_error' });
-    await between.listen(Number(url.port));
-    // What the pool still held fails first.
-    while (await away.listKeys().catch((error: unknown) => expect(error).toMatchObject({ code: 'database_error' })) === undefined);
-  } finally {
-    await away.close();
-    await between.end();
-    await postgres.dispose();
-  }
-});
+(postgres.isHere ? test : test.skip)(
+  'a database that went away is told apart from a fault, and found again once it is back',
+  async () => {
+    const location = (await postgres.make()) as Extract<DatabaseLocation, { kind: 'postgres' }>;
+    const url = new URL(location.url);
+    const between = new Between(new URL(url));
+    [url.hostname, url.port] = ['127.0.0.1', String(await between.listen())];
+    const away = await openServingServiceStore(
+      { location: { ...location, url: url.href }, secretKey: new Uint8Array(32) },
+      () => {},
+      createThread,
+    );
+    try {
+      const calls = Promise.allSettled(
+        [1, 2, 3, 4, 5, 6].map(() =>
+          away.createAccount({ email: 'a@example.com', name: 'A', password: 'correct horse battery' }),
+        ),
+      );
+      await between.end();
+      for (const call of await calls)
+        if (call.status === 'rejected')
+          expect((call.reason as { code: string }).code).toMatch(/^(database_error|conflict)$/);
+      await expect(away.listKeys()).rejects.toMatchObject({ name: 'AccessError', code: 'database_error' });
+      await between.listen(Number(url.port));
+      // What the pool still held fails first.
+      while (
+        (await away.listKeys().catch((error: unknown) => expect(error).toMatchObject({ code: 'database_error' }))) ===
+        undefined
+      );
+    } finally {
+      await away.close();
+      await between.end();
+      await postgres.dispose();
+    }
+  },
+);
 
 const [file] = BACKENDS;
 test('a database that somebody else holds is told apart from a fault', async () => {
-  const location = await file.make() as Extract<DatabaseLocation, { kind: 'file' }>;
+  const location = (await file.make()) as Extract<DatabaseLocation, { kind: 'file' }>;
   const held = await openServingServiceStore({ location, secretKey: new Uint8Array(32) }, () => {}, createThread);
   const holder = new LibsqlDatabase(location.file);
   holder.exec('begin immediate');
-  await expect(held.createAccount({ email: 'a@example.com', name: 'A', password: 'correct horse battery' })).rejects.toMatchObject({ name: 'AccessError', code: 'database_error' });
+  await expect(
+    held.createAccount({ email: 'a@example.com', name: 'A', password: 'correct horse battery' }),
+  ).rejects.toMatchObject({ name: 'AccessError', code: 'database_error' });
   holder.close();
   await held.close();
   await file.dispose();
 });
 
 test('a fault of ours is none of the database', () => {
-  expect(reviveAccessError({ name: 'Error', code: 'ECONNREFUSED', message: 'x' })).toMatchObject({ code: 'database_error' });
-  expect(reviveAccessError({ name: 'TypeError', code: 'ERR_INVALID_ARG_TYPE', message: 'x' })).not.toHaveProperty('code');
+  expect(reviveAccessError({ name: 'Error', code: 'ECONNREFUSED', message: 'x' })).toMatchObject({
+    code: 'database_error',
+  });
+  expect(reviveAccessError({ name: 'TypeError', code: 'ERR_INVALID_ARG_TYPE', message: 'x' })).not.toHaveProperty(
+    'code',
+  );
 });

@@ -1,7 +1,14 @@
 /** What the gateway counts, in memory and in the database. */
 import { randomBytes } from 'node:crypto';
 import type { GatewayRecord } from '../../../server/gateway/gateway';
-import { addHistogram, BUCKET_BOUNDS_MS, countOf, newHistogram, observe, percentile } from '../../../server/gateway/histogram';
+import {
+  addHistogram,
+  BUCKET_BOUNDS_MS,
+  countOf,
+  newHistogram,
+  observe,
+  percentile,
+} from '../../../server/gateway/histogram';
 import { UsageMeter, type UsageRollup } from '../../../server/gateway/rollups';
 import { Targets } from '../../../server/gateway/targets';
 import { openServiceStore, type ServiceStore } from '../../../server/service/store';
@@ -13,7 +20,21 @@ const MINUTE = 30_000_000;
 const MS = MINUTE * 60_000;
 
 function record(fields: Partial<GatewayRecord> = {}): GatewayRecord {
-  return { deploymentId: 'dep_1', slug: 's', keyId: undefined, status: 200, endedMs: MS, durationMs: 100, firstByteMs: 50, requestBytes: 0, responseBytes: 0, usage: undefined, numRetries: 0, failures: [], ...fields };
+  return {
+    deploymentId: 'dep_1',
+    slug: 's',
+    keyId: undefined,
+    status: 200,
+    endedMs: MS,
+    durationMs: 100,
+    firstByteMs: 50,
+    requestBytes: 0,
+    responseBytes: 0,
+    usage: undefined,
+    numRetries: 0,
+    failures: [],
+    ...fields,
+  };
 }
 
 async function taken(meter: UsageMeter): Promise<UsageRollup[]> {
@@ -57,8 +78,20 @@ describe('the meter', () => {
     meter.record(record({ endedMs: MS + 60_000 }));
     meter.record(record({ deploymentId: 'dep_2' }));
     const all = await taken(meter);
-    expect(all.map(({ minute, deploymentId, keyId, statusClass, requests }) => [minute - MINUTE, deploymentId, keyId, statusClass, requests])).toEqual([
-      [0, 'dep_1', null, 2, 2], [0, 'dep_1', 'key_1', 2, 1], [0, 'dep_1', null, 4, 1], [1, 'dep_1', null, 2, 1], [0, 'dep_2', null, 2, 1],
+    expect(
+      all.map(({ minute, deploymentId, keyId, statusClass, requests }) => [
+        minute - MINUTE,
+        deploymentId,
+        keyId,
+        statusClass,
+        requests,
+      ]),
+    ).toEqual([
+      [0, 'dep_1', null, 2, 2],
+      [0, 'dep_1', 'key_1', 2, 1],
+      [0, 'dep_1', null, 4, 1],
+      [1, 'dep_1', null, 2, 1],
+      [0, 'dep_2', null, 2, 1],
     ]);
     expect(all[0]).toMatchObject({ told: 1, promptTokens: 5, completionTokens: 7, cachedTokens: 2 });
     expect([countOf(all[0].latency), countOf(all[0].firstByte), countOf(all[2].firstByte)]).toEqual([2, 2, 0]);
@@ -68,10 +101,12 @@ describe('the meter', () => {
   test('keeps what could not be written, beside what came meanwhile', async () => {
     const meter = new UsageMeter();
     meter.record(record());
-    await expect(meter.flush(() => {
-      meter.record(record());
-      return Promise.reject(new Error('disk full'));
-    })).rejects.toThrow('disk full');
+    await expect(
+      meter.flush(() => {
+        meter.record(record());
+        return Promise.reject(new Error('disk full'));
+      }),
+    ).rejects.toThrow('disk full');
     expect(await taken(meter)).toMatchObject([{ requests: 2 }]);
   });
 
@@ -85,7 +120,12 @@ describe('the meter', () => {
 describe.each(BACKENDS)('the store on $name', ({ isHere, make, dispose }) => {
   const testHere = isHere ? test : test.skip;
   let store: ServiceStore;
-  beforeEach(async () => { if (isHere) store = await openServiceStore({ location: await make(), secretKey: randomBytes(32) } as Parameters<typeof openServiceStore>[0]); });
+  beforeEach(async () => {
+    if (isHere)
+      store = await openServiceStore({ location: await make(), secretKey: randomBytes(32) } as Parameters<
+        typeof openServiceStore
+      >[0]);
+  });
   afterEach(async () => {
     if (isHere) await store.close();
     await dispose();
@@ -99,28 +139,57 @@ describe.each(BACKENDS)('the store on $name', ({ isHere, make, dispose }) => {
   const range = { deploymentId: 'dep_1', fromMinute: MINUTE, toMinute: MINUTE + 10, stepMinutes: 5 };
 
   testHere('adds up what comes for the same minute', async () => {
-    await write(record({ durationMs: 10 }), record({ durationMs: 1_000, usage: { promptTokens: 5, completionTokens: 7, cachedTokens: 2 } }));
+    await write(
+      record({ durationMs: 10 }),
+      record({ durationMs: 1_000, usage: { promptTokens: 5, completionTokens: 7, cachedTokens: 2 } }),
+    );
     await write(record({ durationMs: 30 }));
     const { buckets } = await store.readUsageReport(range);
     expect(buckets).toHaveLength(1);
-    expect(buckets[0]).toMatchObject({ bucket: MINUTE / 5, statusClass: 2, requests: 3, told: 1, promptTokens: 5, completionTokens: 7, cachedTokens: 2 });
+    expect(buckets[0]).toMatchObject({
+      bucket: MINUTE / 5,
+      statusClass: 2,
+      requests: 3,
+      told: 1,
+      promptTokens: 5,
+      completionTokens: 7,
+      cachedTokens: 2,
+    });
     expect(buckets[0].latency).toMatchObject({ sumMs: 1_040, maxMs: 1_000 });
     expect(countOf(buckets[0].latency)).toBe(3);
   });
 
   testHere('reads by steps, within the range, of one deployment', async () => {
-    const at = (minutes: number, fields: Partial<GatewayRecord> = {}) => record({ endedMs: MS + minutes * 60_000, ...fields });
+    const at = (minutes: number, fields: Partial<GatewayRecord> = {}) =>
+      record({ endedMs: MS + minutes * 60_000, ...fields });
     await write(at(-1), at(0), at(4), at(5), at(9, { status: 500 }), at(10), at(3, { deploymentId: 'dep_2' }));
     const { buckets } = await store.readUsageReport(range);
-    expect(buckets.map(({ bucket, statusClass, requests }) => [bucket - MINUTE / 5, statusClass, requests])).toEqual([[0, 2, 2], [1, 2, 1], [1, 5, 1]]);
+    expect(buckets.map(({ bucket, statusClass, requests }) => [bucket - MINUTE / 5, statusClass, requests])).toEqual([
+      [0, 2, 2],
+      [1, 2, 1],
+      [1, 5, 1],
+    ]);
   });
 
   testHere('tells the keys that asked, by their names', async () => {
     await store.openDeployment(ALICE, 'mine');
-    const { key } = await store.createKey({ owner: ALICE, name: 'laptop', type: 'user-level' } as Parameters<ServiceStore['createKey']>[0]);
-    await write(record({ keyId: key.id }), record({ keyId: key.id, status: 429 }), record({ keyId: key.id }), record({ keyId: 'key_gone' }), record({ keyId: 'key_gone' }), record({ status: 401 }));
+    const { key } = await store.createKey({ owner: ALICE, name: 'laptop', type: 'user-level' } as Parameters<
+      ServiceStore['createKey']
+    >[0]);
+    await write(
+      record({ keyId: key.id }),
+      record({ keyId: key.id, status: 429 }),
+      record({ keyId: key.id }),
+      record({ keyId: 'key_gone' }),
+      record({ keyId: 'key_gone' }),
+      record({ status: 401 }),
+    );
     const { keys } = await store.readUsageReport(range);
-    expect(keys.map(({ keyId, name, requests, errors }) => [keyId, name, requests, errors])).toEqual([[key.id, 'laptop', 3, 1], ['key_gone', null, 2, 0], [null, null, 1, 1]]);
+    expect(keys.map(({ keyId, name, requests, errors }) => [keyId, name, requests, errors])).toEqual([
+      [key.id, 'laptop', 3, 1],
+      ['key_gone', null, 2, 0],
+      [null, null, 1, 1],
+    ]);
     const one = await store.readUsageReport({ ...range, keyId: key.id });
     expect([one.keys.length, one.buckets.map(({ requests }) => requests)]).toEqual([1, [2, 1]]);
   });
@@ -131,10 +200,16 @@ describe.each(BACKENDS)('the store on $name', ({ isHere, make, dispose }) => {
   });
 
   testHere('averages what replicas take, and forgets what is old', async () => {
-    await store.recordResources([{ minute: MINUTE, deploymentId: 'dep_1', samples: 2, cpuPercentSum: 100, memoryMbSum: 400 }]);
-    await store.recordResources([{ minute: MINUTE, deploymentId: 'dep_1', samples: 2, cpuPercentSum: 60, memoryMbSum: 400 }]);
+    await store.recordResources([
+      { minute: MINUTE, deploymentId: 'dep_1', samples: 2, cpuPercentSum: 100, memoryMbSum: 400 },
+    ]);
+    await store.recordResources([
+      { minute: MINUTE, deploymentId: 'dep_1', samples: 2, cpuPercentSum: 60, memoryMbSum: 400 },
+    ]);
     await write(record());
-    expect((await store.readUsageReport(range)).resources).toEqual([{ bucket: MINUTE / 5, cpuPercent: 40, memoryMb: 200 }]);
+    expect((await store.readUsageReport(range)).resources).toEqual([
+      { bucket: MINUTE / 5, cpuPercent: 40, memoryMb: 200 },
+    ]);
     await store.pruneUsage(MINUTE + 1);
     expect(await store.readUsageReport(range)).toEqual({ buckets: [], resources: [], keys: [] });
   });
@@ -152,12 +227,23 @@ describe('the recorder', () => {
       return Promise.resolve();
     };
     const targets = new Targets();
-    const replicas = ['rep_1', 'rep_2'].map((id) => ({ id, address: { type: 'unix', path: '/x' } as const, secret: 's', isBuiltin: false }));
+    const replicas = ['rep_1', 'rep_2'].map((id) => ({
+      id,
+      address: { type: 'unix', path: '/x' } as const,
+      secret: 's',
+      isBuiltin: false,
+    }));
     targets.set(target('s', replicas));
     targets.set(target('idle', []));
     const recorder = new UsageRecorder({
-      store: { recordUsage: write, recordResources: write, pruneUsage: () => Promise.resolve() }, targets, log,
-      driver: { usage: (id) => Promise.resolve(id === 'rep_1' ? { cpuPercent: 30, memoryMb: 100 } : { cpuPercent: 20, memoryMb: 50 }) }, now: () => MS,
+      store: { recordUsage: write, recordResources: write, pruneUsage: () => Promise.resolve() },
+      targets,
+      log,
+      driver: {
+        usage: (id) =>
+          Promise.resolve(id === 'rep_1' ? { cpuPercent: 30, memoryMb: 100 } : { cpuPercent: 20, memoryMb: 50 }),
+      },
+      now: () => MS,
     });
     recorder.record(record());
     await recorder.sample();
@@ -167,6 +253,9 @@ describe('the recorder', () => {
     expect(written).toEqual([]);
     isBroken = false;
     await recorder.close();
-    expect(written).toMatchObject([[{ deploymentId: 'dep_1', requests: 1 }], [{ deploymentId: 'dep_s', minute: MINUTE, samples: 1, cpuPercentSum: 50, memoryMbSum: 150 }]]);
+    expect(written).toMatchObject([
+      [{ deploymentId: 'dep_1', requests: 1 }],
+      [{ deploymentId: 'dep_s', minute: MINUTE, samples: 1, cpuPercentSum: 50, memoryMbSum: 150 }],
+    ]);
   });
 });

@@ -8,8 +8,12 @@ import { lockDataDir } from '../../../server/up/lock';
 import { REGISTER, ROOT } from '../access/support';
 
 let folder: string;
-beforeEach(() => { folder = mkdtempSync(join(tmpdir(), 'capstan-dir-')); });
-afterEach(() => { rmSync(folder, { recursive: true, force: true }); });
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'capstan-dir-'));
+});
+afterEach(() => {
+  rmSync(folder, { recursive: true, force: true });
+});
 
 describe('the layout', () => {
   test('is made where missing, for its user alone', () => {
@@ -32,15 +36,21 @@ describe('the lock', () => {
     const lock = lockDataDir(folder);
     expect(() => lockDataDir(folder)).toThrow(`another service runs on ${folder}`);
     lock.describe({ pid: 4711, url: 'http://127.0.0.1:8090' });
-    expect(() => lockDataDir(folder)).toThrow(`another service (process 4711, http://127.0.0.1:8090) runs on ${folder}: stop it, or give this one a --data-dir of its own`);
+    expect(() => lockDataDir(folder)).toThrow(
+      `another service (process 4711, http://127.0.0.1:8090) runs on ${folder}: stop it, or give this one a --data-dir of its own`,
+    );
     lock.release();
     expect(existsSync(join(folder, 'service.json'))).toBe(false);
     lockDataDir(folder).release();
   });
 
   test('ends with its process, however that ends', async () => {
-    const script = "const { lockDataDir } = require('./server/up/lock.ts'); const lock = lockDataDir(process.argv[1]); lock.describe({ pid: process.pid, url: 'x' }); console.log('locked'); setInterval(() => lock, 1000);";
-    const child = spawn(process.execPath, ['-r', REGISTER, '-e', script, '--', folder], { cwd: ROOT, stdio: ['ignore', 'pipe', 'inherit'] });
+    const script =
+      "const { lockDataDir } = require('./server/up/lock.ts'); const lock = lockDataDir(process.argv[1]); lock.describe({ pid: process.pid, url: 'x' }); console.log('locked'); setInterval(() => lock, 1000);";
+    const child = spawn(process.execPath, ['-r', REGISTER, '-e', script, '--', folder], {
+      cwd: ROOT,
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
     await once(child.stdout, 'data');
     expect(() => lockDataDir(folder)).toThrow(`another service (process ${child.pid}, x) runs on`);
     child.kill('SIGKILL');

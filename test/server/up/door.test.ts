@@ -6,7 +6,10 @@ const ready = { check: () => Promise.resolve(undefined) };
 test('until the service is there it answers for its health alone', async () => {
   const door = new Door(ready);
   expect((await exchange(door, '/healthz')).json).toMatchObject({ status: 'ok' });
-  expect([(await exchange(door, '/readyz')).status, (await exchange(door, '/readyz')).json]).toEqual([503, { status: 'starting' }]);
+  expect([(await exchange(door, '/readyz')).status, (await exchange(door, '/readyz')).json]).toEqual([
+    503,
+    { status: 'starting' },
+  ]);
   const early = await exchange(door, '/d/chat/v1/models');
   expect([early.status, early.headers['Retry-After'], early.json.error.code]).toEqual([503, '1', 'starting']);
   door.open((_request, reply) => Promise.resolve(reply.send(200, {}, 'here')));
@@ -25,11 +28,18 @@ test('says what it is not ready for', async () => {
 test('drains: open requests end, new ones are refused', async () => {
   const door = new Door(ready);
   let finish: () => void;
-  const work = new Promise<void>((resolve) => { finish = resolve; });
-  door.open(async (_request, reply) => { await work; reply.send(200, {}, 'done'); });
+  const work = new Promise<void>((resolve) => {
+    finish = resolve;
+  });
+  door.open(async (_request, reply) => {
+    await work;
+    reply.send(200, {}, 'done');
+  });
   const open = exchange(door, '/x');
   let isDrained = false;
-  const drained = door.drain().then(() => { isDrained = true; });
+  const drained = door.drain().then(() => {
+    isDrained = true;
+  });
   expect((await exchange(door, '/y')).json.error.code).toBe('shutting_down');
   expect((await exchange(door, '/readyz')).json).toEqual({ status: 'shutting down' });
   expect([isDrained, door.numOpenRequests]).toEqual([false, 1]);

@@ -17,7 +17,15 @@ const ENV = { HOME: '/home/ada' };
 
 describe('flags', () => {
   test('have defaults that need nothing', () => {
-    expect(resolveUpOptions([], ENV)).toMatchObject({ dataDir: '/home/ada/.local/share/capstan', host: '127.0.0.1', port: 8090, servingPort: undefined, dataRoots: [], allowUnisolated: false, stopsDeployments: false });
+    expect(resolveUpOptions([], ENV)).toMatchObject({
+      dataDir: '/home/ada/.local/share/capstan',
+      host: '127.0.0.1',
+      port: 8090,
+      servingPort: undefined,
+      dataRoots: [],
+      allowUnisolated: false,
+      stopsDeployments: false,
+    });
   });
 
   test('come from the file, the environment and the command line, the last the strongest', () => {
@@ -25,8 +33,22 @@ describe('flags', () => {
     try {
       const file = join(folder, 'capstan.yaml');
       writeFileSync(file, 'port: 1\nserving_port: 2\nhost: 10.0.0.1\ndata-root: [/a, /b]\nallow-unisolated: true\n');
-      const sources = [fromConfigFile(file, '--config', UP_FLAG_NAMES), fromEnvironment({ CAPSTAN_PORT: '3', CAPSTAN_SERVING_PORT: '4', DATABASE_URL: 'postgres://db/capstan' }, UP_FLAG_NAMES), given(['--port', '5'])];
-      expect(resolveUpOptions(sources, ENV)).toMatchObject({ port: 5, servingPort: 4, host: '10.0.0.1', dataRoots: ['/a', '/b'], allowUnisolated: true, databaseUrl: 'postgres://db/capstan' });
+      const sources = [
+        fromConfigFile(file, '--config', UP_FLAG_NAMES),
+        fromEnvironment(
+          { CAPSTAN_PORT: '3', CAPSTAN_SERVING_PORT: '4', DATABASE_URL: 'postgres://db/capstan' },
+          UP_FLAG_NAMES,
+        ),
+        given(['--port', '5']),
+      ];
+      expect(resolveUpOptions(sources, ENV)).toMatchObject({
+        port: 5,
+        servingPort: 4,
+        host: '10.0.0.1',
+        dataRoots: ['/a', '/b'],
+        allowUnisolated: true,
+        databaseUrl: 'postgres://db/capstan',
+      });
     } finally {
       rmSync(folder, { recursive: true });
     }
@@ -37,7 +59,9 @@ describe('flags', () => {
     try {
       const file = join(folder, 'capstan.yaml');
       writeFileSync(file, 'servng-port: 2\n');
-      expect(() => fromConfigFile(file, '--config', UP_FLAG_NAMES)).toThrow('capstan.yaml: servng-port: there is no such setting; did you mean serving-port?');
+      expect(() => fromConfigFile(file, '--config', UP_FLAG_NAMES)).toThrow(
+        'capstan.yaml: servng-port: there is no such setting; did you mean serving-port?',
+      );
     } finally {
       rmSync(folder, { recursive: true });
     }
@@ -45,7 +69,13 @@ describe('flags', () => {
 
   test.each<[[string, string][], string]>([
     [[['--port', '65535']], '--port: expected a port up to 65534'],
-    [[['--port', '9000'], ['--serving-port', '9000']], '--serving-port: expected another port than --port'],
+    [
+      [
+        ['--port', '9000'],
+        ['--serving-port', '9000'],
+      ],
+      '--serving-port: expected another port than --port',
+    ],
     [[['--bootstrap-email', 'a@b']], '--bootstrap-email and --bootstrap-password-file: expected both, got one'],
     [[['--ssl-keyfile', 'k']], '--ssl-keyfile and --ssl-certfile: expected both, got one'],
     [[['--admin-host', '0.0.0.0']], '--admin-host: expected --admin-port with it'],
@@ -58,7 +88,9 @@ describe('flags', () => {
   });
 
   test('an address of a database that is none is not repeated', () => {
-    expect(() => resolveUpOptions([given(['--database-url', 'mysql://root:hunter2@db'])], ENV)).toThrow(/^--database-url: expected a postgres:\/\/ address$/);
+    expect(() => resolveUpOptions([given(['--database-url', 'mysql://root:hunter2@db'])], ENV)).toThrow(
+      /^--database-url: expected a postgres:\/\/ address$/,
+    );
   });
 
   test('every flag has a help line', () => {
@@ -70,22 +102,42 @@ describe('addresses', () => {
   const options = { host: '127.0.0.1', publicUrl: undefined, servingUrl: undefined, tls: {} };
 
   test('are where is listened', () => {
-    expect(addressesOf(options, { console: 8090, serving: 8091 })).toEqual({ console: 'http://127.0.0.1:8090', serving: 'http://127.0.0.1:8091' });
-    expect(addressesOf({ ...options, host: '::1', tls: { certFile: 'c', keyFile: 'k' } }, { console: 443, serving: 444 })).toEqual({ console: 'https://[::1]', serving: 'https://[::1]:444' });
+    expect(addressesOf(options, { console: 8090, serving: 8091 })).toEqual({
+      console: 'http://127.0.0.1:8090',
+      serving: 'http://127.0.0.1:8091',
+    });
+    expect(
+      addressesOf({ ...options, host: '::1', tls: { certFile: 'c', keyFile: 'k' } }, { console: 443, serving: 444 }),
+    ).toEqual({ console: 'https://[::1]', serving: 'https://[::1]:444' });
   });
 
   test('are those of the proxy in front', () => {
-    expect(addressesOf({ ...options, publicUrl: 'https://console.example.com', servingUrl: 'https://models.example.com' }, { console: 1, serving: 2 })).toEqual({ console: 'https://console.example.com', serving: 'https://models.example.com' });
+    expect(
+      addressesOf(
+        { ...options, publicUrl: 'https://console.example.com', servingUrl: 'https://models.example.com' },
+        { console: 1, serving: 2 },
+      ),
+    ).toEqual({ console: 'https://console.example.com', serving: 'https://models.example.com' });
   });
 
   test('of a deployment have no trailing slash and no /v1', () => {
     const addresses = { console: 'http://a:1', serving: 'http://a:2' };
     expect(deploymentUrl(addresses, undefined, 'chat-x7')).toBe('http://a:2/d/chat-x7');
     expect(deploymentUrl(addresses, 'models.example.com', 'chat-x7')).toBe('http://chat-x7.models.example.com:2');
-    expect(deploymentUrl({ ...addresses, serving: 'https://models.example.com' }, 'models.example.com', 'chat-x7')).toBe('https://chat-x7.models.example.com');
+    expect(
+      deploymentUrl({ ...addresses, serving: 'https://models.example.com' }, 'models.example.com', 'chat-x7'),
+    ).toBe('https://chat-x7.models.example.com');
   });
 
-  test.each([['localhost', true], ['127.0.0.1', true], ['127.8.9.1', true], ['::1', true], ['0.0.0.0', false], ['::', false], ['192.168.1.2', false]])('%s stays on this machine: %s', (host, expected) => {
+  test.each([
+    ['localhost', true],
+    ['127.0.0.1', true],
+    ['127.8.9.1', true],
+    ['::1', true],
+    ['0.0.0.0', false],
+    ['::', false],
+    ['192.168.1.2', false],
+  ])('%s stays on this machine: %s', (host, expected) => {
     expect(isLoopback(host)).toBe(expected);
   });
 });

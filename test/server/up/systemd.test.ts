@@ -5,7 +5,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { UP_FLAG_NAMES } from '../../../server/up/flags';
 
-const unit = /^ {4}\[Unit\]\n(?: {4}.*\n|\n)*?.*WantedBy=.*\n/m.exec(readFileSync(join(__dirname, '../../../docs/deployments.md'), 'utf8'))![0].replace(/^ {4}/gm, '');
+const unit = /^ {4}\[Unit\]\n(?: {4}.*\n|\n)*?.*WantedBy=.*\n/m
+  .exec(readFileSync(join(__dirname, '../../../docs/deployments.md'), 'utf8'))![0]
+  .replace(/^ {4}/gm, '');
 const canVerify = spawnSync('systemd-analyze', ['--version']).status === 0;
 /** Since 254. */
 const NEW_KEYS = /Unknown key(?: name)? 'DelegateSubgroup'/;
@@ -15,7 +17,10 @@ const NEW_KEYS = /Unknown key(?: name)? 'DelegateSubgroup'/;
   try {
     const file = join(folder, 'capstan.service');
     const user = execFileSync('id', ['-un'], { encoding: 'utf8' }).trim();
-    writeFileSync(file, unit.replace(/^(ExecStart=)\S+/m, `$1${process.execPath}`).replace(/^User=.*$/m, `User=${user}`));
+    writeFileSync(
+      file,
+      unit.replace(/^(ExecStart=)\S+/m, `$1${process.execPath}`).replace(/^User=.*$/m, `User=${user}`),
+    );
     const { stderr } = spawnSync('systemd-analyze', ['verify', '--man=no', file], { encoding: 'utf8' });
     expect(stderr.split('\n').filter((line) => line.includes('capstan.service') && !NEW_KEYS.test(line))).toEqual([]);
   } finally {

@@ -17,7 +17,10 @@ afterAll(() => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-async function finished(args: readonly string[], env: NodeJS.ProcessEnv = {}): Promise<{ code: number | null; stdout: string; stderr: string }> {
+async function finished(
+  args: readonly string[],
+  env: NodeJS.ProcessEnv = {},
+): Promise<{ code: number | null; stdout: string; stderr: string }> {
   const run = start(args, env);
   const [code] = await run.exited;
   return { code, ...run.output() };
@@ -29,7 +32,11 @@ test.each<[string[], NodeJS.ProcessEnv, string]>([
   [['up'], { CAPSTAN_SERVING_PORT: 'x' }, "error: CAPSTAN_SERVING_PORT: expected a port from 0 to 65535, got 'x'"],
   [['up', '--port', '8090', '--serving-port', '8090'], {}, 'error: --serving-port: expected another port than --port'],
   [['up', '--data-root', '/no/such'], {}, "error: --data-root: expected a folder, got '/no/such'"],
-  [['up', '--config', '/no/such.yaml'], {}, "error: --config: expected a file that can be read, got '/no/such.yaml' (ENOENT)"],
+  [
+    ['up', '--config', '/no/such.yaml'],
+    {},
+    "error: --config: expected a file that can be read, got '/no/such.yaml' (ENOENT)",
+  ],
   [['deplyo'], {}, "error: unknown command 'deplyo'\n(Did you mean deploy?)"],
 ])('%j with %j exits 2 and says why', async (args, env, message) => {
   const { code, stderr, stdout } = await finished(args, { CAPSTAN_DATA_DIR: join(folder, 'usage'), ...env });
@@ -41,25 +48,48 @@ test('a data directory that another service holds, or that cannot be one, exits 
   const { root } = openDataDir(join(folder, 'held'));
   const lock = lockDataDir(root);
   lock.describe({ pid: 4711, url: 'http://127.0.0.1:8090' });
-  expect(await finished(['up', '--data-dir', root, '--port', '0'])).toEqual({ code: 1, stdout: '', stderr: `error: another service (process 4711, http://127.0.0.1:8090) runs on ${root}: stop it, or give this one a --data-dir of its own\n` });
+  expect(await finished(['up', '--data-dir', root, '--port', '0'])).toEqual({
+    code: 1,
+    stdout: '',
+    stderr: `error: another service (process 4711, http://127.0.0.1:8090) runs on ${root}: stop it, or give this one a --data-dir of its own\n`,
+  });
   lock.release();
   const file = join(folder, 'file');
   writeFileSync(file, '');
-  expect(await finished(['up', '--data-dir', file])).toEqual({ code: 1, stdout: '', stderr: `error: --data-dir: cannot write in ${file}: there is a file of this name\n` });
+  expect(await finished(['up', '--data-dir', file])).toEqual({
+    code: 1,
+    stdout: '',
+    stderr: `error: --data-dir: cannot write in ${file}: there is a file of this name\n`,
+  });
 });
 
 test('a port that is taken exits 1, and leaves the directory to the next start', async () => {
   const server = createServer();
-  const port = await new Promise<number>((resolve) => server.listen(0, '127.0.0.1', () => resolve((server.address() as { port: number }).port)));
+  const port = await new Promise<number>((resolve) =>
+    server.listen(0, '127.0.0.1', () => resolve((server.address() as { port: number }).port)),
+  );
   const dir = join(folder, 'taken');
   const { code, stderr } = await finished(['up', '--data-dir', dir, '--port', String(port)]);
   server.close();
-  expect([code, stderr]).toEqual([1, `error: cannot listen on 127.0.0.1:${port}: the port is taken or the address is not this machine's\n`]);
+  expect([code, stderr]).toEqual([
+    1,
+    `error: cannot listen on 127.0.0.1:${port}: the port is taken or the address is not this machine's\n`,
+  ]);
   lockDataDir(dir).release();
 });
 
 test('the help names every group and gives examples', async () => {
   const { code, stdout, stderr } = await finished(['up', '--help']);
   expect([code, stderr]).toEqual([0, '']);
-  for (const text of ['Service:', 'Listening:', 'First administrator:', 'Deployments:', 'Logging:', '--stop-deployments', '--bootstrap-email', 'Examples:']) expect(stdout).toContain(text);
+  for (const text of [
+    'Service:',
+    'Listening:',
+    'First administrator:',
+    'Deployments:',
+    'Logging:',
+    '--stop-deployments',
+    '--bootstrap-email',
+    'Examples:',
+  ])
+    expect(stdout).toContain(text);
 });

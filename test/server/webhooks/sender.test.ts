@@ -29,9 +29,23 @@ overBackends((make) => {
   let url: string;
   let logged: string;
 
-  const log = { info: () => {}, warn: (fields: object, message: string) => { logged += JSON.stringify(fields) + message; } };
-  const openStore = () => openServiceStore({ location, secretKey: SECRET_KEY, version: '1.0.0', machine: machine() }, clock.now);
-  const openSender = (more: Partial<ConstructorParameters<typeof WebhookSender>[0]> = {}) => new WebhookSender({ store, log, allowsPrivate: true, clock, resolve: () => Promise.resolve([{ address: '127.0.0.1', family: 4 }]), ...more });
+  const log = {
+    info: () => {},
+    warn: (fields: object, message: string) => {
+      logged += JSON.stringify(fields) + message;
+    },
+  };
+  const openStore = () =>
+    openServiceStore({ location, secretKey: SECRET_KEY, version: '1.0.0', machine: machine() }, clock.now);
+  const openSender = (more: Partial<ConstructorParameters<typeof WebhookSender>[0]> = {}) =>
+    new WebhookSender({
+      store,
+      log,
+      allowsPrivate: true,
+      clock,
+      resolve: () => Promise.resolve([{ address: '127.0.0.1', family: 4 }]),
+      ...more,
+    });
   /** Everything that is due now goes out. */
   const send = async () => {
     for (let before = -1; before !== received.length;) {
@@ -45,20 +59,28 @@ overBackends((make) => {
     await send();
   };
   const create = (events: string[], more: object = {}) => store.createWebhook(ann, { url, events, ...more });
-  const deliveries = async ({ id }: Pick<Webhook, 'id'>) => (await store.pageWebhookDeliveries(ann, id, { limit: 100 })).data;
+  const deliveries = async ({ id }: Pick<Webhook, 'id'>) =>
+    (await store.pageWebhookDeliveries(ann, id, { limit: 100 })).data;
 
   beforeEach(async () => {
     [received, status, logged] = [[], 204, ''];
     clock = new FakeClock();
     location = await make();
     store = await openStore();
-    ann = actorOf((await store.createAccount({ email: 'ann@example.com', name: 'Ann', password: 'correct horse battery' })).userId);
+    ann = actorOf(
+      (await store.createAccount({ email: 'ann@example.com', name: 'Ann', password: 'correct horse battery' })).userId,
+    );
     server = http.createServer((request, reply) => {
       let body = '';
-      request.setEncoding('utf8').on('data', (text: string) => { body += text; }).on('end', () => {
-        received.push({ headers: request.headers, body });
-        reply.writeHead(status).end('a secret of the receiver');
-      });
+      request
+        .setEncoding('utf8')
+        .on('data', (text: string) => {
+          body += text;
+        })
+        .on('end', () => {
+          received.push({ headers: request.headers, body });
+          reply.writeHead(status).end('a secret of the receiver');
+        });
     });
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     url = `http://hooks.example.com:${(server.address() as AddressInfo).port}/in?token=hush-hush`;
@@ -67,7 +89,10 @@ overBackends((make) => {
   afterEach(async () => {
     await sender.close();
     await store.close();
-    await new Promise((resolve) => { server.closeAllConnections(); server.close(resolve); });
+    await new Promise((resolve) => {
+      server.closeAllConnections();
+      server.close(resolve);
+    });
   });
 
   test('what happens is sent, signed, to those who want it', async () => {
@@ -76,18 +101,43 @@ overBackends((make) => {
     const deployment = await store.createDeployment(ann, { name: 'chat' });
     await send();
     expect(received.map(({ body }) => JSON.parse(body))).toEqual([
-      { type: 'deployment.created', timestamp: expect.stringMatching(/^\d{4}-.*Z$/), seq: expect.any(Number), owner: { type: 'user', id: ann.userId }, target: { type: 'deployment', id: deployment.id }, data: expect.objectContaining({ name: 'chat' }) },
+      {
+        type: 'deployment.created',
+        timestamp: expect.stringMatching(/^\d{4}-.*Z$/),
+        seq: expect.any(Number),
+        owner: { type: 'user', id: ann.userId },
+        target: { type: 'deployment', id: deployment.id },
+        data: expect.objectContaining({ name: 'chat' }),
+      },
     ]);
     const [{ headers, body }] = received;
-    expect(headers).toMatchObject({ 'content-type': 'application/json', 'webhook-timestamp': String(clock.now() / 1000), 'user-agent': expect.stringMatching(/^capstan\//) });
+    expect(headers).toMatchObject({
+      'content-type': 'application/json',
+      'webhook-timestamp': String(clock.now() / 1000),
+      'user-agent': expect.stringMatching(/^capstan\//),
+    });
     const key = Buffer.from(secret.replace(/^whsec_/, ''), 'base64');
-    expect(headers['webhook-signature']).toBe(`v1,${createHmac('sha256', key).update(`${headers['webhook-id'] as string}.${headers['webhook-timestamp'] as string}.${body}`).digest('base64')}`);
-    expect(await deliveries(webhook)).toEqual([expect.objectContaining({ id: headers['webhook-id'], event: 'deployment.created', state: 'delivered', next_at: null, attempts: [expect.objectContaining({ status: 204, error: null })] })]);
+    expect(headers['webhook-signature']).toBe(
+      `v1,${createHmac('sha256', key)
+        .update(`${headers['webhook-id'] as string}.${headers['webhook-timestamp'] as string}.${body}`)
+        .digest('base64')}`,
+    );
+    expect(await deliveries(webhook)).toEqual([
+      expect.objectContaining({
+        id: headers['webhook-id'],
+        event: 'deployment.created',
+        state: 'delivered',
+        next_at: null,
+        attempts: [expect.objectContaining({ status: 204, error: null })],
+      }),
+    ]);
     expect(await deliveries(other)).toEqual([]);
   });
 
   test('nobody hears of somebody else, nor of what was before', async () => {
-    const bob = actorOf((await store.createAccount({ email: 'bob@example.com', name: 'Bob', password: 'correct horse battery' })).userId);
+    const bob = actorOf(
+      (await store.createAccount({ email: 'bob@example.com', name: 'Bob', password: 'correct horse battery' })).userId,
+    );
     await store.createDeployment(ann, { name: 'before' });
     await create(['deployment.created']);
     await store.createDeployment(bob, { name: 'his' });
@@ -101,7 +151,10 @@ overBackends((make) => {
     const { webhook } = await create(['deployment.created']);
     await store.createDeployment(ann, { name: 'chat' });
     await send();
-    expect((await deliveries(webhook))[0]).toMatchObject({ state: 'pending', attempts: [{ status: 500, error: 'answered 500' }] });
+    expect((await deliveries(webhook))[0]).toMatchObject({
+      state: 'pending',
+      attempts: [{ status: 500, error: 'answered 500' }],
+    });
     await advance(9_999);
     expect(received).toHaveLength(1);
     await advance(1);
@@ -124,7 +177,10 @@ overBackends((make) => {
       await store.createDeployment(ann, { name });
       await send();
       const { headers, body } = received.at(-1)!;
-      const sign = (secret: string) => `v1,${createHmac('sha256', Buffer.from(secret.replace(/^whsec_/, ''), 'base64')).update(`${headers['webhook-id'] as string}.${headers['webhook-timestamp'] as string}.${body}`).digest('base64')}`;
+      const sign = (secret: string) =>
+        `v1,${createHmac('sha256', Buffer.from(secret.replace(/^whsec_/, ''), 'base64'))
+          .update(`${headers['webhook-id'] as string}.${headers['webhook-timestamp'] as string}.${body}`)
+          .digest('base64')}`;
       expect([name, headers['webhook-signature']]).toEqual([name, secrets.map(sign).join(' ')]);
     };
     await signedBy('before', [old]);
@@ -143,7 +199,9 @@ overBackends((make) => {
     await store.rotateWebhook(ann, webhook.id, 1_000);
     await advance(600_000);
     const db = await openServiceDatabase(location);
-    expect(await db.selectFrom('webhooks').select(['old_secret', 'old_secret_until']).execute()).toEqual([{ old_secret: null, old_secret_until: null }]);
+    expect(await db.selectFrom('webhooks').select(['old_secret', 'old_secret_until']).execute()).toEqual([
+      { old_secret: null, old_secret_until: null },
+    ]);
     await db.destroy();
   });
 
@@ -154,11 +212,17 @@ overBackends((make) => {
     const [{ id }] = await deliveries(webhook);
     status = 500;
     expect(await store.redeliverWebhook(ann, webhook.id, id)).toMatchObject({ id, state: 'pending' });
-    await expect(store.redeliverWebhook(ann, webhook.id, id)).rejects.toMatchObject({ code: 'conflict', message: expect.stringContaining('still to be sent') });
+    await expect(store.redeliverWebhook(ann, webhook.id, id)).rejects.toMatchObject({
+      code: 'conflict',
+      message: expect.stringContaining('still to be sent'),
+    });
     await send();
     expect(received.map(({ headers }) => headers['webhook-id'])).toEqual([id, id]);
     expect(received[1].body).toBe(received[0].body);
-    expect((await deliveries(webhook))[0]).toMatchObject({ state: 'pending', attempts: [{ status: 204 }, { status: 500 }] });
+    expect((await deliveries(webhook))[0]).toMatchObject({
+      state: 'pending',
+      attempts: [{ status: 204 }, { status: 500 }],
+    });
     for (let i = 0; i < 2 * MAX_ATTEMPTS; i++) await advance(6 * 3_600_000);
     expect(received).toHaveLength(1 + MAX_ATTEMPTS);
     expect((await deliveries(webhook))[0].state).toBe('failed');
@@ -170,9 +234,15 @@ overBackends((make) => {
     const [{ state, attempts }] = await deliveries(webhook);
     expect([state, attempts.length, received.length]).toEqual(['delivered', 20, 21 + MAX_ATTEMPTS]);
     const { id: testId } = await store.createTestDelivery(ann, webhook.id);
-    await expect(store.redeliverWebhook(ann, webhook.id, testId)).rejects.toMatchObject({ code: 'conflict', message: expect.stringContaining('a test') });
+    await expect(store.redeliverWebhook(ann, webhook.id, testId)).rejects.toMatchObject({
+      code: 'conflict',
+      message: expect.stringContaining('a test'),
+    });
     await store.editWebhook(ann, webhook.id, { enabled: false });
-    await expect(store.redeliverWebhook(ann, webhook.id, id)).rejects.toMatchObject({ code: 'conflict', message: expect.stringContaining('switched off') });
+    await expect(store.redeliverWebhook(ann, webhook.id, id)).rejects.toMatchObject({
+      code: 'conflict',
+      message: expect.stringContaining('switched off'),
+    });
     await expect(store.redeliverWebhook(ann, webhook.id, 'whd_x')).rejects.toMatchObject({ code: 'not_found' });
   });
 
@@ -182,7 +252,9 @@ overBackends((make) => {
     await store.createDeployment(ann, { name: 'chat' });
     await send();
     expect(received).toHaveLength(1);
-    expect((await deliveries(webhook))[0].attempts).toEqual([expect.objectContaining({ status: 302, error: 'answered 302' })]);
+    expect((await deliveries(webhook))[0].attempts).toEqual([
+      expect.objectContaining({ status: 302, error: 'answered 302' }),
+    ]);
   });
 
   test('what waits outlives the service, and what was under way when it was killed is sent again', async () => {
@@ -209,14 +281,29 @@ overBackends((make) => {
     const { webhook: watcher } = await create(['webhook.disabled']);
     const stop = await store.createWebhook(ann, { url: 'http://dead.example.com/', events: ['deployment.created'] });
     await sender.close();
-    sender = openSender({ resolve: (name) => (name === 'dead.example.com' ? Promise.reject(new Error('ENOTFOUND')) : Promise.resolve([{ address: '127.0.0.1', family: 4 }])) });
+    sender = openSender({
+      resolve: (name) =>
+        name === 'dead.example.com'
+          ? Promise.reject(new Error('ENOTFOUND'))
+          : Promise.resolve([{ address: '127.0.0.1', family: 4 }]),
+    });
     await store.createDeployment(ann, { name: 'one' });
     await send();
-    expect(await store.getWebhook(ann, stop.webhook.id)).toMatchObject({ state: 'active', failing_since: expect.any(String), waiting: 1 });
+    expect(await store.getWebhook(ann, stop.webhook.id)).toMatchObject({
+      state: 'active',
+      failing_since: expect.any(String),
+      waiting: 1,
+    });
     await advance(FAILING_MS);
     await store.createDeployment(ann, { name: 'two' });
     await send();
-    expect(await store.getWebhook(ann, stop.webhook.id)).toMatchObject({ state: 'disabled', reason: expect.stringMatching(/^nothing arrived since .*; the last attempt: no address could be found for dead\.example\.com/), waiting: 0 });
+    expect(await store.getWebhook(ann, stop.webhook.id)).toMatchObject({
+      state: 'disabled',
+      reason: expect.stringMatching(
+        /^nothing arrived since .*; the last attempt: no address could be found for dead\.example\.com/,
+      ),
+      waiting: 0,
+    });
     expect(logged).toContain('a webhook is switched off');
     expect((await store.getWebhook(ann, webhook.id)).state).toBe('active');
     expect((await deliveries(watcher)).map(({ event }) => event)).toEqual(['webhook.disabled']);
@@ -224,10 +311,17 @@ overBackends((make) => {
     await store.createDeployment(ann, { name: 'three' });
     await send();
     expect(await deliveries(stop.webhook)).toHaveLength(before);
-    expect(await store.editWebhook(ann, stop.webhook.id, { enabled: true, url })).toMatchObject({ state: 'active', reason: null, failing_since: null });
+    expect(await store.editWebhook(ann, stop.webhook.id, { enabled: true, url })).toMatchObject({
+      state: 'active',
+      reason: null,
+      failing_since: null,
+    });
     await store.createDeployment(ann, { name: 'four' });
     await send();
-    expect((await deliveries(stop.webhook)).map(({ state }) => state)).toEqual(['delivered', ...Array<string>(before).fill('failed')]);
+    expect((await deliveries(stop.webhook)).map(({ state }) => state)).toEqual([
+      'delivered',
+      ...Array<string>(before).fill('failed'),
+    ]);
   });
 
   test('one that is slow holds up no other', async () => {
@@ -235,7 +329,14 @@ overBackends((make) => {
     await store.createWebhook(ann, { url: 'http://slow.example.com/', events: ['deployment.created'] });
     let release: (addresses: Address[]) => void = () => {};
     await sender.close();
-    sender = openSender({ resolve: (name) => (name === 'slow.example.com' ? new Promise((resolve) => { release = resolve; }) : Promise.resolve([{ address: '127.0.0.1', family: 4 }])) });
+    sender = openSender({
+      resolve: (name) =>
+        name === 'slow.example.com'
+          ? new Promise((resolve) => {
+              release = resolve;
+            })
+          : Promise.resolve([{ address: '127.0.0.1', family: 4 }]),
+    });
     for (const name of ['one', 'two']) await store.createDeployment(ann, { name });
     const arrived = async (num: number) => {
       while (received.length < num) {
@@ -253,9 +354,24 @@ overBackends((make) => {
     const db = await openServiceDatabase(location);
     const { event_seq: seq } = await db.selectFrom('auth_state').select('event_seq').executeTakeFirstOrThrow();
     const more = 5;
-    const rows = Array.from({ length: MAX_WAITING + more }, (_, i) => ({ seq: seq + 1 + i, at: clock.now(), type: 'deployment.created', owner_id: ann.userId, target_type: 'deployment' as const, target_id: 'dep_x', data: '{}' }));
-    for (let at = 0; at < rows.length; at += 500) await db.insertInto('events').values(rows.slice(at, at + 500)).execute();
-    await db.updateTable('auth_state').set({ event_seq: seq + rows.length }).execute();
+    const rows = Array.from({ length: MAX_WAITING + more }, (_, i) => ({
+      seq: seq + 1 + i,
+      at: clock.now(),
+      type: 'deployment.created',
+      owner_id: ann.userId,
+      target_type: 'deployment' as const,
+      target_id: 'dep_x',
+      data: '{}',
+    }));
+    for (let at = 0; at < rows.length; at += 500)
+      await db
+        .insertInto('events')
+        .values(rows.slice(at, at + 500))
+        .execute();
+    await db
+      .updateTable('auth_state')
+      .set({ event_seq: seq + rows.length })
+      .execute();
     await db.destroy();
     await store.queueWebhookEvents();
     expect(await store.getWebhook(ann, webhook.id)).toMatchObject({ waiting: MAX_WAITING, dropped: more });
@@ -270,7 +386,12 @@ overBackends((make) => {
     await store.createDeployment(ann, { name: 'chat' });
     await send();
     expect(received).toEqual([]);
-    expect((await deliveries(webhook))[0].attempts).toEqual([expect.objectContaining({ status: null, error: expect.stringContaining('127.0.0.1, which is not on the public internet') })]);
+    expect((await deliveries(webhook))[0].attempts).toEqual([
+      expect.objectContaining({
+        status: null,
+        error: expect.stringContaining('127.0.0.1, which is not on the public internet'),
+      }),
+    ]);
   });
 
   test('secrets lie in the database sealed, and addresses in no record but their own', async () => {
@@ -278,7 +399,12 @@ overBackends((make) => {
     await store.editWebhook(ann, webhook.id, { events: ['key.*'] });
     await send();
     const db = await openServiceDatabase(location);
-    const dump = JSON.stringify([await db.selectFrom('webhooks').select(['secret']).execute(), await db.selectFrom('events').selectAll().execute(), await db.selectFrom('audit_events').selectAll().execute(), await db.selectFrom('webhook_deliveries').selectAll().execute()]);
+    const dump = JSON.stringify([
+      await db.selectFrom('webhooks').select(['secret']).execute(),
+      await db.selectFrom('events').selectAll().execute(),
+      await db.selectFrom('audit_events').selectAll().execute(),
+      await db.selectFrom('webhook_deliveries').selectAll().execute(),
+    ]);
     await db.destroy();
     expect(dump).toContain('webhook.updated');
     for (const hidden of [secret, secret.replace('whsec_', ''), 'hush-hush']) expect(dump).not.toContain(hidden);

@@ -1,7 +1,15 @@
 import { readFileSync, truncateSync } from 'node:fs';
 import { join } from 'node:path';
 import { readModel } from '../../../ts/model/model';
-import { safetensors, type TinyFiles, tinyModel, tinyTensors, type TinyTensor, tinyTokenizer, TINY_CONFIG } from '../../fakes/tiny-model';
+import {
+  safetensors,
+  type TinyFiles,
+  tinyModel,
+  tinyTensors,
+  type TinyTensor,
+  tinyTokenizer,
+  TINY_CONFIG,
+} from '../../fakes/tiny-model';
 
 type Header = Record<string, { dtype: string; shape: number[]; data_offsets: [number, number] }>;
 
@@ -24,7 +32,11 @@ function withHeader(change: (header: Header) => void): TinyFiles {
 test('tensors get their canonical names and their places', async () => {
   const dir = tinyModel();
   const { checkpoint } = await readModel(dir);
-  expect(checkpoint).toMatchObject({ files: [join(dir, 'model.safetensors')], dtype: 'f32', numParameters: 272 * 8 + 8 * 3 + 2 * 64 + 2 * 32 + 8 + 4 + 4 + 3 * 96 });
+  expect(checkpoint).toMatchObject({
+    files: [join(dir, 'model.safetensors')],
+    dtype: 'f32',
+    numParameters: 272 * 8 + 8 * 3 + 2 * 64 + 2 * 32 + 8 + 4 + 4 + 3 * 96,
+  });
   const norm = checkpoint.tensors.find(({ name }) => name === 'norm.weight')!;
   expect(norm).toMatchObject({ file: 0, dtype: 'f32', shape: [8] });
   const bytes = readFileSync(join(dir, 'model.safetensors'));
@@ -35,13 +47,20 @@ test('tensors get their canonical names and their places', async () => {
 /** Bytes of the tensors that lie after one, in the order of the file. */
 function tailAfter(name: string): number {
   const entries = Object.entries(tinyTensors());
-  return entries.slice(entries.findIndex(([other]) => other === name) + 1).reduce((sum, [, { shape }]) => sum + 4 * shape.reduce((a, b) => a * b, 1), 0);
+  return entries
+    .slice(entries.findIndex(([other]) => other === name) + 1)
+    .reduce((sum, [, { shape }]) => sum + 4 * shape.reduce((a, b) => a * b, 1), 0);
 }
 
 test('names without the prefix, several files and tensors that nobody needs', async () => {
-  const tensors = Object.entries(tinyTensors()).map(([name, tensor]) => [name.replace(/^model\./, ''), tensor] as const);
+  const tensors = Object.entries(tinyTensors()).map(
+    ([name, tensor]) => [name.replace(/^model\./, ''), tensor] as const,
+  );
   const [first, second] = [tensors.slice(0, 5), tensors.slice(5)];
-  const weightMap = Object.fromEntries([...first.map(([name]) => [name, 'a.safetensors']), ...second.map(([name]) => [name, 'b.safetensors'])] as [string, string][]);
+  const weightMap = Object.fromEntries([
+    ...first.map(([name]) => [name, 'a.safetensors']),
+    ...second.map(([name]) => [name, 'b.safetensors']),
+  ] as [string, string][]);
   const { checkpoint } = await load({
     'model.safetensors': null,
     'a.safetensors': safetensors(Object.fromEntries([...first, ['rotary_emb.inv_freq', { dtype: 'F64', shape: [4] }]])),
@@ -55,43 +74,223 @@ test('names without the prefix, several files and tensors that nobody needs', as
 test('a head of its own lies beside the model', async () => {
   const { checkpoint } = await load({
     'config.json': { ...TINY_CONFIG, tie_word_embeddings: false },
-    ...withTensors((tensors) => { tensors['lm_head.weight'] = { dtype: 'BF16', shape: [272, 8] }; }),
+    ...withTensors((tensors) => {
+      tensors['lm_head.weight'] = { dtype: 'BF16', shape: [272, 8] };
+    }),
   });
   expect(checkpoint.tensors.find(({ name }) => name === 'lm_head.weight')).toMatchObject({ dtype: 'bf16' });
 });
 
 test.each<[name: string, changes: TinyFiles, code: string, message: RegExp]>([
-  ['no config', { 'config.json': null }, 'invalid_model', /^config\.json: expected one in the model directory, got none/],
+  [
+    'no config',
+    { 'config.json': null },
+    'invalid_model',
+    /^config\.json: expected one in the model directory, got none/,
+  ],
   ['a config that is no JSON', { 'config.json': '{' }, 'invalid_model', /^config\.json: expected JSON/],
-  ['a config that is a list', { 'config.json': '[]' }, 'invalid_model', /^config\.json: expected a JSON object, got an array of 0/],
-  ['no weights', { 'model.safetensors': null }, 'invalid_model', /expected model\.safetensors or model\.safetensors\.index\.json, got neither/],
-  ['weights in another format', { 'model.safetensors': null, 'pytorch_model.bin': '' }, 'invalid_model', /got only pytorch_model\.bin/],
-  ['no tokenizer', { 'tokenizer.json': null }, 'invalid_model', /^tokenizer\.json: expected one in the model directory, got none/],
-  ['a lone tokenizer.model', { 'tokenizer.json': null, 'tokenizer.model': 'x' }, 'invalid_model', /got only tokenizer\.model, which has to be converted/],
-  ['a tokenizer that does not load', { 'tokenizer.json': { model: { vocab: {} } } }, 'invalid_model', /^tokenizer\.json: expected a tokenizer/],
-  ['a tokenizer without a vocabulary', { 'tokenizer.json': {} }, 'invalid_model', /^tokenizer\.json: model\.vocab: expected a vocabulary/],
-  ['an empty file', { 'model.safetensors': '' }, 'invalid_model', /^model\.safetensors: expected at least 8 bytes, got 0 bytes/],
-  ['a folder of that name', { 'model.safetensors': null, 'model.safetensors/x': '' }, 'invalid_model', /^model\.safetensors: expected a file, got something else/],
-  ['a header longer than the file', { 'model.safetensors': Buffer.from([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]) }, 'invalid_model', /^model\.safetensors: expected a header of at most 1 bytes in a file of 9, got a header length of 18446744073709551615/],
-  ['a header that is no JSON', { 'model.safetensors': Buffer.concat([Buffer.from([2, 0, 0, 0, 0, 0, 0, 0]), Buffer.from('{x')]) }, 'invalid_model', /^model\.safetensors: header: expected JSON/],
-  ['a missing tensor', withTensors((tensors) => { delete tensors[NORM]; }), 'invalid_model', /^model\.norm\.weight: expected a tensor \[8\] in the checkpoint, got none of that name/],
-  ['a wrong shape', withTensors((tensors) => { tensors[NORM] = { dtype: 'F32', shape: [9] }; }), 'invalid_model', /^model\.safetensors: model\.norm\.weight: expected shape \[8\] as config\.json says, got \[9\]/],
-  ['a wrong number of dimensions', withTensors((tensors) => { tensors[NORM] = { dtype: 'F32', shape: [8, 1] }; }), 'invalid_model', /expected shape \[8\].* got \[8, 1\]/],
-  ['a number type that weights do not have', withTensors((tensors) => { tensors[NORM] = { dtype: 'F64', shape: [8] }; }), 'unsupported_model', /model\.norm\.weight: expected F32, F16 or BF16, got F64/],
-  ['a number type that nobody knows', withHeader((header) => { header[NORM].dtype = 'F33'; }), 'invalid_model', /model\.norm\.weight: expected a number type of .* got "F33"/],
-  ['a shape that is text', withHeader((header) => { header[NORM].shape = '8' as never; }), 'invalid_model', /model\.norm\.weight: expected a shape of integers/],
-  ['a negative size', withHeader((header) => { header[NORM].shape = [-8]; }), 'invalid_model', /expected a shape of integers of 0 or more, got \[-8\]/],
-  ['sizes whose product overflows', withHeader((header) => { header[NORM].shape = [2 ** 52, 2 ** 52]; }), 'invalid_model', /model\.norm\.weight: expected .* bytes for F32/],
-  ['offsets that do not fit the shape', withHeader((header) => { header[NORM].data_offsets[1] -= 4; }), 'invalid_model', /model\.norm\.weight: expected 32 bytes for F32 \[8\]/],
-  ['offsets the wrong way round', withHeader((header) => { header[NORM].data_offsets.reverse(); }), 'invalid_model', /model\.norm\.weight: expected 32 bytes/],
-  ['one offset', withHeader((header) => { header[NORM].data_offsets.pop(); }), 'invalid_model', /expected two data offsets/],
-  ['an entry that is no object', withHeader((header) => { header[NORM] = null as never; }), 'invalid_model', /model\.norm\.weight: expected a number type/],
-  ['tensors that overlap', withHeader((header) => { header[NORM].data_offsets = header['model.layers.0.input_layernorm.weight'].data_offsets; }), 'invalid_model', /expected data that begins where the one before ends/],
-  ['data beyond the file', withHeader((header) => { header[NORM].data_offsets = [1e9, 1e9 + 32]; }), 'invalid_model', /model\.norm\.weight: expected data that ends within the file's \d+ bytes, .* the file is cut short/],
-  ['an index that names no file', { 'model.safetensors': null, 'model.safetensors.index.json': { weight_map: { a: 'gone.safetensors' } } }, 'invalid_model', /^gone\.safetensors: expected a readable file/],
-  ['an index that leaves the directory', { 'model.safetensors': null, 'model.safetensors.index.json': { weight_map: { a: '../x.safetensors' } } }, 'invalid_model', /expected the name of a file beside it/],
-  ['an index without a map', { 'model.safetensors': null, 'model.safetensors.index.json': {} }, 'invalid_model', /^model\.safetensors\.index\.json: weight_map: expected an object/],
-  ['a decoder of another kind', { 'tokenizer.json': { ...tinyTokenizer(), decoder: { type: 'WordPiece', prefix: '##', cleanup: true } } }, 'unsupported_model', /^tokenizer\.json: expected a decoder of ByteLevel.* got WordPiece/],
+  [
+    'a config that is a list',
+    { 'config.json': '[]' },
+    'invalid_model',
+    /^config\.json: expected a JSON object, got an array of 0/,
+  ],
+  [
+    'no weights',
+    { 'model.safetensors': null },
+    'invalid_model',
+    /expected model\.safetensors or model\.safetensors\.index\.json, got neither/,
+  ],
+  [
+    'weights in another format',
+    { 'model.safetensors': null, 'pytorch_model.bin': '' },
+    'invalid_model',
+    /got only pytorch_model\.bin/,
+  ],
+  [
+    'no tokenizer',
+    { 'tokenizer.json': null },
+    'invalid_model',
+    /^tokenizer\.json: expected one in the model directory, got none/,
+  ],
+  [
+    'a lone tokenizer.model',
+    { 'tokenizer.json': null, 'tokenizer.model': 'x' },
+    'invalid_model',
+    /got only tokenizer\.model, which has to be converted/,
+  ],
+  [
+    'a tokenizer that does not load',
+    { 'tokenizer.json': { model: { vocab: {} } } },
+    'invalid_model',
+    /^tokenizer\.json: expected a tokenizer/,
+  ],
+  [
+    'a tokenizer without a vocabulary',
+    { 'tokenizer.json': {} },
+    'invalid_model',
+    /^tokenizer\.json: model\.vocab: expected a vocabulary/,
+  ],
+  [
+    'an empty file',
+    { 'model.safetensors': '' },
+    'invalid_model',
+    /^model\.safetensors: expected at least 8 bytes, got 0 bytes/,
+  ],
+  [
+    'a folder of that name',
+    { 'model.safetensors': null, 'model.safetensors/x': '' },
+    'invalid_model',
+    /^model\.safetensors: expected a file, got something else/,
+  ],
+  [
+    'a header longer than the file',
+    { 'model.safetensors': Buffer.from([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]) },
+    'invalid_model',
+    /^model\.safetensors: expected a header of at most 1 bytes in a file of 9, got a header length of 18446744073709551615/,
+  ],
+  [
+    'a header that is no JSON',
+    { 'model.safetensors': Buffer.concat([Buffer.from([2, 0, 0, 0, 0, 0, 0, 0]), Buffer.from('{x')]) },
+    'invalid_model',
+    /^model\.safetensors: header: expected JSON/,
+  ],
+  [
+    'a missing tensor',
+    withTensors((tensors) => {
+      delete tensors[NORM];
+    }),
+    'invalid_model',
+    /^model\.norm\.weight: expected a tensor \[8\] in the checkpoint, got none of that name/,
+  ],
+  [
+    'a wrong shape',
+    withTensors((tensors) => {
+      tensors[NORM] = { dtype: 'F32', shape: [9] };
+    }),
+    'invalid_model',
+    /^model\.safetensors: model\.norm\.weight: expected shape \[8\] as config\.json says, got \[9\]/,
+  ],
+  [
+    'a wrong number of dimensions',
+    withTensors((tensors) => {
+      tensors[NORM] = { dtype: 'F32', shape: [8, 1] };
+    }),
+    'invalid_model',
+    /expected shape \[8\].* got \[8, 1\]/,
+  ],
+  [
+    'a number type that weights do not have',
+    withTensors((tensors) => {
+      tensors[NORM] = { dtype: 'F64', shape: [8] };
+    }),
+    'unsupported_model',
+    /model\.norm\.weight: expected F32, F16 or BF16, got F64/,
+  ],
+  [
+    'a number type that nobody knows',
+    withHeader((header) => {
+      header[NORM].dtype = 'F33';
+    }),
+    'invalid_model',
+    /model\.norm\.weight: expected a number type of .* got "F33"/,
+  ],
+  [
+    'a shape that is text',
+    withHeader((header) => {
+      header[NORM].shape = '8' as never;
+    }),
+    'invalid_model',
+    /model\.norm\.weight: expected a shape of integers/,
+  ],
+  [
+    'a negative size',
+    withHeader((header) => {
+      header[NORM].shape = [-8];
+    }),
+    'invalid_model',
+    /expected a shape of integers of 0 or more, got \[-8\]/,
+  ],
+  [
+    'sizes whose product overflows',
+    withHeader((header) => {
+      header[NORM].shape = [2 ** 52, 2 ** 52];
+    }),
+    'invalid_model',
+    /model\.norm\.weight: expected .* bytes for F32/,
+  ],
+  [
+    'offsets that do not fit the shape',
+    withHeader((header) => {
+      header[NORM].data_offsets[1] -= 4;
+    }),
+    'invalid_model',
+    /model\.norm\.weight: expected 32 bytes for F32 \[8\]/,
+  ],
+  [
+    'offsets the wrong way round',
+    withHeader((header) => {
+      header[NORM].data_offsets.reverse();
+    }),
+    'invalid_model',
+    /model\.norm\.weight: expected 32 bytes/,
+  ],
+  [
+    'one offset',
+    withHeader((header) => {
+      header[NORM].data_offsets.pop();
+    }),
+    'invalid_model',
+    /expected two data offsets/,
+  ],
+  [
+    'an entry that is no object',
+    withHeader((header) => {
+      header[NORM] = null as never;
+    }),
+    'invalid_model',
+    /model\.norm\.weight: expected a number type/,
+  ],
+  [
+    'tensors that overlap',
+    withHeader((header) => {
+      header[NORM].data_offsets = header['model.layers.0.input_layernorm.weight'].data_offsets;
+    }),
+    'invalid_model',
+    /expected data that begins where the one before ends/,
+  ],
+  [
+    'data beyond the file',
+    withHeader((header) => {
+      header[NORM].data_offsets = [1e9, 1e9 + 32];
+    }),
+    'invalid_model',
+    /model\.norm\.weight: expected data that ends within the file's \d+ bytes, .* the file is cut short/,
+  ],
+  [
+    'an index that names no file',
+    { 'model.safetensors': null, 'model.safetensors.index.json': { weight_map: { a: 'gone.safetensors' } } },
+    'invalid_model',
+    /^gone\.safetensors: expected a readable file/,
+  ],
+  [
+    'an index that leaves the directory',
+    { 'model.safetensors': null, 'model.safetensors.index.json': { weight_map: { a: '../x.safetensors' } } },
+    'invalid_model',
+    /expected the name of a file beside it/,
+  ],
+  [
+    'an index without a map',
+    { 'model.safetensors': null, 'model.safetensors.index.json': {} },
+    'invalid_model',
+    /^model\.safetensors\.index\.json: weight_map: expected an object/,
+  ],
+  [
+    'a decoder of another kind',
+    { 'tokenizer.json': { ...tinyTokenizer(), decoder: { type: 'WordPiece', prefix: '##', cleanup: true } } },
+    'unsupported_model',
+    /^tokenizer\.json: expected a decoder of ByteLevel.* got WordPiece/,
+  ],
 ])('%s', async (_name, changes, code, message) => {
   await expect(load(changes)).rejects.toMatchObject({ code, message: expect.stringMatching(message) as string });
 });

@@ -1,8 +1,18 @@
 import { readModelConfig } from '../../../ts/model/config';
 
 const LLAMA = {
-  architectures: ['LlamaForCausalLM'], model_type: 'llama', hidden_size: 64, intermediate_size: 128, num_hidden_layers: 4, num_attention_heads: 8,
-  num_key_value_heads: 2, vocab_size: 100, max_position_embeddings: 512, rms_norm_eps: 1e-5, rope_theta: 500000, eos_token_id: 2,
+  architectures: ['LlamaForCausalLM'],
+  model_type: 'llama',
+  hidden_size: 64,
+  intermediate_size: 128,
+  num_hidden_layers: 4,
+  num_attention_heads: 8,
+  num_key_value_heads: 2,
+  vocab_size: 100,
+  max_position_embeddings: 512,
+  rms_norm_eps: 1e-5,
+  rope_theta: 500000,
+  eos_token_id: 2,
 };
 const QWEN2 = { ...LLAMA, architectures: ['Qwen2ForCausalLM'], model_type: 'qwen2' };
 
@@ -16,32 +26,65 @@ function without(config: Record<string, unknown>, ...keys: string[]): Record<str
 
 test('a config becomes a spec', () => {
   expect(specOf(LLAMA)).toEqual({
-    vocabSize: 100, hiddenSize: 64, intermediateSize: 128, numLayers: 4, numHeads: 8, numKvHeads: 2, headDim: 8, rmsNormEps: 1e-5, hiddenAct: 'silu',
-    tieWordEmbeddings: false, attentionScale: 1 / Math.sqrt(8), slidingWindows: new Int32Array(4), maxPositionEmbeddings: 512,
+    vocabSize: 100,
+    hiddenSize: 64,
+    intermediateSize: 128,
+    numLayers: 4,
+    numHeads: 8,
+    numKvHeads: 2,
+    headDim: 8,
+    rmsNormEps: 1e-5,
+    hiddenAct: 'silu',
+    tieWordEmbeddings: false,
+    attentionScale: 1 / Math.sqrt(8),
+    slidingWindows: new Int32Array(4),
+    maxPositionEmbeddings: 512,
     rope: {
-      type: 'default', theta: 500000, rotaryDim: 8, factor: 1, originalMaxPositions: 512, lowFreqFactor: 1, highFreqFactor: 1, betaFast: 32, betaSlow: 1,
-      truncate: true, attentionFactor: 1,
+      type: 'default',
+      theta: 500000,
+      rotaryDim: 8,
+      factor: 1,
+      originalMaxPositions: 512,
+      lowFreqFactor: 1,
+      highFreqFactor: 1,
+      betaFast: 32,
+      betaSlow: 1,
+      truncate: true,
+      attentionFactor: 1,
     },
   });
 });
 
 describe('defaults of the classes of transformers', () => {
   test('Llama: as many KV heads as heads, 2,048 positions', () => {
-    expect(specOf(without(LLAMA, 'num_key_value_heads', 'max_position_embeddings', 'rms_norm_eps', 'rope_theta'))).toMatchObject({
-      numKvHeads: 8, maxPositionEmbeddings: 2048, rmsNormEps: 1e-6, rope: { theta: 10000 },
+    expect(
+      specOf(without(LLAMA, 'num_key_value_heads', 'max_position_embeddings', 'rms_norm_eps', 'rope_theta')),
+    ).toMatchObject({
+      numKvHeads: 8,
+      maxPositionEmbeddings: 2048,
+      rmsNormEps: 1e-6,
+      rope: { theta: 10000 },
     });
   });
 
   test('Mistral: 8 KV heads, a window of 4,096 where the key is absent, none where it is null', () => {
     const mistral = { ...LLAMA, architectures: ['MistralForCausalLM'], model_type: 'mistral' };
-    expect(specOf(without(mistral, 'num_key_value_heads'))).toMatchObject({ numKvHeads: 8, slidingWindows: new Int32Array(4).fill(4096) });
+    expect(specOf(without(mistral, 'num_key_value_heads'))).toMatchObject({
+      numKvHeads: 8,
+      slidingWindows: new Int32Array(4).fill(4096),
+    });
     expect(specOf({ ...mistral, sliding_window: null }).slidingWindows).toEqual(new Int32Array(4));
   });
 
   test('Qwen3: heads of 128', () => {
     const qwen3 = { ...LLAMA, architectures: ['Qwen3ForCausalLM'], model_type: 'qwen3' };
     expect(specOf(qwen3)).toMatchObject({ headDim: 128, rope: { rotaryDim: 128 } });
-    expect(readModelConfig(qwen3, undefined).features).toEqual({ qkvBias: false, outputBias: false, mlpBias: false, qkNorm: true });
+    expect(readModelConfig(qwen3, undefined).features).toEqual({
+      qkvBias: false,
+      outputBias: false,
+      mlpBias: false,
+      qkNorm: true,
+    });
   });
 
   test('null for KV heads means as many as heads', () => {
@@ -52,9 +95,26 @@ describe('defaults of the classes of transformers', () => {
 describe('sliding windows of Qwen', () => {
   test.each([
     ['off by default', { sliding_window: 32, max_window_layers: 2 }, [0, 0, 0, 0]],
-    ['from the first windowed layer on', { use_sliding_window: true, sliding_window: 32, max_window_layers: 2 }, [0, 0, 32, 32]],
-    ['by layer types, which win', { use_sliding_window: true, sliding_window: 32, max_window_layers: 4, layer_types: ['sliding_attention', 'full_attention', 'sliding_attention', 'full_attention'] }, [32, 0, 32, 0]],
-    ['layer types without a window', { use_sliding_window: false, sliding_window: 32, layer_types: Array(4).fill('sliding_attention') }, [0, 0, 0, 0]],
+    [
+      'from the first windowed layer on',
+      { use_sliding_window: true, sliding_window: 32, max_window_layers: 2 },
+      [0, 0, 32, 32],
+    ],
+    [
+      'by layer types, which win',
+      {
+        use_sliding_window: true,
+        sliding_window: 32,
+        max_window_layers: 4,
+        layer_types: ['sliding_attention', 'full_attention', 'sliding_attention', 'full_attention'],
+      },
+      [32, 0, 32, 0],
+    ],
+    [
+      'layer types without a window',
+      { use_sliding_window: false, sliding_window: 32, layer_types: Array(4).fill('sliding_attention') },
+      [0, 0, 0, 0],
+    ],
   ])('%s', (_name, changes, windows) => {
     expect([...specOf({ ...QWEN2, ...changes }).slidingWindows]).toEqual(windows);
   });
@@ -63,17 +123,54 @@ describe('sliding windows of Qwen', () => {
 describe('rotary positions, in both spellings', () => {
   const both = (scaling: Record<string, unknown>) => [
     specOf({ ...LLAMA, rope_scaling: scaling }).rope,
-    specOf({ ...LLAMA, rope_scaling: Object.fromEntries(Object.entries(scaling).map(([key, value]) => [key === 'rope_type' ? 'type' : key, value])) }).rope,
+    specOf({
+      ...LLAMA,
+      rope_scaling: Object.fromEntries(
+        Object.entries(scaling).map(([key, value]) => [key === 'rope_type' ? 'type' : key, value]),
+      ),
+    }).rope,
     specOf({ ...without(LLAMA, 'rope_theta'), rope_parameters: { ...scaling, rope_theta: 500000 } }).rope,
   ];
 
   test.each([
     ['linear', { rope_type: 'linear', factor: 4 }, { type: 'linear', factor: 4, originalMaxPositions: 512 }],
     ['dynamic', { rope_type: 'dynamic', factor: 2 }, { type: 'dynamic', factor: 2, originalMaxPositions: 512 }],
-    ['Llama 3', { rope_type: 'llama3', factor: 8, low_freq_factor: 1, high_freq_factor: 4, original_max_position_embeddings: 64 }, { type: 'llama3', factor: 8, lowFreqFactor: 1, highFreqFactor: 4, originalMaxPositions: 64 }],
-    ['YaRN with its defaults', { rope_type: 'yarn', factor: 4 }, { type: 'yarn', factor: 4, originalMaxPositions: 512, betaFast: 32, betaSlow: 1, truncate: true, attentionFactor: 0.1 * Math.log(4) + 1 }],
-    ['YaRN, everything said', { rope_type: 'yarn', factor: 8, original_max_position_embeddings: 128, attention_factor: 1.5, beta_fast: 4, beta_slow: 0.5, truncate: false }, { originalMaxPositions: 128, betaFast: 4, betaSlow: 0.5, truncate: false, attentionFactor: 1.5 }],
-    ['YaRN with two scales', { rope_type: 'yarn', factor: 8, mscale: 2, mscale_all_dim: 0.5 }, { attentionFactor: (0.2 * Math.log(8) + 1) / (0.05 * Math.log(8) + 1) }],
+    [
+      'Llama 3',
+      { rope_type: 'llama3', factor: 8, low_freq_factor: 1, high_freq_factor: 4, original_max_position_embeddings: 64 },
+      { type: 'llama3', factor: 8, lowFreqFactor: 1, highFreqFactor: 4, originalMaxPositions: 64 },
+    ],
+    [
+      'YaRN with its defaults',
+      { rope_type: 'yarn', factor: 4 },
+      {
+        type: 'yarn',
+        factor: 4,
+        originalMaxPositions: 512,
+        betaFast: 32,
+        betaSlow: 1,
+        truncate: true,
+        attentionFactor: 0.1 * Math.log(4) + 1,
+      },
+    ],
+    [
+      'YaRN, everything said',
+      {
+        rope_type: 'yarn',
+        factor: 8,
+        original_max_position_embeddings: 128,
+        attention_factor: 1.5,
+        beta_fast: 4,
+        beta_slow: 0.5,
+        truncate: false,
+      },
+      { originalMaxPositions: 128, betaFast: 4, betaSlow: 0.5, truncate: false, attentionFactor: 1.5 },
+    ],
+    [
+      'YaRN with two scales',
+      { rope_type: 'yarn', factor: 8, mscale: 2, mscale_all_dim: 0.5 },
+      { attentionFactor: (0.2 * Math.log(8) + 1) / (0.05 * Math.log(8) + 1) },
+    ],
     ['an explicit default', { rope_type: 'default' }, { type: 'default', theta: 500000 }],
   ])('%s', (_name, scaling, expected) => {
     for (const rope of both(scaling)) {
@@ -87,7 +184,13 @@ describe('rotary positions, in both spellings', () => {
   });
 
   test('an original length beside the parameters wins', () => {
-    expect(specOf({ ...LLAMA, original_max_position_embeddings: 32, rope_scaling: { type: 'yarn', factor: 2, original_max_position_embeddings: 64 } }).rope.originalMaxPositions).toBe(32);
+    expect(
+      specOf({
+        ...LLAMA,
+        original_max_position_embeddings: 32,
+        rope_scaling: { type: 'yarn', factor: 2, original_max_position_embeddings: 64 },
+      }).rope.originalMaxPositions,
+    ).toBe(32);
   });
 });
 
@@ -103,8 +206,16 @@ test('end-of-sequence ids are the union of both files', () => {
 
 test('sampling defaults come from generation_config.json', () => {
   const defaults = (generation: Record<string, unknown>) => readModelConfig(LLAMA, generation).samplingDefaults;
-  expect(defaults({ temperature: 0.6, top_p: 0.9, top_k: 50, repetition_penalty: 1.05 })).toEqual({ temperature: 0.6, topP: 0.9, topK: 50, repetitionPenalty: 1.05 });
-  expect(defaults({ do_sample: false, temperature: 0.6, repetition_penalty: 1.05 })).toEqual({ temperature: 0, repetitionPenalty: 1.05 });
+  expect(defaults({ temperature: 0.6, top_p: 0.9, top_k: 50, repetition_penalty: 1.05 })).toEqual({
+    temperature: 0.6,
+    topP: 0.9,
+    topK: 50,
+    repetitionPenalty: 1.05,
+  });
+  expect(defaults({ do_sample: false, temperature: 0.6, repetition_penalty: 1.05 })).toEqual({
+    temperature: 0,
+    repetitionPenalty: 1.05,
+  });
   expect(defaults({ temperature: 0 })).toEqual({ temperature: 0 });
   expect(defaults({ top_p: null })).toEqual({});
   expect(defaults({ top_k: -1 })).toEqual({ topK: 0 });
@@ -112,32 +223,98 @@ test('sampling defaults come from generation_config.json', () => {
 
 describe('refusals', () => {
   test.each([
-    ['Qwen3-MoE', { architectures: ['Qwen3MoeForCausalLM'], model_type: 'qwen3_moe' }, /Qwen3MoeForCausalLM \(mixture of experts, not supported yet\)/],
-    ['Mixtral', { architectures: ['MixtralForCausalLM'], model_type: 'mixtral' }, /MixtralForCausalLM \(mixture of experts/],
-    ['Gemma', { architectures: ['Gemma3ForCausalLM'], model_type: 'gemma3_text' }, /Gemma3ForCausalLM \(Gemma, not supported yet\)/],
+    [
+      'Qwen3-MoE',
+      { architectures: ['Qwen3MoeForCausalLM'], model_type: 'qwen3_moe' },
+      /Qwen3MoeForCausalLM \(mixture of experts, not supported yet\)/,
+    ],
+    [
+      'Mixtral',
+      { architectures: ['MixtralForCausalLM'], model_type: 'mixtral' },
+      /MixtralForCausalLM \(mixture of experts/,
+    ],
+    [
+      'Gemma',
+      { architectures: ['Gemma3ForCausalLM'], model_type: 'gemma3_text' },
+      /Gemma3ForCausalLM \(Gemma, not supported yet\)/,
+    ],
     ['Phi', { architectures: ['Phi3ForCausalLM'], model_type: 'phi3' }, /Phi3ForCausalLM \(Phi, not supported yet\)/],
-    ['an unknown one', { architectures: ['GPT2LMHeadModel'], model_type: 'gpt2' }, /expected one of the architectures LlamaForCausalLM, .* got GPT2LMHeadModel/],
+    [
+      'an unknown one',
+      { architectures: ['GPT2LMHeadModel'], model_type: 'gpt2' },
+      /expected one of the architectures LlamaForCausalLM, .* got GPT2LMHeadModel/,
+    ],
     ['another head', { architectures: ['LlamaForSequenceClassification'] }, /got LlamaForSequenceClassification/],
-    ['no name at all', { architectures: undefined, model_type: undefined }, /got a model without model_type and architectures/],
+    [
+      'no name at all',
+      { architectures: undefined, model_type: undefined },
+      /got a model without model_type and architectures/,
+    ],
     ['quantized weights', { quantization_config: { quant_method: 'awq' } }, /got quantized ones \(awq\)/],
     ['an unknown activation', { hidden_act: 'relu2' }, /hidden_act: expected one of silu, .* got "relu2"/],
-    ['an unknown rope type', { rope_scaling: { rope_type: 'longrope' } }, /rope_type: expected one of default, .* got "longrope"/],
-    ['rotary parameters per layer type', { rope_parameters: { full_attention: { rope_type: 'default' } } }, /per layer type/],
+    [
+      'an unknown rope type',
+      { rope_scaling: { rope_type: 'longrope' } },
+      /rope_type: expected one of default, .* got "longrope"/,
+    ],
+    [
+      'rotary parameters per layer type',
+      { rope_parameters: { full_attention: { rope_type: 'default' } } },
+      /per layer type/,
+    ],
   ])('%s is unsupported_model by name', (_name, changes, message) => {
-    expect(() => specOf({ ...LLAMA, ...changes })).toThrow(expect.objectContaining({ code: 'unsupported_model', message: expect.stringMatching(message) as string }) as Error);
+    expect(() => specOf({ ...LLAMA, ...changes })).toThrow(
+      expect.objectContaining({
+        code: 'unsupported_model',
+        message: expect.stringMatching(message) as string,
+      }) as Error,
+    );
   });
 
   test.each([
-    ['a size that is text', { hidden_size: '64' }, 'config.json: hidden_size: expected an integer from 1 to 2147483647, got "64"'],
-    ['zero layers', { num_hidden_layers: 0 }, 'config.json: num_hidden_layers: expected an integer from 1 to 4096, got 0'],
-    ['a billion layers', { num_hidden_layers: 1e9 }, 'config.json: num_hidden_layers: expected an integer from 1 to 4096, got 1000000000'],
-    ['KV heads that do not divide', { num_key_value_heads: 3 }, 'config.json: num_key_value_heads: expected a divisor of num_attention_heads (8), got 3'],
+    [
+      'a size that is text',
+      { hidden_size: '64' },
+      'config.json: hidden_size: expected an integer from 1 to 2147483647, got "64"',
+    ],
+    [
+      'zero layers',
+      { num_hidden_layers: 0 },
+      'config.json: num_hidden_layers: expected an integer from 1 to 4096, got 0',
+    ],
+    [
+      'a billion layers',
+      { num_hidden_layers: 1e9 },
+      'config.json: num_hidden_layers: expected an integer from 1 to 4096, got 1000000000',
+    ],
+    [
+      'KV heads that do not divide',
+      { num_key_value_heads: 3 },
+      'config.json: num_key_value_heads: expected a divisor of num_attention_heads (8), got 3',
+    ],
     ['heads that do not divide the hidden size', { num_attention_heads: 6 }, /head_dim: expected an integer/],
     ['a negative epsilon', { rms_norm_eps: -1 }, /rms_norm_eps: expected a number above 0, got -1/],
-    ['a factor that is missing', { rope_scaling: { rope_type: 'linear' } }, 'config.json: rope_scaling: factor: expected a number above 0, but it is missing'],
-    ['layer types of another length', { ...QWEN2, layer_types: ['full_attention'] }, /layer_types: expected a list of 4 layer types/],
-    ['an EOS that is text', { eos_token_id: '</s>' }, /eos_token_id: expected a token id or a list of them, got "<\/s>"/],
+    [
+      'a factor that is missing',
+      { rope_scaling: { rope_type: 'linear' } },
+      'config.json: rope_scaling: factor: expected a number above 0, but it is missing',
+    ],
+    [
+      'layer types of another length',
+      { ...QWEN2, layer_types: ['full_attention'] },
+      /layer_types: expected a list of 4 layer types/,
+    ],
+    [
+      'an EOS that is text',
+      { eos_token_id: '</s>' },
+      /eos_token_id: expected a token id or a list of them, got "<\/s>"/,
+    ],
   ])('%s is invalid_model', (_name, changes, message) => {
-    expect(() => specOf({ ...LLAMA, ...changes })).toThrow(expect.objectContaining({ code: 'invalid_model', message: typeof message === 'string' ? message : expect.stringMatching(message) as string }) as Error);
+    expect(() => specOf({ ...LLAMA, ...changes })).toThrow(
+      expect.objectContaining({
+        code: 'invalid_model',
+        message: typeof message === 'string' ? message : (expect.stringMatching(message) as string),
+      }) as Error,
+    );
   });
 });

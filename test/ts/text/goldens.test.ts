@@ -8,7 +8,9 @@ import { Tokenizer } from '../../../ts/text/tokenizer';
 interface Golden {
   conversations: {
     name: string;
-    messages: (TemplateMessage & { tool_calls?: { id: string; function: { name: string; arguments: string | Record<string, unknown> } }[] })[];
+    messages: (TemplateMessage & {
+      tool_calls?: { id: string; function: { name: string; arguments: string | Record<string, unknown> } }[];
+    })[];
     tools: unknown[] | null;
     addGenerationPrompt: boolean;
     chatTemplateKwargs: Record<string, unknown>;
@@ -17,7 +19,13 @@ interface Golden {
     tokenIds?: number[];
     error?: string;
   }[];
-  encode: { text: string; tokenIds: number[]; tokenIdsWithSpecial: number[]; decoded: string; decodedSkipSpecial: string }[];
+  encode: {
+    text: string;
+    tokenIds: number[];
+    tokenIdsWithSpecial: number[];
+    decoded: string;
+    decodedSkipSpecial: string;
+  }[];
   decode: { tokenIds: number[]; decoded: string; decodedSkipSpecial: string }[];
 }
 
@@ -33,22 +41,37 @@ describe.each(readdirSync(root))('%s', (family) => {
     template = await ChatTemplate.load(join(root, family));
   });
 
-  for (const { name, messages, tools, addGenerationPrompt, chatTemplateKwargs, text, tokenIds, error } of golden.conversations) {
+  for (const {
+    name,
+    messages,
+    tools,
+    addGenerationPrompt,
+    chatTemplateKwargs,
+    text,
+    tokenIds,
+    error,
+  } of golden.conversations) {
     test(`renders and tokenizes: ${name}`, async () => {
-      const rendering = template.render(messages.map((message) => toTemplateMessage(fromWire(message), template.traits)), {
-        ...(tools === null ? {} : { tools }), addGenerationPrompt, templateKwargs: chatTemplateKwargs,
-      });
-      if (error !== undefined) return expect(rendering).rejects.toMatchObject({ code: 'template_error', message: `chat template: ${error}` });
+      const rendering = template.render(
+        messages.map((message) => toTemplateMessage(fromWire(message), template.traits)),
+        {
+          ...(tools === null ? {} : { tools }),
+          addGenerationPrompt,
+          templateKwargs: chatTemplateKwargs,
+        },
+      );
+      if (error !== undefined)
+        return expect(rendering).rejects.toMatchObject({ code: 'template_error', message: `chat template: ${error}` });
       const rendered = await rendering;
       expect(rendered).toBe(text);
-      expect([...await tokenizer.encode(rendered, false)]).toEqual(tokenIds);
+      expect([...(await tokenizer.encode(rendered, false))]).toEqual(tokenIds);
     });
   }
 
   test('encodes texts with and without special tokens', async () => {
     for (const { text, tokenIds, tokenIdsWithSpecial } of golden.encode) {
-      expect([text, ...await tokenizer.encode(text, false)]).toEqual([text, ...tokenIds]);
-      expect([text, ...await tokenizer.encode(text, true)]).toEqual([text, ...tokenIdsWithSpecial]);
+      expect([text, ...(await tokenizer.encode(text, false))]).toEqual([text, ...tokenIds]);
+      expect([text, ...(await tokenizer.encode(text, true))]).toEqual([text, ...tokenIdsWithSpecial]);
     }
   });
 
@@ -72,7 +95,14 @@ describe.each(readdirSync(root))('%s', (family) => {
 function fromWire(message: Golden['conversations'][0]['messages'][0]): ChatMessage {
   const { role, content, reasoning_content: reasoning, tool_call_id: toolCallId, tool_calls: toolCalls } = message;
   return {
-    role, content, reasoning, toolCallId,
-    toolCalls: toolCalls?.map(({ id, function: { name, arguments: args } }) => ({ id, name, arguments: typeof args === 'string' ? args : JSON.stringify(args) })),
+    role,
+    content,
+    reasoning,
+    toolCallId,
+    toolCalls: toolCalls?.map(({ id, function: { name, arguments: args } }) => ({
+      id,
+      name,
+      arguments: typeof args === 'string' ? args : JSON.stringify(args),
+    })),
   } as ChatMessage;
 }

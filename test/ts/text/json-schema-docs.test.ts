@@ -10,7 +10,16 @@ const page = readFileSync(join(__dirname, '../../../docs/structured-output.md'),
 /** The rows of a table, without its head; in code spans a bar is a bar. */
 function rows(name: string): string[][] {
   const table = page.split(`<!-- ${name} -->`)[1].split('<!-- end -->')[0];
-  return table.trim().split('\n').slice(2).map((line) => line.split(/ \| |^\| | \|$/).map((cell) => cell.trim()).filter((_cell, i) => i > 0));
+  return table
+    .trim()
+    .split('\n')
+    .slice(2)
+    .map((line) =>
+      line
+        .split(/ \| |^\| | \|$/)
+        .map((cell) => cell.trim())
+        .filter((_cell, i) => i > 0),
+    );
 }
 
 const code = (cell: string): string => /^`(.*)`$/.exec(cell)![1];

@@ -14,8 +14,14 @@ function messageOf(schema: unknown): string {
 
 test.each<[schema: unknown, message: string]>([
   [{ not: {} }, '#/not: this keyword is not supported'],
-  [{ type: 'object', properties: { 'a/b': { type: 'array', items: { if: {} } } } }, '#/properties/a~1b/items/if: this keyword is not supported'],
-  [{ anyOf: [{ type: 'string' }, { type: 'array', contains: {} }] }, '#/anyOf/1/contains: this keyword is not supported'],
+  [
+    { type: 'object', properties: { 'a/b': { type: 'array', items: { if: {} } } } },
+    '#/properties/a~1b/items/if: this keyword is not supported',
+  ],
+  [
+    { anyOf: [{ type: 'string' }, { type: 'array', contains: {} }] },
+    '#/anyOf/1/contains: this keyword is not supported',
+  ],
   [{ type: 'object', dependentRequired: {} }, '#/dependentRequired: this keyword is not supported'],
   [{ type: 'object', propertyNames: {} }, '#/propertyNames: this keyword is not supported'],
   [{ type: 'array', uniqueItems: true }, '#/uniqueItems: not supported'],
@@ -35,10 +41,21 @@ test.each<[schema: unknown, message: string]>([
   [{ enum: ['a'], minLength: 1 }, '#/minLength: beside enum it is not supported'],
   [false, '#: no value matches'],
   [{ oneOf: [{ type: 'integer' }, { type: 'number' }] }, '#/oneOf: a value might match both alternatives 0 and 1'],
-  [{ oneOf: [{ type: 'null' }, { type: 'object', properties: { a: {} } }, { type: 'object', properties: { b: {} } }] }, '#/oneOf: a value might match both alternatives 1 and 2'],
+  [
+    { oneOf: [{ type: 'null' }, { type: 'object', properties: { a: {} } }, { type: 'object', properties: { b: {} } }] },
+    '#/oneOf: a value might match both alternatives 1 and 2',
+  ],
   [{ allOf: [{ pattern: 'a' }, { pattern: 'b' }] }, '#/pattern: two different pattern'],
   [{ allOf: [{ type: 'string' }, { type: 'integer' }] }, '#: no value matches'],
-  [{ allOf: [{ additionalProperties: false, properties: { a: {} } }, { properties: { b: {} }, required: ['b'] }] }, 'the property "b" is not allowed'],
+  [
+    {
+      allOf: [
+        { additionalProperties: false, properties: { a: {} } },
+        { properties: { b: {} }, required: ['b'] },
+      ],
+    },
+    'the property "b" is not allowed',
+  ],
   [{ type: 'object', required: ['a'], additionalProperties: false }, '#/required: the property "a" is not allowed'],
   [{ type: 'object', properties: { a: {} }, minProperties: 1 }, '#/minProperties: beside properties'],
   [{ type: 'object', minProperties: 2 }, '#/minProperties: more than 1'],
@@ -74,7 +91,9 @@ describe('hostile schemas', () => {
   });
 
   test('a key of __proto__ is a key like any other', () => {
-    const grammar = JSON.stringify(schemaToGrammar(JSON.parse('{"type":"object","properties":{"__proto__":{"const":7}},"required":["__proto__"]}')));
+    const grammar = JSON.stringify(
+      schemaToGrammar(JSON.parse('{"type":"object","properties":{"__proto__":{"const":7}},"required":["__proto__"]}')),
+    );
     expect(grammar).toContain('\\"__proto__\\":');
     expect(grammar).toContain('"text":"7"');
   });
@@ -83,7 +102,9 @@ describe('hostile schemas', () => {
     const values = Array.from({ length: 20_000 }, (_, i) => ({ id: i }));
     const begin = process.cpuUsage();
     expect(messageOf({ allOf: [{ enum: values }, { enum: values.slice(1000).reverse() }] })).toBe('');
-    expect(messageOf({ oneOf: Array.from({ length: 101 }, (_, i) => ({ const: i })) })).toContain('#/oneOf: more than 100 alternatives');
+    expect(messageOf({ oneOf: Array.from({ length: 101 }, (_, i) => ({ const: i })) })).toContain(
+      '#/oneOf: more than 100 alternatives',
+    );
     // Of the processor, in microseconds: what else runs on the machine does not count.
     const { user, system } = process.cpuUsage(begin);
     expect(user + system).toBeLessThan(20_000_000);
@@ -95,7 +116,12 @@ describe('hostile schemas', () => {
 });
 
 test('a schema and its parts are not changed', () => {
-  const schema = { type: 'object', properties: { a: { allOf: [{ type: 'string' }, { maxLength: 3 }] } }, anyOf: [{ required: ['a'] }], $defs: {} };
+  const schema = {
+    type: 'object',
+    properties: { a: { allOf: [{ type: 'string' }, { maxLength: 3 }] } },
+    anyOf: [{ required: ['a'] }],
+    $defs: {},
+  };
   const before = JSON.stringify(schema);
   schemaToGrammar(schema);
   expect(JSON.stringify(schema)).toBe(before);

@@ -46,7 +46,10 @@ test('two long texts are tokenized at once, more wait: one whose caller has left
 });
 
 test.each<[object, number]>([
-  [{}, '<|endoftext|>'.length], [{ unk_token: '!' }, Infinity], [{ unk_id: 0 }, Infinity], [{ unk_token: '!', byte_fallback: true }, '<|endoftext|>'.length],
+  [{}, '<|endoftext|>'.length],
+  [{ unk_token: '!' }, Infinity],
+  [{ unk_id: 0 }, Infinity],
+  [{ unk_token: '!', byte_fallback: true }, '<|endoftext|>'.length],
 ])('so much text can be one token, with %j in the model', (change, expected) => {
   const json = tinyTokenizer() as unknown as Parameters<typeof buildVocabulary>[0];
   expect(buildVocabulary({ ...json, model: { ...json.model, ...change } }, new Set()).maxTokenBytes).toBe(expected);

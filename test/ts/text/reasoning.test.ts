@@ -1,4 +1,11 @@
-import { ReasoningMachine, type ThinkingState, thinkingStateAfter, thinkingStateWithin, ThoughtCounter, thoughtGrammar } from '../../../ts/text/reasoning';
+import {
+  ReasoningMachine,
+  type ThinkingState,
+  thinkingStateAfter,
+  thinkingStateWithin,
+  ThoughtCounter,
+  thoughtGrammar,
+} from '../../../ts/text/reasoning';
 
 function run(state: ThinkingState, pieces: readonly string[]): { reasoning: string; text: string } {
   const machine = new ReasoningMachine(state);
@@ -64,6 +71,12 @@ test.each<[string, ThinkingState, string[], number]>([
 
 test('a grammar begins after the thought', () => {
   expect(thoughtGrammar('after')).toBeUndefined();
-  expect(thoughtGrammar('inside')).toMatchObject({ kind: 'sequence', items: [{ kind: 'until', text: '</think>' }, { kind: 'repeat', min: 0, max: 2 }] });
+  expect(thoughtGrammar('inside')).toMatchObject({
+    kind: 'sequence',
+    items: [
+      { kind: 'until', text: '</think>' },
+      { kind: 'repeat', min: 0, max: 2 },
+    ],
+  });
   expect(thoughtGrammar('before')).toMatchObject({ kind: 'repeat', min: 0, max: 1, item: { kind: 'sequence' } });
 });

@@ -6,6 +6,11 @@ import { TOOL_CALL_FORMATS } from '../../../ts/text/tool-calls';
 test('every format is named with its aliases, in the order in which templates are asked', () => {
   const page = readFileSync(join(__dirname, '../../../docs/tool-calling.md'), 'utf8');
   const table = page.split('<!-- formats -->')[1].split('<!-- end -->')[0].trim().split('\n').slice(2);
-  const named = table.map((line) => line.split('|').slice(1, 3).map((cell) => [...cell.matchAll(/`([^`]+)`/g)].map(([, name]) => name)));
+  const named = table.map((line) =>
+    line
+      .split('|')
+      .slice(1, 3)
+      .map((cell) => [...cell.matchAll(/`([^`]+)`/g)].map(([, name]) => name)),
+  );
   expect(named).toEqual(TOOL_CALL_FORMATS.map(({ name, aliases }) => [[name], [...aliases]]));
 });

@@ -18,19 +18,62 @@ const GOOD = '{"name": "get", "arguments": {"city": "Zürich", "n": [1, -2.5e3, 
 describe('calls', () => {
   test.each<[name: string, text: string, content: string, calls: [string, string][]]>([
     ['one call', call(GOOD), '', [['get', '{"city": "Zürich", "n": [1, -2.5e3, {"x": null}]}']]],
-    ['text before it', `I look.\n${call(GOOD)}`, 'I look.', [['get', '{"city": "Zürich", "n": [1, -2.5e3, {"x": null}]}']]],
-    ['two calls, blanks between and after', `${call('{"name":"a","arguments":{}}')}\n${call('{"name":"b","arguments":{ }}')}\n`, '', [['a', '{}'], ['b', '{ }']]],
+    [
+      'text before it',
+      `I look.\n${call(GOOD)}`,
+      'I look.',
+      [['get', '{"city": "Zürich", "n": [1, -2.5e3, {"x": null}]}']],
+    ],
+    [
+      'two calls, blanks between and after',
+      `${call('{"name":"a","arguments":{}}')}\n${call('{"name":"b","arguments":{ }}')}\n`,
+      '',
+      [
+        ['a', '{}'],
+        ['b', '{ }'],
+      ],
+    ],
     ['text after a call', `${call('{"name":"a"}')}\nDone.`, 'Done.', [['a', '{}']]],
     ['text on both sides keeps its blanks after', `A. ${call('{"name":"a"}')}\nB.`, 'A.\nB.', [['a', '{}']]],
     ['arguments before the name', call('{"arguments": {"a": 1}, "name": "a"}'), '', [['a', '{"a": 1}']]],
     ['no arguments', call('{"name": "a"}'), '', [['a', '{}']]],
     ['null as arguments', call('{"name": "a", "arguments": null}'), '', [['a', '{}']]],
-    ['arguments written as a string of JSON', call('{"name": "a", "arguments": "{\\"b\\": 1}"}'), '', [['a', '{"b": 1}']]],
-    ['markers and braces inside strings', call('{"name": "a", "arguments": {"s": "</tool_call> } ] \\" \\\\ <tool_call>"}}'), '', [['a', '{"s": "</tool_call> } ] \\" \\\\ <tool_call>"}']]],
-    ['the last of two equal keys', call('{"name": "a", "arguments": {"x": 1}, "arguments": {"x": 2}}'), '', [['a', '{"x": 2}']]],
-    ['a call whose closing marker never came', `<tool_call>\n${GOOD}`, '', [['get', '{"city": "Zürich", "n": [1, -2.5e3, {"x": null}]}']]],
-    ['a call cut within its closing marker', `<tool_call>${GOOD}\n</tool_`, '', [['get', '{"city": "Zürich", "n": [1, -2.5e3, {"x": null}]}']]],
-    ['numbers and escapes as written', call('{"name": "a", "arguments": {"n": 1.0, "s": "\\u00e9"}}'), '', [['a', '{"n": 1.0, "s": "\\u00e9"}']]],
+    [
+      'arguments written as a string of JSON',
+      call('{"name": "a", "arguments": "{\\"b\\": 1}"}'),
+      '',
+      [['a', '{"b": 1}']],
+    ],
+    [
+      'markers and braces inside strings',
+      call('{"name": "a", "arguments": {"s": "</tool_call> } ] \\" \\\\ <tool_call>"}}'),
+      '',
+      [['a', '{"s": "</tool_call> } ] \\" \\\\ <tool_call>"}']],
+    ],
+    [
+      'the last of two equal keys',
+      call('{"name": "a", "arguments": {"x": 1}, "arguments": {"x": 2}}'),
+      '',
+      [['a', '{"x": 2}']],
+    ],
+    [
+      'a call whose closing marker never came',
+      `<tool_call>\n${GOOD}`,
+      '',
+      [['get', '{"city": "Zürich", "n": [1, -2.5e3, {"x": null}]}']],
+    ],
+    [
+      'a call cut within its closing marker',
+      `<tool_call>${GOOD}\n</tool_`,
+      '',
+      [['get', '{"city": "Zürich", "n": [1, -2.5e3, {"x": null}]}']],
+    ],
+    [
+      'numbers and escapes as written',
+      call('{"name": "a", "arguments": {"n": 1.0, "s": "\\u00e9"}}'),
+      '',
+      [['a', '{"n": 1.0, "s": "\\u00e9"}']],
+    ],
   ])('%s', (_name, text, content, calls) => {
     expect(run([text])).toEqual({ text: content, calls: calls.map(([name, args]) => ({ name, arguments: args })) });
   });
@@ -61,8 +104,14 @@ describe('calls', () => {
   });
 
   test('a bad call does not hide the good one after it', () => {
-    expect(run([`<tool_call>{"name": bad}\n${call('{"name": "a"}')}`])).toEqual({ text: '<tool_call>{"name": bad}', calls: [{ name: 'a', arguments: '{}' }] });
-    expect(run([`<tool_call>${call('{"name": "a"}')}`])).toEqual({ text: '<tool_call>', calls: [{ name: 'a', arguments: '{}' }] });
+    expect(run([`<tool_call>{"name": bad}\n${call('{"name": "a"}')}`])).toEqual({
+      text: '<tool_call>{"name": bad}',
+      calls: [{ name: 'a', arguments: '{}' }],
+    });
+    expect(run([`<tool_call>${call('{"name": "a"}')}`])).toEqual({
+      text: '<tool_call>',
+      calls: [{ name: 'a', arguments: '{}' }],
+    });
   });
 });
 
@@ -73,7 +122,31 @@ test('text is not held back longer than it can become a marker', () => {
 });
 
 test('any chunking gives the same', () => {
-  const pieces = ['Hi', ' ', '\n', '<', '<tool_call>', '</tool_call>', '{"name": "a"', ', "arguments": ', '{"x": "', '</tool_call>', '\\"', '"}', '}', '{', '[1,', '2]', 'é😀', call(GOOD), call('{"name":"b"}'), '"', ':', ',', 'true'];
+  const pieces = [
+    'Hi',
+    ' ',
+    '\n',
+    '<',
+    '<tool_call>',
+    '</tool_call>',
+    '{"name": "a"',
+    ', "arguments": ',
+    '{"x": "',
+    '</tool_call>',
+    '\\"',
+    '"}',
+    '}',
+    '{',
+    '[1,',
+    '2]',
+    'é😀',
+    call(GOOD),
+    call('{"name":"b"}'),
+    '"',
+    ':',
+    ',',
+    'true',
+  ];
   const random = makeRandom(7);
   for (let round = 0; round < 3000; round++) {
     const text = Array.from({ length: 1 + random(9) }, () => pieces[random(pieces.length)]).join('');

@@ -7,7 +7,10 @@ const MAX_DEPTH = 16;
 /** What types the arguments of a tool may have, by the schema of its parameters. One that the schema does not name is text. */
 export function argumentTypes(parameters: unknown): (key: string) => readonly TypeName[] {
   const properties = asRecord(asRecord(parameters)?.properties);
-  return (key) => (properties !== undefined && Object.hasOwn(properties, key) ? typesAllowed(properties[key], parameters, 0) : ['string']);
+  return (key) =>
+    properties !== undefined && Object.hasOwn(properties, key)
+      ? typesAllowed(properties[key], parameters, 0)
+      : ['string'];
 }
 
 /** Of what a schema allows, as far as `type`, constants, references and alternatives tell. */
@@ -22,7 +25,11 @@ export function typesAllowed(schema: unknown, root: unknown, depth = 0): readonl
     const allowed = list.flatMap((item) => typesAllowed(item, root, depth + 1));
     return TYPES.filter((name) => allowed.includes(name));
   }
-  if (Array.isArray(allOf)) return allOf.reduce<readonly TypeName[]>((left, item) => left.filter((name) => typesAllowed(item, root, depth + 1).includes(name)), TYPES);
+  if (Array.isArray(allOf))
+    return allOf.reduce<readonly TypeName[]>(
+      (left, item) => left.filter((name) => typesAllowed(item, root, depth + 1).includes(name)),
+      TYPES,
+    );
   if (typeof $ref === 'string' && $ref.startsWith('#')) return typesAllowed(resolve($ref, root), root, depth + 1);
   return TYPES;
 }
@@ -48,7 +55,9 @@ function isOneOf(json: string, types: readonly TypeName[]): boolean {
 function pythonToJson(text: string): string | undefined {
   const input = new CallInput();
   let json = '';
-  const reading = readPythonLiteral(input, (part) => { json += part; });
+  const reading = readPythonLiteral(input, (part) => {
+    json += part;
+  });
   let step = reading.next();
   for (const char of text) {
     if (step.done === true) return undefined;
@@ -66,9 +75,14 @@ function typeOf(value: unknown): TypeName {
 }
 
 function resolve(pointer: string, root: unknown): unknown {
-  return pointer.split('/').slice(1).reduce((at: unknown, part) => asRecord(at)?.[part.replace(/~1/g, '/').replace(/~0/g, '~')], root);
+  return pointer
+    .split('/')
+    .slice(1)
+    .reduce((at: unknown, part) => asRecord(at)?.[part.replace(/~1/g, '/').replace(/~0/g, '~')], root);
 }
 
 function asRecord(value: unknown): Record<string, unknown> | undefined {
-  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Record<string, unknown>) : undefined;
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+    ? (value as Record<string, unknown>)
+    : undefined;
 }

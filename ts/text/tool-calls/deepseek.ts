@@ -30,8 +30,15 @@ export const deepseekV3: ToolCallFormat = {
   aliases: ['deepseekv3', 'deepseek_r1'],
   isWrittenBy: (mentions) => mentions(BEGIN) && mentions(`${FENCE}json`),
   written: {
-    before: CALLS_BEGIN, between: '\n', after: CALLS_END,
-    call: (tool) => sequence(`${BEGIN}function${SEPARATOR}${checkedName(tool)}\n${FENCE}json\n`, tool.json(), literal(`\n${FENCE}${END}`)),
+    before: CALLS_BEGIN,
+    between: '\n',
+    after: CALLS_END,
+    call: (tool) =>
+      sequence(
+        `${BEGIN}function${SEPARATOR}${checkedName(tool)}\n${FENCE}json\n`,
+        tool.json(),
+        literal(`\n${FENCE}${END}`),
+      ),
     open: CALLS_BEGIN,
     isAmongText: false,
   },
@@ -44,7 +51,9 @@ export const deepseekV31: ToolCallFormat = {
   aliases: ['deepseekv31', 'deepseek_v3.1'],
   isWrittenBy: (mentions) => mentions(BEGIN),
   written: {
-    before: CALLS_BEGIN, between: '', after: CALLS_END,
+    before: CALLS_BEGIN,
+    between: '',
+    after: CALLS_END,
     call: (tool) => sequence(`${BEGIN}${checkedName(tool)}${SEPARATOR}`, tool.json(), END),
     open: CALLS_BEGIN,
     isAmongText: false,
@@ -73,6 +82,7 @@ function* readCall(input: CallInput, sink: CallSink): CallReading {
 }
 
 function checkedName({ name, refuseName }: WrittenTool): string {
-  if (name.trim() !== name || ![...name].every((char) => NAME.test(char))) refuseName('a name without <, ` and blanks around it');
+  if (name.trim() !== name || ![...name].every((char) => NAME.test(char)))
+    refuseName('a name without <, ` and blanks around it');
   return name;
 }

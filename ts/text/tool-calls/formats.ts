@@ -8,7 +8,16 @@ import { pythonic } from './pythonic';
 import { qwen3Coder } from './qwen-coder';
 
 /** Every format that we know. A template's is the first that it is written by. */
-export const TOOL_CALL_FORMATS: readonly ToolCallFormat[] = [qwen3Coder, hermes, mistralArgs, mistral, deepseekV3, deepseekV31, pythonic, llama3Json];
+export const TOOL_CALL_FORMATS: readonly ToolCallFormat[] = [
+  qwen3Coder,
+  hermes,
+  mistralArgs,
+  mistral,
+  deepseekV3,
+  deepseekV31,
+  pythonic,
+  llama3Json,
+];
 
 /** Texts that a tokenizer must not hide, whatever it calls them. */
 export const TOOL_CALL_MARKERS: readonly string[] = [...new Set(TOOL_CALL_FORMATS.flatMap(({ markers }) => markers))];
@@ -24,6 +33,11 @@ export function findToolCallFormat(name: string, mentions: (text: string) => boo
   // Mistral's two ways of writing have one name elsewhere.
   if (name === mistral.name && shown === mistralArgs) return shown;
   const named = TOOL_CALL_FORMATS.find((format) => format.name === name || format.aliases.includes(name));
-  if (named === undefined) throw CapstanError.argument('toolCallFormat', `one of auto, ${TOOL_CALL_FORMATS.map((format) => format.name).join(', ')}`, name);
+  if (named === undefined)
+    throw CapstanError.argument(
+      'toolCallFormat',
+      `one of auto, ${TOOL_CALL_FORMATS.map((format) => format.name).join(', ')}`,
+      name,
+    );
   return named;
 }

@@ -21,37 +21,78 @@ export interface ToolCallGrammarOptions {
 const CALL = 'call';
 const NO_ARGUMENTS: Schema = { type: 'object', additionalProperties: false };
 const ANY_ARGUMENTS: Schema = { type: 'object' };
-const NO_ARGUMENT_KEYWORDS = ['additionalProperties', 'patternProperties', 'required', 'minProperties', '$ref', 'allOf', 'anyOf', 'oneOf', 'enum', 'const'];
+const NO_ARGUMENT_KEYWORDS = [
+  'additionalProperties',
+  'patternProperties',
+  'required',
+  'minProperties',
+  '$ref',
+  'allOf',
+  'anyOf',
+  'oneOf',
+  'enum',
+  'const',
+];
 
 /**
  * The grammar of a text with tool calls as the format writes them, so that its reader finds them again: arguments keep to the schemas of the tools. In `strict` mode those
  * of tools that are not `strict` may be anything. A text that begins as the calls of a format without markers do is calls.
  * @throws CapstanError `invalid_argument` naming the tool and the place in its schema.
  */
-export function toolCallGrammar(format: ToolCallFormat, tools: readonly Tool[], { mode, only, parallel }: ToolCallGrammarOptions): Grammar {
+export function toolCallGrammar(
+  format: ToolCallFormat,
+  tools: readonly Tool[],
+  { mode, only, parallel }: ToolCallGrammarOptions,
+): Grammar {
   const grammar: Grammar = { root: 'root', rules: [] };
   const { written } = format;
   const allowed = tools.flatMap((tool, i) => (only === undefined || tool.function.name === only ? [{ tool, i }] : []));
-  if (allowed.length === 0) throw CapstanError.argument('toolChoice', only === undefined ? 'at least one tool' : 'the name of one of the tools', only);
+  if (allowed.length === 0)
+    throw CapstanError.argument(
+      'toolChoice',
+      only === undefined ? 'at least one tool' : 'the name of one of the tools',
+      only,
+    );
   const work = new SchemaWork();
-  const calls = choice(...allowed.map(({ tool, i }) => writeCall(format, grammar, work, tool, i, mode === 'strict' && tool.function.strict !== true)));
+  const calls = choice(
+    ...allowed.map(({ tool, i }) =>
+      writeCall(format, grammar, work, tool, i, mode === 'strict' && tool.function.strict !== true),
+    ),
+  );
   const isSingle = only !== undefined || !parallel;
-  grammar.rules.unshift({ name: 'root', expr: mode === 'required' ? requiredCalls(written, isSingle) : callsInText(written, isSingle) }, { name: CALL, expr: calls });
+  grammar.rules.unshift(
+    { name: 'root', expr: mode === 'required' ? requiredCalls(written, isSingle) : callsInText(written, isSingle) },
+    { name: CALL, expr: calls },
+  );
   addJsonRules(grammar, written.dialect ?? JSON_DIALECT);
   return grammar;
 }
 
-function writeCall({ name: format, written }: ToolCallFormat, grammar: Grammar, work: SchemaWork, tool: Tool, i: number, isLoose: boolean): GrammarExpr {
+function writeCall(
+  { name: format, written }: ToolCallFormat,
+  grammar: Grammar,
+  work: SchemaWork,
+  tool: Tool,
+  i: number,
+  isLoose: boolean,
+): GrammarExpr {
   const param = `tools[${i}].function.parameters`;
   try {
     const { name, parameters } = tool.function;
     const rules = new SchemaRules(grammar, isLoose ? ANY_ARGUMENTS : argumentsSchema(parameters), {
-      namespace: `tool ${i} `, label: param, work, ...(written.dialect === undefined ? {} : { dialect: written.dialect }),
+      namespace: `tool ${i} `,
+      label: param,
+      work,
+      ...(written.dialect === undefined ? {} : { dialect: written.dialect }),
     });
     return written.call({
-      name, isLoose, rules,
+      name,
+      isLoose,
+      rules,
       json: () => rules.whole(),
-      refuseName: (expected) => { throw CapstanError.argument(`tools[${i}].function.name`, `${expected}, as ${format} calls write it`, name); },
+      refuseName: (expected) => {
+        throw CapstanError.argument(`tools[${i}].function.name`, `${expected}, as ${format} calls write it`, name);
+      },
     });
   } catch (error) {
     throw error instanceof CapstanError && error.param === 'schema' ? atTool(error, param) : error;
@@ -63,9 +104,14 @@ function argumentsSchema(parameters: unknown): Schema {
   if (parameters === undefined || parameters === null) return NO_ARGUMENTS;
   const schema = asSchema(parameters, '#');
   const { type = 'object', properties } = schema;
-  if (type !== 'object' && !(Array.isArray(type) && type.includes('object'))) throw unsupported('#/type', 'expected "object": arguments are an object');
+  if (type !== 'object' && !(Array.isArray(type) && type.includes('object')))
+    throw unsupported('#/type', 'expected "object": arguments are an object');
   const isEmpty = typeof properties === 'object' && properties !== null && Object.keys(properties).length === 0;
-  return { ...schema, ...(isEmpty && !NO_ARGUMENT_KEYWORDS.some((key) => key in schema) ? NO_ARGUMENTS : {}), type: 'object' };
+  return {
+    ...schema,
+    ...(isEmpty && !NO_ARGUMENT_KEYWORDS.some((key) => key in schema) ? NO_ARGUMENTS : {}),
+    type: 'object',
+  };
 }
 
 function atTool({ expected = '', received = '' }: CapstanError, param: string): CapstanError {
@@ -81,7 +127,11 @@ function requiredCalls(written: WrittenCalls, isSingle: boolean): GrammarExpr {
 function callsInText(written: WrittenCalls, isSingle: boolean): GrammarExpr {
   const { open, isAmongText, bare } = written;
   const text = without(open);
-  if (bare !== undefined) return choice(allCalls(written, isSingle), sequence(textWithoutBeginning(open, bare.first), optional(markedCalls(written, isSingle))));
+  if (bare !== undefined)
+    return choice(
+      allCalls(written, isSingle),
+      sequence(textWithoutBeginning(open, bare.first), optional(markedCalls(written, isSingle))),
+    );
   if (!isAmongText) return sequence(text, optional(allCalls(written, isSingle)));
   return isSingle ? sequence(text, optional(rule(CALL))) : sequence(text, repeat(sequence(rule(CALL), text), 0, null));
 }

@@ -19,8 +19,11 @@ export const hermes: ToolCallFormat = {
     return yield* input.literalOrEnd(CLOSE);
   },
   written: {
-    before: '', between: '\n', after: '',
-    call: ({ name, json }) => sequence(`${OPEN}\n{"name": ${JSON.stringify(name)}, "arguments": `, json(), literal(`}\n${CLOSE}`)),
+    before: '',
+    between: '\n',
+    after: '',
+    call: ({ name, json }) =>
+      sequence(`${OPEN}\n{"name": ${JSON.stringify(name)}, "arguments": `, json(), literal(`}\n${CLOSE}`)),
     open: OPEN,
     isAmongText: true,
   },

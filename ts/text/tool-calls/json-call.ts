@@ -73,7 +73,8 @@ class LiveCall {
     const { openKey } = this.#scanner;
     if (!this.hasBegun) return this.#beginIfNamed(text);
     const isInside = openKey !== undefined && this.#shape.argumentsKeys.includes(openKey);
-    if (isInside && char === '{' && !this.#isInArguments && !this.hasArguments) this.#isInArguments = this.hasArguments = true;
+    if (isInside && char === '{' && !this.#isInArguments && !this.hasArguments)
+      this.#isInArguments = this.hasArguments = true;
     if (!this.#isInArguments) return;
     this.#sink.add(char);
     this.#isInArguments = isInside;
@@ -89,11 +90,19 @@ class LiveCall {
   }
 }
 
-function toCall(text: string, { members }: JsonScanner, { argumentsKeys, isUnmarked }: JsonCallShape): { name: string; arguments: string } | undefined {
+function toCall(
+  text: string,
+  { members }: JsonScanner,
+  { argumentsKeys, isUnmarked }: JsonCallShape,
+): { name: string; arguments: string } | undefined {
   const object = JSON.parse(text) as Record<string, unknown>;
   const { name } = object;
   if (typeof name !== 'string' || name === '') return undefined;
-  if (isUnmarked === true && Object.keys(object).some((key) => !OTHER_KEYS.includes(key) && !argumentsKeys.includes(key))) return undefined;
+  if (
+    isUnmarked === true &&
+    Object.keys(object).some((key) => !OTHER_KEYS.includes(key) && !argumentsKeys.includes(key))
+  )
+    return undefined;
   const key = argumentsKeys.find((candidate) => object[candidate] !== undefined && object[candidate] !== null);
   if (key === undefined) return { name, arguments: '{}' };
   const args = object[key];

@@ -9,9 +9,11 @@ const SHAPE = { argumentsKeys: ['parameters', 'arguments'], isUnmarked: true };
 export const llama3Json: ToolCallFormat = {
   name: 'llama3_json',
   aliases: ['llama', 'llama3', 'llama3.1', 'llama3.2', 'llama3.3', 'llama4_json'],
-  isWrittenBy: (mentions) => mentions('"parameters": ') && (mentions('<|start_header_id|>') || mentions('<|header_start|>')),
+  isWrittenBy: (mentions) =>
+    mentions('"parameters": ') && (mentions('<|start_header_id|>') || mentions('<|header_start|>')),
   markers: [TAG],
-  begins: (char, place) => char === '<' || (char === '{' && place !== 'text') || (char === ';' && place === 'afterCall'),
+  begins: (char, place) =>
+    char === '<' || (char === '{' && place !== 'text') || (char === ';' && place === 'afterCall'),
   *read(input, sink) {
     if ((yield* input.peek()) === ';') {
       input.skip();
@@ -25,7 +27,9 @@ export const llama3Json: ToolCallFormat = {
     return next === undefined || next === ';' || next === '{' || next === '<';
   },
   written: {
-    before: '', between: '; ', after: '',
+    before: '',
+    between: '; ',
+    after: '',
     call: ({ name, json }) => sequence(`{"name": ${JSON.stringify(name)}, "parameters": `, json(), '}'),
     open: TAG,
     isAmongText: false,

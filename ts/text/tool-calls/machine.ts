@@ -6,7 +6,11 @@ import { TextBuffer } from './text-buffer';
 /** What a completion's text is made of. Calls come whole, or as a start and the parts of their arguments, which are those of the call started last. */
 export type OutputPart =
   | { type: 'text'; text: string }
-  | { type: 'toolCall'; name: string; /** JSON text of an object; as the model wrote it, where it writes JSON. */ arguments: string }
+  | {
+      type: 'toolCall';
+      name: string;
+      /** JSON text of an object; as the model wrote it, where it writes JSON. */ arguments: string;
+    }
   | { type: 'toolCallStart'; name: string }
   | { type: 'toolCallArguments'; text: string };
 
@@ -177,7 +181,10 @@ class LiveSink implements CallSink {
   readonly #tell: (part: OutputPart) => void;
   #hasArguments = false;
 
-  constructor(readonly tools: readonly Tool[] | undefined, tell: (part: OutputPart) => void) {
+  constructor(
+    readonly tools: readonly Tool[] | undefined,
+    tell: (part: OutputPart) => void,
+  ) {
     this.#tell = tell;
   }
 

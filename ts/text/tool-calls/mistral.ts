@@ -31,8 +31,16 @@ export const mistral: ToolCallFormat = {
   aliases: [],
   isWrittenBy: (mentions) => mentions(OPEN) && !mentions(ARGUMENTS),
   written: {
-    before: sequence(OPEN, optional(literal(' ')), '['), between: ', ', after: ']',
-    call: ({ name, json }) => sequence(`{"name": ${JSON.stringify(name)}, "arguments": `, json(), optional(sequence(', "id": "', ANY_ID, '"')), '}'),
+    before: sequence(OPEN, optional(literal(' ')), '['),
+    between: ', ',
+    after: ']',
+    call: ({ name, json }) =>
+      sequence(
+        `{"name": ${JSON.stringify(name)}, "arguments": `,
+        json(),
+        optional(sequence(', "id": "', ANY_ID, '"')),
+        '}',
+      ),
     open: OPEN,
     isAmongText: false,
   },
@@ -45,7 +53,9 @@ export const mistralArgs: ToolCallFormat = {
   aliases: [],
   isWrittenBy: (mentions) => mentions(OPEN) && mentions(ARGUMENTS),
   written: {
-    before: '', between: '', after: '',
+    before: '',
+    between: '',
+    after: '',
     call: ({ name, json, refuseName }) => {
       if (![...name].every((char) => NAME.test(char))) refuseName('a name of ASCII letters, digits, _, . and -');
       return sequence(`${OPEN}${name}${ARGUMENTS}`, json());

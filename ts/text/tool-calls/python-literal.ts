@@ -3,12 +3,30 @@ import type { CallInput, CallReading, Reading } from './input';
 const MAX_DEPTH = 64;
 const MAX_WORD = 400;
 const WORD = /[-+.\w]/;
-const WORDS = new Map([['True', 'true'], ['False', 'false'], ['None', 'null'], ['true', 'true'], ['false', 'false'], ['null', 'null']]);
+const WORDS = new Map([
+  ['True', 'true'],
+  ['False', 'false'],
+  ['None', 'null'],
+  ['true', 'true'],
+  ['false', 'false'],
+  ['null', 'null'],
+]);
 const NUMBER = /^([-+]?)(?:(0[xX][\da-fA-F]+|0[oO][0-7]+|0[bB][01]+)|(0|[1-9]\d*)?(\.\d*)?([eE][-+]?\d+)?)$/;
 
 /** JSON for `\a` and the like. `\/` is none of Python's, but models write it as in JSON. */
 const ESCAPES: Readonly<Record<string, string>> = {
-  '\\': '\\\\', '\'': '\'', '"': '\\"', 'a': '\\u0007', 'b': '\\b', 'f': '\\f', 'n': '\\n', 'r': '\\r', 't': '\\t', 'v': '\\u000b', '/': '/', '\n': '',
+  '\\': '\\\\',
+  "'": "'",
+  '"': '\\"',
+  a: '\\u0007',
+  b: '\\b',
+  f: '\\f',
+  n: '\\n',
+  r: '\\r',
+  t: '\\t',
+  v: '\\u000b',
+  '/': '/',
+  '\n': '',
 };
 const HEX_ESCAPES: Readonly<Record<string, number>> = { x: 2, u: 4, U: 8 };
 
@@ -20,7 +38,7 @@ export function* readPythonLiteral(input: CallInput, tell: (json: string) => voi
   yield* input.blanks();
   const char = yield* input.peek();
   if (char === undefined || depth > MAX_DEPTH) return false;
-  if (char === '"' || char === '\'') return yield* readString(input, tell);
+  if (char === '"' || char === "'") return yield* readString(input, tell);
   if (char === '[' || char === '(') return yield* readList(input, tell, depth, char === '[' ? ']' : ')');
   if (char === '{') return yield* readDictionary(input, tell, depth);
   return yield* readWord(input, tell);
@@ -74,7 +92,7 @@ function* readDictionary(input: CallInput, tell: (json: string) => void, depth: 
     yield* input.blanks();
     const char = yield* input.peek();
     if (char === '}') break;
-    if (char !== '"' && char !== '\'') return false;
+    if (char !== '"' && char !== "'") return false;
     if (!isFirst) tell(', ');
     if (!(yield* readString(input, tell))) return false;
     yield* input.blanks();
@@ -138,7 +156,14 @@ function* readEscape(input: CallInput): Reading<string | undefined> {
   return yield* readDigits(input, '', numDigits, /[\da-fA-F]/, 16, numDigits);
 }
 
-function* readDigits(input: CallInput, first: string, max: number, pattern: RegExp, base: number, min: number): Reading<string | undefined> {
+function* readDigits(
+  input: CallInput,
+  first: string,
+  max: number,
+  pattern: RegExp,
+  base: number,
+  min: number,
+): Reading<string | undefined> {
   let digits = first;
   while (digits.length < max) {
     const char = yield* input.peek();

@@ -30,7 +30,9 @@ export const pythonic: ToolCallFormat = {
     return next === undefined || next === '[';
   },
   written: {
-    before: '[', between: ', ', after: ']',
+    before: '[',
+    between: ', ',
+    after: ']',
     call: pythonCall,
     open: OPEN,
     isAmongText: false,
@@ -78,12 +80,21 @@ function pythonCall({ name, isLoose, rules, refuseName }: WrittenTool): GrammarE
   const comma = sequence(',', optional(literal(' ')));
   if (isLoose) {
     const first = charClass(['A', 'Z'], ['a', 'z'], '_');
-    const argument = sequence(first, repeat(choice(first, charClass(['0', '9'])), 0, MAX_LOOSE_NAME), '=', jsonRule('value', PYTHON_DIALECT));
+    const argument = sequence(
+      first,
+      repeat(choice(first, charClass(['0', '9'])), 0, MAX_LOOSE_NAME),
+      '=',
+      jsonRule('value', PYTHON_DIALECT),
+    );
     return sequence(`${name}(`, optional(sequence(argument, repeat(sequence(comma, argument), 0, null))), ')');
   }
   const members = rules.members('pythonic').map((member) => {
-    if (!IDENTIFIER.test(member.name)) throw unsupported(member.path, 'pythonic calls have arguments with names of Python only');
-    return { expr: sequence(`${member.name}=`, rules.value(member.schema, member.path)), isRequired: member.isRequired };
+    if (!IDENTIFIER.test(member.name))
+      throw unsupported(member.path, 'pythonic calls have arguments with names of Python only');
+    return {
+      expr: sequence(`${member.name}=`, rules.value(member.schema, member.path)),
+      isRequired: member.isRequired,
+    };
   });
   return sequence(`${name}(`, rules.list(members, comma), ')');
 }

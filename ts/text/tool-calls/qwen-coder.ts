@@ -66,7 +66,12 @@ function* readArgument(input: CallInput, sink: CallSink, types: readonly TypeNam
     return true;
   }
   let raw = '';
-  if (!(yield* readRaw(input, (text) => { raw += text; }))) return false;
+  if (
+    !(yield* readRaw(input, (text) => {
+      raw += text;
+    }))
+  )
+    return false;
   sink.add(toArgument(raw, types));
   return true;
 }
@@ -94,43 +99,92 @@ function* readRaw(input: CallInput, tell: (text: string) => void): CallReading {
 
 function xmlCall({ name, isLoose, rules, refuseName }: WrittenTool): GrammarExpr {
   if (![...name].every((char) => NAME.test(char))) refuseName('a name without <, > and line breaks');
-  const args = isLoose ? [repeat(looseArgument(), 0, null)] : rules.members('qwen3_coder').map((member) => {
-    if (member.name === '' || ![...member.name].every((char) => NAME.test(char))) throw unsupported(member.path, 'qwen3_coder calls cannot write names with <, > or line breaks');
-    const expr = sequence(`${PARAMETER}${member.name}>\n`, rawValue(rules, member.schema, member.path), literal(`\n${PARAMETER_CLOSE}\n`));
-    return member.isRequired ? expr : optional(expr);
-  });
+  const args = isLoose
+    ? [repeat(looseArgument(), 0, null)]
+    : rules.members('qwen3_coder').map((member) => {
+        if (member.name === '' || ![...member.name].every((char) => NAME.test(char)))
+          throw unsupported(member.path, 'qwen3_coder calls cannot write names with <, > or line breaks');
+        const expr = sequence(
+          `${PARAMETER}${member.name}>\n`,
+          rawValue(rules, member.schema, member.path),
+          literal(`\n${PARAMETER_CLOSE}\n`),
+        );
+        return member.isRequired ? expr : optional(expr);
+      });
   return sequence(`${OPEN}\n${FUNCTION}${name}>\n`, ...args, literal(`${FUNCTION_CLOSE}\n${CLOSE}`));
 }
 
 function looseArgument(): GrammarExpr {
-  const key = repeat({ kind: 'class', ranges: [[0x20, 0x3b], [0x3d, 0x3d], [0x3f, 0x7e], [0xa0, 0x10ffff]] }, 1, MAX_LOOSE_NAME);
+  const key = repeat(
+    {
+      kind: 'class',
+      ranges: [
+        [0x20, 0x3b],
+        [0x3d, 0x3d],
+        [0x3f, 0x7e],
+        [0xa0, 0x10ffff],
+      ],
+    },
+    1,
+    MAX_LOOSE_NAME,
+  );
   return sequence(PARAMETER, key, '>\n', without(PARAMETER_CLOSE), literal(`\n${PARAMETER_CLOSE}\n`));
 }
 
 /** A value that the reader gives its type back: text as it is, all else as JSON. */
 function rawValue(rules: SchemaRules, schema: Schema, path: string): GrammarExpr {
-  const alternatives = rules.alternatives(schema, path).map((alternative) => ({ ...alternative, types: typesAllowed(alternative.schema, {}) }));
+  const alternatives = rules
+    .alternatives(schema, path)
+    .map((alternative) => ({ ...alternative, types: typesAllowed(alternative.schema, {}) }));
   const types = TYPES.filter((type) => alternatives.some((alternative) => alternative.types.includes(type)));
-  const exprs = alternatives.map((alternative) => (alternative.types.includes('string') ? rawText(alternative, types, rules.label) : rules.value(alternative.schema, alternative.path)));
+  const exprs = alternatives.map((alternative) =>
+    alternative.types.includes('string')
+      ? rawText(alternative, types, rules.label)
+      : rules.value(alternative.schema, alternative.path),
+  );
   // Free text may look like anything that another alternative allows: then that must allow all of it.
-  const narrow = alternatives.find((alternative) => alternative.types.some((type) => type !== 'string') && !isConstant(alternative.schema) && !isBare(alternative.schema));
-  const hasFreeText = alternatives.some((alternative) => alternative.types.includes('string') && !isConstant(alternative.schema));
-  if (hasFreeText && narrow !== undefined) throw unsupported(narrow.path, 'qwen3_coder calls do not support it beside text');
+  const narrow = alternatives.find(
+    (alternative) =>
+      alternative.types.some((type) => type !== 'string') &&
+      !isConstant(alternative.schema) &&
+      !isBare(alternative.schema),
+  );
+  const hasFreeText = alternatives.some(
+    (alternative) => alternative.types.includes('string') && !isConstant(alternative.schema),
+  );
+  if (hasFreeText && narrow !== undefined)
+    throw unsupported(narrow.path, 'qwen3_coder calls do not support it beside text');
   return choice(...exprs);
 }
 
-function rawText({ schema, path }: { schema: Schema; path: string }, types: readonly TypeName[], label: string): GrammarExpr {
+function rawText(
+  { schema, path }: { schema: Schema; path: string },
+  types: readonly TypeName[],
+  label: string,
+): GrammarExpr {
   if (isConstant(schema)) {
     const values = Array.isArray(schema.enum) ? (schema.enum as unknown[]) : [schema.const];
     return choice(...values.map((value) => rawConstant(value, types, path)));
   }
-  const keyword = Object.keys(schema).find((key) => !ANNOTATIONS.has(key) && !['type', 'minLength', 'maxLength', 'format'].includes(key));
+  const keyword = Object.keys(schema).find(
+    (key) => !ANNOTATIONS.has(key) && !['type', 'minLength', 'maxLength', 'format'].includes(key),
+  );
   if (keyword !== undefined) throw unsupported(`${path}/${keyword}`, 'qwen3_coder calls do not support it for text');
   // No text of a known format has a tag in it.
   if (schema.format !== undefined) return { ...shapedText(schema, path, label), isJsonString: false };
   const [min, max] = counts(schema, 'minLength', 'maxLength', path);
   if (min === 0 && max === null) return without(PARAMETER_CLOSE);
-  return repeat({ kind: 'class', ranges: [[0, 0x3b], [0x3d, 0x10ffff]] }, min, max);
+  return repeat(
+    {
+      kind: 'class',
+      ranges: [
+        [0, 0x3b],
+        [0x3d, 0x10ffff],
+      ],
+    },
+    min,
+    max,
+  );
 }
 
 function rawConstant(value: unknown, types: readonly TypeName[], path: string): GrammarExpr {

@@ -15,7 +15,9 @@ export function AccountEndCard() {
   const [isOpen, setOpen] = useState(false);
   return (
     <Card title={t('accountEnd.title')} note={t('accountEnd.note')} isDanger>
-      <Button look="danger" icon="trash" onClick={() => setOpen(true)}>{t('accountEnd.title')}</Button>
+      <Button look="danger" icon="trash" onClick={() => setOpen(true)}>
+        {t('accountEnd.title')}
+      </Button>
       {isOpen && <EndDialog onClose={() => setOpen(false)} />}
     </Card>
   );
@@ -29,10 +31,31 @@ function EndDialog({ onClose }: { onClose: () => void }) {
     forget();
   });
   return (
-    <Dialog title={t('accountEnd.title')} onClose={onClose} onSubmit={() => { if (password !== '') void action.run(); }} foot={<><Button onClick={onClose}>{t('action.cancel')}</Button><Button type="submit" look="danger-solid" isBusy={action.isBusy} isDisabled={password === ''}>{t('accountEnd.title')}</Button></>}>
+    <Dialog
+      title={t('accountEnd.title')}
+      onClose={onClose}
+      onSubmit={() => {
+        if (password !== '') void action.run();
+      }}
+      foot={
+        <>
+          <Button onClick={onClose}>{t('action.cancel')}</Button>
+          <Button type="submit" look="danger-solid" isBusy={action.isBusy} isDisabled={password === ''}>
+            {t('accountEnd.title')}
+          </Button>
+        </>
+      }
+    >
       <p>{t('accountEnd.text')}</p>
       <ProblemBanner problem={action.problem} />
-      <TextField label={t('password.current')} type="password" autocomplete="current-password" autoFocus value={password} onInput={setPassword} />
+      <TextField
+        label={t('password.current')}
+        type="password"
+        autocomplete="current-password"
+        autoFocus
+        value={password}
+        onInput={setPassword}
+      />
     </Dialog>
   );
 }

@@ -9,7 +9,10 @@ import { SecurityTab } from './security';
 import { TokensTab } from './tokens';
 
 const TABS: readonly { tab: string; label: MessageKey }[] = [
-  { tab: '', label: 'account.profile' }, { tab: 'security', label: 'account.security' }, { tab: 'keys', label: 'account.keys' }, { tab: 'tokens', label: 'account.tokens' },
+  { tab: '', label: 'account.profile' },
+  { tab: 'security', label: 'account.security' },
+  { tab: 'keys', label: 'account.keys' },
+  { tab: 'tokens', label: 'account.tokens' },
 ];
 
 /** The settings of whoever is signed in. */
@@ -17,7 +20,16 @@ export function AccountPage({ tab = '' }: { tab?: string }) {
   if (!TABS.some((known) => known.tab === tab)) return <NotFound />;
   const hrefOf = (name: string) => (name === '' ? '/account' : `/account/${name}`);
   return (
-    <Page title={t('account.title')} tabs={<Tabs label={t('account.title')} current={hrefOf(tab)} tabs={TABS.map((known) => ({ href: hrefOf(known.tab), label: t(known.label) }))} />}>
+    <Page
+      title={t('account.title')}
+      tabs={
+        <Tabs
+          label={t('account.title')}
+          current={hrefOf(tab)}
+          tabs={TABS.map((known) => ({ href: hrefOf(known.tab), label: t(known.label) }))}
+        />
+      }
+    >
       {tab === '' && <ProfileTab />}
       {tab === 'security' && <SecurityTab />}
       {tab === 'keys' && <KeysPanel scope={{ type: 'user', ownerId: me().id }} note={t('keys.userNote')} />}

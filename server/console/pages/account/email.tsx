@@ -33,9 +33,28 @@ export function EmailCard() {
     <Card title={t('signIn.email')} note={t('email.note', { email: me().email })}>
       <form class="stack" noValidate onSubmit={submit}>
         <ProblemBanner problem={action.problem} />
-        <TextField label={t('email.new')} type="email" autocomplete="username" maxLength={254} value={email} onInput={setEmail} error={missing(email) ?? fieldMessage(action.problem, '/email')} />
-        <TextField label={t('password.current')} type="password" autocomplete="current-password" value={password} onInput={setPassword} error={missing(password) ?? fieldMessage(action.problem, '/password')} />
-        <div><Button type="submit" look="primary" isBusy={action.isBusy}>{t('email.change')}</Button></div>
+        <TextField
+          label={t('email.new')}
+          type="email"
+          autocomplete="username"
+          maxLength={254}
+          value={email}
+          onInput={setEmail}
+          error={missing(email) ?? fieldMessage(action.problem, '/email')}
+        />
+        <TextField
+          label={t('password.current')}
+          type="password"
+          autocomplete="current-password"
+          value={password}
+          onInput={setPassword}
+          error={missing(password) ?? fieldMessage(action.problem, '/password')}
+        />
+        <div>
+          <Button type="submit" look="primary" isBusy={action.isBusy}>
+            {t('email.change')}
+          </Button>
+        </div>
       </form>
     </Card>
   );

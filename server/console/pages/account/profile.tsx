@@ -29,17 +29,59 @@ export function ProfileTab() {
       <ProblemBanner problem={action.problem} />
       <Card title={t('account.profile')}>
         <form class="stack" onSubmit={submit}>
-          <Facts of={[[t('signIn.email'), <span class="isolate">{account.email}</span>], account.is_admin && [t('account.role'), t('account.admin')],
-            account.quota_deployments !== null && [t('orgs.quotaDeployments'), account.quota_deployments], account.quota_gpu !== null && [t('orgs.quotaGpu'), account.quota_gpu]]} />
-          <TextField label={t('account.name')} maxLength={100} autocomplete="name" value={name} onInput={setName} error={fieldMessage(action.problem, '/name')} />
-          <div><Button type="submit" look="primary" isBusy={action.isBusy} isDisabled={name.trim() === '' || name.trim() === account.name}>{t('action.save')}</Button></div>
+          <Facts
+            of={[
+              [t('signIn.email'), <span class="isolate">{account.email}</span>],
+              account.is_admin && [t('account.role'), t('account.admin')],
+              account.quota_deployments !== null && [t('orgs.quotaDeployments'), account.quota_deployments],
+              account.quota_gpu !== null && [t('orgs.quotaGpu'), account.quota_gpu],
+            ]}
+          />
+          <TextField
+            label={t('account.name')}
+            maxLength={100}
+            autocomplete="name"
+            value={name}
+            onInput={setName}
+            error={fieldMessage(action.problem, '/name')}
+          />
+          <div>
+            <Button
+              type="submit"
+              look="primary"
+              isBusy={action.isBusy}
+              isDisabled={name.trim() === '' || name.trim() === account.name}
+            >
+              {t('action.save')}
+            </Button>
+          </div>
         </form>
       </Card>
       <EmailCard />
       <Card title={t('account.appearance')}>
         <div class="stack">
-          <div class="stack-small"><span class="label">{t('account.language')}</span><div><Segments label={t('account.language')} value={account.locale} onChange={(locale) => void action.run({ locale })} options={LOCALES.map(({ locale, name: label }) => ({ value: locale, label }))} /></div></div>
-          <div class="stack-small"><span class="label">{t('account.theme')}</span><div><Segments label={t('account.theme')} value={account.theme} onChange={(theme) => void action.run({ theme })} options={THEMES.map((theme) => ({ value: theme, label: t(`theme.${theme}`) }))} /></div></div>
+          <div class="stack-small">
+            <span class="label">{t('account.language')}</span>
+            <div>
+              <Segments
+                label={t('account.language')}
+                value={account.locale}
+                onChange={(locale) => void action.run({ locale })}
+                options={LOCALES.map(({ locale, name: label }) => ({ value: locale, label }))}
+              />
+            </div>
+          </div>
+          <div class="stack-small">
+            <span class="label">{t('account.theme')}</span>
+            <div>
+              <Segments
+                label={t('account.theme')}
+                value={account.theme}
+                onChange={(theme) => void action.run({ theme })}
+                options={THEMES.map((theme) => ({ value: theme, label: t(`theme.${theme}`) }))}
+              />
+            </div>
+          </div>
         </div>
       </Card>
     </div>

@@ -20,7 +20,16 @@ import { NewPassword, passwordProblem } from '../new-password';
 import { AccountEndCard } from './account-end';
 
 export function SecurityTab() {
-  return <div class="stack"><div class="columns-wide"><PasswordCard /><TotpCard /></div><SessionsCard /><AccountEndCard /></div>;
+  return (
+    <div class="stack">
+      <div class="columns-wide">
+        <PasswordCard />
+        <TotpCard />
+      </div>
+      <SessionsCard />
+      <AccountEndCard />
+    </div>
+  );
 }
 
 function PasswordCard() {
@@ -44,9 +53,26 @@ function PasswordCard() {
     <Card title={t('password.title')} note={t('password.note')}>
       <form class="stack" noValidate onSubmit={submit}>
         <ProblemBanner problem={action.problem} />
-        <TextField label={t('password.current')} type="password" autocomplete="current-password" value={current} onInput={setCurrent} error={isTried && current === '' ? t('spec.error.required') : fieldMessage(action.problem, '/current')} />
-        <NewPassword label={t('password.new')} value={password} onInput={setPassword} email={me().email} isTried={isTried} />
-        <div><Button type="submit" look="primary" isBusy={action.isBusy}>{t('password.change')}</Button></div>
+        <TextField
+          label={t('password.current')}
+          type="password"
+          autocomplete="current-password"
+          value={current}
+          onInput={setCurrent}
+          error={isTried && current === '' ? t('spec.error.required') : fieldMessage(action.problem, '/current')}
+        />
+        <NewPassword
+          label={t('password.new')}
+          value={password}
+          onInput={setPassword}
+          email={me().email}
+          isTried={isTried}
+        />
+        <div>
+          <Button type="submit" look="primary" isBusy={action.isBusy}>
+            {t('password.change')}
+          </Button>
+        </div>
       </form>
     </Card>
   );
@@ -59,7 +85,11 @@ function TotpCard() {
     <Card title={t('totp.title')} note={t('totp.note')}>
       <div class="stack">
         <Banner tone={hasTotp ? 'ok' : 'info'} title={t(hasTotp ? 'totp.on' : 'totp.off')} />
-        <div><Button look={hasTotp ? 'danger' : 'plain'} icon="lock" onClick={() => setOpen(true)}>{t(hasTotp ? 'totp.disable' : 'totp.enable')}</Button></div>
+        <div>
+          <Button look={hasTotp ? 'danger' : 'plain'} icon="lock" onClick={() => setOpen(true)}>
+            {t(hasTotp ? 'totp.disable' : 'totp.enable')}
+          </Button>
+        </div>
       </div>
       {isOpen && (hasTotp ? <EndTotp onClose={() => setOpen(false)} /> : <StartTotp onClose={() => setOpen(false)} />)}
     </Card>
@@ -70,25 +100,60 @@ function StartTotp({ onClose }: { onClose: () => void }) {
   const [password, setPassword] = useState('');
   const [secret, setSecret] = useState<TotpSecret | null>(null);
   const [otp, setOtp] = useState('');
-  const start = useAction(async () => setSecret(await call<TotpSecret>('POST', '/me/totp', { body: { password }, isSigningIn: true })));
+  const start = useAction(async () =>
+    setSecret(await call<TotpSecret>('POST', '/me/totp', { body: { password }, isSigningIn: true })),
+  );
   const confirm = useAction(async () => {
     await call('PUT', '/me/totp', { body: { otp: otp.trim() }, isSigningIn: true });
     take(await call<Me>('GET', '/me'));
     toast(t('totp.enabled'));
     onClose();
   });
-  const foot = <><Button onClick={onClose}>{t('action.cancel')}</Button><Button type="submit" look="primary" isBusy={start.isBusy || confirm.isBusy}>{t(secret === null ? 'action.continue' : 'totp.enable')}</Button></>;
+  const foot = (
+    <>
+      <Button onClick={onClose}>{t('action.cancel')}</Button>
+      <Button type="submit" look="primary" isBusy={start.isBusy || confirm.isBusy}>
+        {t(secret === null ? 'action.continue' : 'totp.enable')}
+      </Button>
+    </>
+  );
   return (
-    <Dialog title={t('totp.enable')} onClose={onClose} onSubmit={() => void (secret === null ? start.run() : confirm.run())} foot={foot}>
+    <Dialog
+      title={t('totp.enable')}
+      onClose={onClose}
+      onSubmit={() => void (secret === null ? start.run() : confirm.run())}
+      foot={foot}
+    >
       {secret === null ? (
-        <><p class="soft">{t('totp.passwordFirst')}</p><ProblemBanner problem={start.problem} /><TextField label={t('password.current')} type="password" autocomplete="current-password" autoFocus value={password} onInput={setPassword} /></>
+        <>
+          <p class="soft">{t('totp.passwordFirst')}</p>
+          <ProblemBanner problem={start.problem} />
+          <TextField
+            label={t('password.current')}
+            type="password"
+            autocomplete="current-password"
+            autoFocus
+            value={password}
+            onInput={setPassword}
+          />
+        </>
       ) : (
         <>
           <p class="soft">{t('totp.scan')}</p>
           <QrCode text={secret.url} label={t('totp.qr')} />
           <CopyLine text={secret.secret} label={t('totp.secret')} isWrapped />
           <ProblemBanner problem={confirm.problem} />
-          <TextField label={t('signIn.otp')} hint={t('signIn.otpHint')} inputMode="numeric" autocomplete="one-time-code" maxLength={6} isMono autoFocus value={otp} onInput={setOtp} />
+          <TextField
+            label={t('signIn.otp')}
+            hint={t('signIn.otpHint')}
+            inputMode="numeric"
+            autocomplete="one-time-code"
+            maxLength={6}
+            isMono
+            autoFocus
+            value={otp}
+            onInput={setOtp}
+          />
         </>
       )}
     </Dialog>
@@ -104,10 +169,29 @@ function EndTotp({ onClose }: { onClose: () => void }) {
     onClose();
   });
   return (
-    <Dialog title={t('totp.disable')} onClose={onClose} onSubmit={() => void action.run()} foot={<><Button onClick={onClose}>{t('action.cancel')}</Button><Button type="submit" look="danger-solid" isBusy={action.isBusy}>{t('totp.disable')}</Button></>}>
+    <Dialog
+      title={t('totp.disable')}
+      onClose={onClose}
+      onSubmit={() => void action.run()}
+      foot={
+        <>
+          <Button onClick={onClose}>{t('action.cancel')}</Button>
+          <Button type="submit" look="danger-solid" isBusy={action.isBusy}>
+            {t('totp.disable')}
+          </Button>
+        </>
+      }
+    >
       <p class="soft">{t('totp.disableText')}</p>
       <ProblemBanner problem={action.problem} />
-      <TextField label={t('password.current')} type="password" autocomplete="current-password" autoFocus value={password} onInput={setPassword} />
+      <TextField
+        label={t('password.current')}
+        type="password"
+        autocomplete="current-password"
+        autoFocus
+        value={password}
+        onInput={setPassword}
+      />
     </Dialog>
   );
 }
@@ -121,17 +205,50 @@ function SessionsCard() {
   });
   return (
     <Card title={t('sessions.title')} note={t('sessions.note')} isFlush>
-      {action.problem !== null && <div class="card-body"><ProblemBanner problem={action.problem} /></div>}
+      {action.problem !== null && (
+        <div class="card-body">
+          <ProblemBanner problem={action.problem} />
+        </div>
+      )}
       <Loaded of={sessions}>
         {(data) => (
           <Table
-            label={t('sessions.title')} rows={data} keyOf={({ id }) => id} hasMore={sessions.hasMore} isLoading={sessions.isLoading} onMore={sessions.loadMore}
+            label={t('sessions.title')}
+            rows={data}
+            keyOf={({ id }) => id}
+            hasMore={sessions.hasMore}
+            isLoading={sessions.isLoading}
+            onMore={sessions.loadMore}
             columns={[
-              { title: t('sessions.browser'), cell: (session) => <div><span class="table-name" title={session.user_agent ?? ''}>{agentName(session.user_agent) ?? t('sessions.unknown')}</span>{session.is_current && <> <span class="tag">{t('sessions.current')}</span></>}</div> },
+              {
+                title: t('sessions.browser'),
+                cell: (session) => (
+                  <div>
+                    <span class="table-name" title={session.user_agent ?? ''}>
+                      {agentName(session.user_agent) ?? t('sessions.unknown')}
+                    </span>
+                    {session.is_current && (
+                      <>
+                        {' '}
+                        <span class="tag">{t('sessions.current')}</span>
+                      </>
+                    )}
+                  </div>
+                ),
+              },
               { title: t('sessions.address'), cell: ({ ip }) => <code>{ip ?? '–'}</code> },
               { title: t('sessions.opened'), cell: (session) => <At time={session.created_at} /> },
               { title: t('sessions.seen'), cell: (session) => <Ago time={session.last_seen_at} /> },
-              { title: t('field.actions'), isActions: true, cell: (session) => !session.is_current && <Button isSmall look="danger" onClick={() => void action.run(session.id)}>{t('sessions.end')}</Button> },
+              {
+                title: t('field.actions'),
+                isActions: true,
+                cell: (session) =>
+                  !session.is_current && (
+                    <Button isSmall look="danger" onClick={() => void action.run(session.id)}>
+                      {t('sessions.end')}
+                    </Button>
+                  ),
+              },
             ]}
           />
         )}

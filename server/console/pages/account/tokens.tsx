@@ -33,26 +33,94 @@ export function TokensTab() {
     if (token.token !== null) setMade(token);
   };
   return (
-    <Card title={t('tokens.title')} note={t('tokens.note')} isFlush aside={<Button look="primary" isSmall icon="plus" onClick={() => setMaking(true)}>{t('tokens.create')}</Button>}>
+    <Card
+      title={t('tokens.title')}
+      note={t('tokens.note')}
+      isFlush
+      aside={
+        <Button look="primary" isSmall icon="plus" onClick={() => setMaking(true)}>
+          {t('tokens.create')}
+        </Button>
+      }
+    >
       <Loaded of={tokens}>
-        {(data) => (data.length === 0 ? <Empty level={3} icon="key" title={t('tokens.empty')}>{t('tokens.emptyHint')}</Empty> : (
-          <Table
-            label={t('tokens.title')} rows={data} keyOf={({ id }) => id} hasMore={tokens.hasMore} isLoading={tokens.isLoading} onMore={tokens.loadMore}
-            columns={[
-              { title: t('keys.name'), cell: (token) => <div><span class="table-name isolate">{neutralise(token.name)}</span><code class="table-sub">{token.display}</code></div> },
-              { title: t('tokens.rights'), cell: (token) => t(`tokens.rights.${token.rights}`) },
-              { title: t('keys.lastUsed'), cell: (token) => (token.last_used_at === null ? <span class="faint">{t('keys.neverUsed')}</span> : <Ago time={token.last_used_at} />) },
-              { title: t('keys.expires'), cell: (token) => (token.expires_at === null ? <span class="faint">{t('keys.never')}</span> : formatDate(token.expires_at, locale())) },
-              { title: t('field.actions'), isActions: true, cell: (token) => <Button isSmall look="danger" onClick={() => setEnding(token)}>{t('action.delete')}</Button> },
-            ]}
-          />
-        ))}
+        {(data) =>
+          data.length === 0 ? (
+            <Empty level={3} icon="key" title={t('tokens.empty')}>
+              {t('tokens.emptyHint')}
+            </Empty>
+          ) : (
+            <Table
+              label={t('tokens.title')}
+              rows={data}
+              keyOf={({ id }) => id}
+              hasMore={tokens.hasMore}
+              isLoading={tokens.isLoading}
+              onMore={tokens.loadMore}
+              columns={[
+                {
+                  title: t('keys.name'),
+                  cell: (token) => (
+                    <div>
+                      <span class="table-name isolate">{neutralise(token.name)}</span>
+                      <code class="table-sub">{token.display}</code>
+                    </div>
+                  ),
+                },
+                { title: t('tokens.rights'), cell: (token) => t(`tokens.rights.${token.rights}`) },
+                {
+                  title: t('keys.lastUsed'),
+                  cell: (token) =>
+                    token.last_used_at === null ? (
+                      <span class="faint">{t('keys.neverUsed')}</span>
+                    ) : (
+                      <Ago time={token.last_used_at} />
+                    ),
+                },
+                {
+                  title: t('keys.expires'),
+                  cell: (token) =>
+                    token.expires_at === null ? (
+                      <span class="faint">{t('keys.never')}</span>
+                    ) : (
+                      formatDate(token.expires_at, locale())
+                    ),
+                },
+                {
+                  title: t('field.actions'),
+                  isActions: true,
+                  cell: (token) => (
+                    <Button isSmall look="danger" onClick={() => setEnding(token)}>
+                      {t('action.delete')}
+                    </Button>
+                  ),
+                },
+              ]}
+            />
+          )
+        }
       </Loaded>
       {isMaking && <MakeDialog onClose={() => setMaking(false)} onDone={done} />}
-      {made !== null && <SecretDialog title={t('tokens.secretTitle')} secret={made.token ?? ''} label={t('tokens.secret')} onClose={() => setMade(null)} />}
+      {made !== null && (
+        <SecretDialog
+          title={t('tokens.secretTitle')}
+          secret={made.token ?? ''}
+          label={t('tokens.secret')}
+          onClose={() => setMade(null)}
+        />
+      )}
       {ending !== null && (
-        <ConfirmDialog title={t('tokens.deleteTitle')} confirm={t('action.delete')} isBusy={end.isBusy} problem={end.problem} onClose={() => setEnding(null)} onConfirm={() => void end.run(ending)}>
-          <p>{t('tokens.deleteText')} <strong class="isolate">{neutralise(ending.name)}</strong></p>
+        <ConfirmDialog
+          title={t('tokens.deleteTitle')}
+          confirm={t('action.delete')}
+          isBusy={end.isBusy}
+          problem={end.problem}
+          onClose={() => setEnding(null)}
+          onConfirm={() => void end.run(ending)}
+        >
+          <p>
+            {t('tokens.deleteText')} <strong class="isolate">{neutralise(ending.name)}</strong>
+          </p>
         </ConfirmDialog>
       )}
     </Card>
@@ -64,17 +132,58 @@ function MakeDialog({ onClose, onDone }: { onClose: () => void; onDone: (token: 
   const [rights, setRights] = useState<'read' | 'write'>('write');
   const [expires, setExpires] = useState('');
   const [isTried, setTried] = useState(false);
-  const action = useAction(async () => onDone(await call<MadeToken>('POST', '/tokens', { body: { name: name.trim(), rights, expires_at: fromLocalInput(expires) } })));
+  const action = useAction(async () =>
+    onDone(
+      await call<MadeToken>('POST', '/tokens', {
+        body: { name: name.trim(), rights, expires_at: fromLocalInput(expires) },
+      }),
+    ),
+  );
   const submit = () => {
     setTried(true);
     if (name.trim() !== '') void action.run();
   };
   return (
-    <Dialog title={t('tokens.create')} onClose={onClose} onSubmit={submit} foot={<><Button onClick={onClose}>{t('action.cancel')}</Button><Button type="submit" look="primary" isBusy={action.isBusy}>{t('tokens.create')}</Button></>}>
+    <Dialog
+      title={t('tokens.create')}
+      onClose={onClose}
+      onSubmit={submit}
+      foot={
+        <>
+          <Button onClick={onClose}>{t('action.cancel')}</Button>
+          <Button type="submit" look="primary" isBusy={action.isBusy}>
+            {t('tokens.create')}
+          </Button>
+        </>
+      }
+    >
       <ProblemBanner problem={action.problem} />
-      <TextField label={t('keys.name')} hint={t('tokens.nameHint')} maxLength={100} autoFocus value={name} onInput={setName} error={isTried && name.trim() === '' ? t('spec.error.required') : undefined} />
-      <Choices legend={t('tokens.rights')} value={rights} onChange={setRights} options={[{ value: 'write', label: t('tokens.rights.write'), hint: t('tokens.writeHint') }, { value: 'read', label: t('tokens.rights.read'), hint: t('tokens.readHint') }]} />
-      <TextField label={t('keys.expires')} hint={t('keys.expiresHint')} isOptional type="datetime-local" value={expires} onInput={setExpires} />
+      <TextField
+        label={t('keys.name')}
+        hint={t('tokens.nameHint')}
+        maxLength={100}
+        autoFocus
+        value={name}
+        onInput={setName}
+        error={isTried && name.trim() === '' ? t('spec.error.required') : undefined}
+      />
+      <Choices
+        legend={t('tokens.rights')}
+        value={rights}
+        onChange={setRights}
+        options={[
+          { value: 'write', label: t('tokens.rights.write'), hint: t('tokens.writeHint') },
+          { value: 'read', label: t('tokens.rights.read'), hint: t('tokens.readHint') },
+        ]}
+      />
+      <TextField
+        label={t('keys.expires')}
+        hint={t('keys.expiresHint')}
+        isOptional
+        type="datetime-local"
+        value={expires}
+        onInput={setExpires}
+      />
     </Dialog>
   );
 }

@@ -14,7 +14,17 @@ import { Card } from '../../ui/page';
 import { ProblemBanner } from '../../ui/state';
 
 /** Makes a container, or changes one. */
-export function ContainerForm({ start, edited, choices, onReload }: { start: SpecDraft; edited?: Container; choices: SpecChoices; onReload?: () => void }) {
+export function ContainerForm({
+  start,
+  edited,
+  choices,
+  onReload,
+}: {
+  start: SpecDraft;
+  edited?: Container;
+  choices: SpecChoices;
+  onReload?: () => void;
+}) {
   const [name, setName] = useState(edited?.name ?? '');
   const [owner, setOwner] = useState<OwnerReference>(selfOwner);
   const [draft, setDraft] = useState(start);
@@ -23,9 +33,15 @@ export function ContainerForm({ start, edited, choices, onReload }: { start: Spe
   const problems = problemsOf(draft, base);
   const action = useAction(async () => {
     const spec = toRequest(draft, base, { withHealth: false });
-    const { id } = edited === undefined
-      ? await call<Container>('POST', '/containers', { body: { name: name.trim(), owner, ...spec } satisfies NewContainer })
-      : await call<Container>('PATCH', `/containers/${edited.id}`, { body: { ...(name.trim() === edited.name ? {} : { name: name.trim() }), ...spec }, ifMatch: edited.rev });
+    const { id } =
+      edited === undefined
+        ? await call<Container>('POST', '/containers', {
+            body: { name: name.trim(), owner, ...spec } satisfies NewContainer,
+          })
+        : await call<Container>('PATCH', `/containers/${edited.id}`, {
+            body: { ...(name.trim() === edited.name ? {} : { name: name.trim() }), ...spec },
+            ifMatch: edited.rev,
+          });
     navigate(`/containers/${id}`);
   });
   const submit = (event: Event) => {
@@ -37,16 +53,39 @@ export function ContainerForm({ start, edited, choices, onReload }: { start: Spe
     <form class="stack" noValidate onSubmit={submit}>
       <Card title={t('deploy.basics')}>
         <div class="columns">
-          <TextField label={t('keys.name')} maxLength={100} autoFocus value={name} onInput={setName} error={isTried && name.trim() === '' ? t('spec.error.required') : fieldMessage(action.problem, '/name')} />
+          <TextField
+            label={t('keys.name')}
+            maxLength={100}
+            autoFocus
+            value={name}
+            onInput={setName}
+            error={isTried && name.trim() === '' ? t('spec.error.required') : fieldMessage(action.problem, '/name')}
+          />
           {edited === undefined && <OwnerField value={owner} onChange={setOwner} />}
         </div>
       </Card>
       <SpecForm draft={draft} onChange={setDraft} problems={isTried ? problems : {}} choices={choices} isContainer />
-      <ProblemBanner problem={action.problem}>{action.problem?.status === 412 && onReload !== undefined && <div class="row"><Button isSmall onClick={onReload}>{t('action.reload')}</Button></div>}</ProblemBanner>
+      <ProblemBanner problem={action.problem}>
+        {action.problem?.status === 412 && onReload !== undefined && (
+          <div class="row">
+            <Button isSmall onClick={onReload}>
+              {t('action.reload')}
+            </Button>
+          </div>
+        )}
+      </ProblemBanner>
       <div class="form-foot">
-        {isTried && Object.keys(problems).length > 0 && <span class="field-error" role="alert">{t('deploy.fixFirst')}</span>}
-        <LinkButton href={edited === undefined ? '/containers' : `/containers/${edited.id}`}>{t('action.cancel')}</LinkButton>
-        <Button type="submit" look="primary" isBusy={action.isBusy}>{t(edited === undefined ? 'containers.create' : 'action.save')}</Button>
+        {isTried && Object.keys(problems).length > 0 && (
+          <span class="field-error" role="alert">
+            {t('deploy.fixFirst')}
+          </span>
+        )}
+        <LinkButton href={edited === undefined ? '/containers' : `/containers/${edited.id}`}>
+          {t('action.cancel')}
+        </LinkButton>
+        <Button type="submit" look="primary" isBusy={action.isBusy}>
+          {t(edited === undefined ? 'containers.create' : 'action.save')}
+        </Button>
       </div>
     </form>
   );

@@ -31,27 +31,60 @@ export function ContainerPage({ id }: { id: string }) {
   useLiveReload('/events/stream', data !== undefined && isMoving(data.state), container.reload);
   return (
     <Page
-      title={data?.name ?? t('containers.one')} crumbs={[{ href: '/containers', label: t('nav.containers') }]}
-      aside={data !== undefined && <span role="status"><StateBadge state={data.state} /></span>}
-      actions={data !== undefined && mayChange(data.owner) && <Actions of={data} onChange={(next) => (next === undefined ? container.reload() : container.set(next))} />}
+      title={data?.name ?? t('containers.one')}
+      crumbs={[{ href: '/containers', label: t('nav.containers') }]}
+      aside={
+        data !== undefined && (
+          <span role="status">
+            <StateBadge state={data.state} />
+          </span>
+        )
+      }
+      actions={
+        data !== undefined &&
+        mayChange(data.owner) && (
+          <Actions of={data} onChange={(next) => (next === undefined ? container.reload() : container.set(next))} />
+        )
+      }
     >
       <Loaded of={container} lines={5}>
         {(shown) => (
           <div class="stack">
-            {shown.reason !== null && <Banner tone="bad" title={t('containers.failed')}><span class="isolate">{neutralise(shown.reason)}</span></Banner>}
+            {shown.reason !== null && (
+              <Banner tone="bad" title={t('containers.failed')}>
+                <span class="isolate">{neutralise(shown.reason)}</span>
+              </Banner>
+            )}
             <div class="split">
-              <Card title={t('versions.spec')}><SpecView spec={shown} imageName={imageName(images.data, shown.image_id)} /></Card>
+              <Card title={t('versions.spec')}>
+                <SpecView spec={shown} imageName={imageName(images.data, shown.image_id)} />
+              </Card>
               <div class="stack">
                 <Card title={t('containers.about')}>
                   <div class="stack">
-                    {shown.url !== null && <div class="stack-small"><span class="label">{t('containers.url')}</span><CopyLine text={shown.url} label={t('containers.url')} /><span class="hint">{t('containers.urlHint')}</span></div>}
-                    <Facts of={[[t('field.owner'), <span class="isolate">{neutralise(shown.owner.name)}</span>], [t('field.created'), <At time={shown.created_at} />], [t('field.updated'), <Ago time={shown.updated_at} />], [t('field.id'), <code class="small">{shown.id}</code>]]} />
+                    {shown.url !== null && (
+                      <div class="stack-small">
+                        <span class="label">{t('containers.url')}</span>
+                        <CopyLine text={shown.url} label={t('containers.url')} />
+                        <span class="hint">{t('containers.urlHint')}</span>
+                      </div>
+                    )}
+                    <Facts
+                      of={[
+                        [t('field.owner'), <span class="isolate">{neutralise(shown.owner.name)}</span>],
+                        [t('field.created'), <At time={shown.created_at} />],
+                        [t('field.updated'), <Ago time={shown.updated_at} />],
+                        [t('field.id'), <code class="small">{shown.id}</code>],
+                      ]}
+                    />
                   </div>
                 </Card>
                 <Deployments of={shown} />
               </div>
             </div>
-            <Card title={t('logs.title')}><LogView path={`/containers/${id}/logs`} /></Card>
+            <Card title={t('logs.title')}>
+              <LogView path={`/containers/${id}/logs`} />
+            </Card>
           </div>
         )}
       </Loaded>
@@ -61,7 +94,9 @@ export function ContainerPage({ id }: { id: string }) {
 
 function Actions({ of, onChange }: { of: Container; onChange: (container: Container | undefined) => void }) {
   const [isDeleting, setDeleting] = useState(false);
-  const command = useAction(async (name: 'start' | 'stop') => onChange(await call<Container | undefined>('POST', `/containers/${of.id}/${name}`)));
+  const command = useAction(async (name: 'start' | 'stop') =>
+    onChange(await call<Container | undefined>('POST', `/containers/${of.id}/${name}`)),
+  );
   const remove = useAction(async () => {
     await call('DELETE', withQuery(`/containers/${of.id}`, { confirm: of.name }), { ifMatch: of.rev });
     toast(t('containers.deleted'));
@@ -71,28 +106,76 @@ function Actions({ of, onChange }: { of: Container; onChange: (container: Contai
   const canStop = of.state === 'queued' || of.state === 'preparing' || of.state === 'running';
   return (
     <>
-      {command.problem !== null && <span class="field-error" role="alert">{Object.values(describeProblem(command.problem)).filter((part) => part !== '').join(' – ')}</span>}
-      <LinkButton look="primary" icon="rocket" href={`/containers/${of.id}/deploy`}>{t('deploy.oneClick')}</LinkButton>
-      {canStart && <Button icon="play" isBusy={command.isBusy} onClick={() => void command.run('start')}>{t('containers.start')}</Button>}
-      {canStop && <Button icon="stop" isBusy={command.isBusy} onClick={() => void command.run('stop')}>{t('containers.stop')}</Button>}
-      <Menu label={t('field.actions')} items={[
-        { label: t('action.edit'), icon: 'edit', href: `/containers/${of.id}/edit` },
-        'line',
-        { label: t('action.delete'), icon: 'trash', isDanger: true, isDisabled: !canStart, onSelect: () => setDeleting(true) },
-      ]} />
-      {isDeleting && <ConfirmDialog title={t('containers.deleteTitle')} confirm={t('containers.deleteConfirm')} name={neutralise(of.name)} isBusy={remove.isBusy} problem={remove.problem} onClose={() => setDeleting(false)} onConfirm={() => void remove.run()}><p>{t('containers.deleteText')}</p></ConfirmDialog>}
+      {command.problem !== null && (
+        <span class="field-error" role="alert">
+          {Object.values(describeProblem(command.problem))
+            .filter((part) => part !== '')
+            .join(' – ')}
+        </span>
+      )}
+      <LinkButton look="primary" icon="rocket" href={`/containers/${of.id}/deploy`}>
+        {t('deploy.oneClick')}
+      </LinkButton>
+      {canStart && (
+        <Button icon="play" isBusy={command.isBusy} onClick={() => void command.run('start')}>
+          {t('containers.start')}
+        </Button>
+      )}
+      {canStop && (
+        <Button icon="stop" isBusy={command.isBusy} onClick={() => void command.run('stop')}>
+          {t('containers.stop')}
+        </Button>
+      )}
+      <Menu
+        label={t('field.actions')}
+        items={[
+          { label: t('action.edit'), icon: 'edit', href: `/containers/${of.id}/edit` },
+          'line',
+          {
+            label: t('action.delete'),
+            icon: 'trash',
+            isDanger: true,
+            isDisabled: !canStart,
+            onSelect: () => setDeleting(true),
+          },
+        ]}
+      />
+      {isDeleting && (
+        <ConfirmDialog
+          title={t('containers.deleteTitle')}
+          confirm={t('containers.deleteConfirm')}
+          name={neutralise(of.name)}
+          isBusy={remove.isBusy}
+          problem={remove.problem}
+          onClose={() => setDeleting(false)}
+          onConfirm={() => void remove.run()}
+        >
+          <p>{t('containers.deleteText')}</p>
+        </ConfirmDialog>
+      )}
     </>
   );
 }
 
 /** What was made of it, among the deployments of its owner. */
 function Deployments({ of }: { of: Container }) {
-  const deployments = usePages<Deployment>(withQuery('/deployments', { owner: `${of.owner.type}:${of.owner.id}`, limit: 100 }));
+  const deployments = usePages<Deployment>(
+    withQuery('/deployments', { owner: `${of.owner.type}:${of.owner.id}`, limit: 100 }),
+  );
   const own = deployments.data?.filter(({ source_container_id }) => source_container_id === of.id) ?? [];
   if (own.length === 0) return null;
   return (
     <Card title={t('containers.deployments')}>
-      <ul class="stack-small">{own.map((deployment) => <li key={deployment.id} class="row"><a class="isolate" href={`/deployments/${deployment.id}`}>{neutralise(deployment.name)}</a><StateBadge state={deployment.state} /></li>)}</ul>
+      <ul class="stack-small">
+        {own.map((deployment) => (
+          <li key={deployment.id} class="row">
+            <a class="isolate" href={`/deployments/${deployment.id}`}>
+              {neutralise(deployment.name)}
+            </a>
+            <StateBadge state={deployment.state} />
+          </li>
+        ))}
+      </ul>
     </Card>
   );
 }

@@ -14,9 +14,27 @@ export function ContainerDeployPage({ id }: { id: string }) {
   const preview = useResource<DeployPreview>(`/containers/${id}/deploy-preview`);
   const choices = useSpecChoices();
   return (
-    <Page isNarrow title={t('deploy.oneClick')} crumbs={[{ href: '/containers', label: t('nav.containers') }, { href: `/containers/${id}`, label: container.data?.name ?? '…' }]} subtitle={t('deploy.inherited')}>
+    <Page
+      isNarrow
+      title={t('deploy.oneClick')}
+      crumbs={[
+        { href: '/containers', label: t('nav.containers') },
+        { href: `/containers/${id}`, label: container.data?.name ?? '…' },
+      ]}
+      subtitle={t('deploy.inherited')}
+    >
       <Loaded of={preview}>
-        {({ name, owner, spec, warnings }) => <CreateForm path={`/containers/${id}/deploy`} isInherited start={draftOf(spec)} name={name} owner={{ type: owner.type, id: owner.id }} choices={choices} warnings={warnings.map((code) => lookUp(`deploy.warning.${code}`) ?? neutralise(code))} />}
+        {({ name, owner, spec, warnings }) => (
+          <CreateForm
+            path={`/containers/${id}/deploy`}
+            isInherited
+            start={draftOf(spec)}
+            name={name}
+            owner={{ type: owner.type, id: owner.id }}
+            choices={choices}
+            warnings={warnings.map((code) => lookUp(`deploy.warning.${code}`) ?? neutralise(code))}
+          />
+        )}
       </Loaded>
     </Page>
   );

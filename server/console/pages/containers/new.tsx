@@ -8,8 +8,15 @@ import { ContainerForm } from './container-form';
 export function ContainerNewPage() {
   const choices = useSpecChoices();
   return (
-    <Page isNarrow title={t('containers.create')} crumbs={[{ href: '/containers', label: t('nav.containers') }]} subtitle={t('containers.newText')}>
-      <Loaded of={choices.images}>{(images) => <ContainerForm start={emptyDraft(firstImage(images))} choices={choices} />}</Loaded>
+    <Page
+      isNarrow
+      title={t('containers.create')}
+      crumbs={[{ href: '/containers', label: t('nav.containers') }]}
+      subtitle={t('containers.newText')}
+    >
+      <Loaded of={choices.images}>
+        {(images) => <ContainerForm start={emptyDraft(firstImage(images))} choices={choices} />}
+      </Loaded>
     </Page>
   );
 }

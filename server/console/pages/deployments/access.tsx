@@ -18,12 +18,23 @@ interface AccessAnswer extends Deployment {
 }
 
 /** Who may call: everybody, or whoever has a key. Keys of a deployment can be made once access control is on. */
-export function AccessTab({ of, onChange, onReload }: { of: Deployment; onChange: (deployment: Deployment) => void; onReload: () => void }) {
+export function AccessTab({
+  of,
+  onChange,
+  onReload,
+}: {
+  of: Deployment;
+  onChange: (deployment: Deployment) => void;
+  onReload: () => void;
+}) {
   const [isOpening, setOpening] = useState(false);
   const [answer, setAnswer] = useState<AccessAnswer | null>(null);
   const isMine = mayChange(of.owner);
   const action = useAction(async (enabled: boolean) => {
-    const next = await call<AccessAnswer>('PUT', `/deployments/${of.id}/access-control`, { body: { enabled }, ifMatch: of.rev });
+    const next = await call<AccessAnswer>('PUT', `/deployments/${of.id}/access-control`, {
+      body: { enabled },
+      ifMatch: of.rev,
+    });
     setAnswer(next);
     setOpening(false);
     const { propagation: _propagation, warnings: _warnings, ...deployment } = next;
@@ -33,19 +44,66 @@ export function AccessTab({ of, onChange, onReload }: { of: Deployment; onChange
   const change = (isOn: boolean) => (isOn ? void action.run(true) : setOpening(true));
   return (
     <div class="stack">
-      <Card title={t('access.title')} aside={answer?.propagation !== undefined && <PropagationNote propagation={answer.propagation} />}>
+      <Card
+        title={t('access.title')}
+        aside={answer?.propagation !== undefined && <PropagationNote propagation={answer.propagation} />}
+      >
         <div class="stack">
-          <Switch label={t('access.switch')} isOn={of.access_control} isDisabled={!isMine || action.isBusy} onChange={change} />
+          <Switch
+            label={t('access.switch')}
+            isOn={of.access_control}
+            isDisabled={!isMine || action.isBusy}
+            onChange={change}
+          />
           <p class="soft">{t(of.access_control ? 'access.restrictedHint' : 'access.publicHint')}</p>
-          {answer?.warnings?.includes('no_key') === true && of.access_control && <Banner tone="warn" title={t('access.noKey')}>{t('access.noKeyHint')}</Banner>}
-          {!isOpening && <ProblemBanner problem={action.problem}>{action.problem?.status === 412 && <div class="row"><Button isSmall onClick={onReload}>{t('action.reload')}</Button></div>}</ProblemBanner>}
+          {answer?.warnings?.includes('no_key') === true && of.access_control && (
+            <Banner tone="warn" title={t('access.noKey')}>
+              {t('access.noKeyHint')}
+            </Banner>
+          )}
+          {!isOpening && (
+            <ProblemBanner problem={action.problem}>
+              {action.problem?.status === 412 && (
+                <div class="row">
+                  <Button isSmall onClick={onReload}>
+                    {t('action.reload')}
+                  </Button>
+                </div>
+              )}
+            </ProblemBanner>
+          )}
         </div>
       </Card>
-      {of.access_control
-        ? <KeysPanel scope={{ type: 'deployment', ownerId: of.owner.id, ownerType: of.owner.type, deploymentId: of.id, deploymentName: of.name }} note={t('keys.deploymentNote')} canCreate={isMine} onChange={() => setAnswer(null)} />
-        : <Card title={t('keys.title')}><p class="soft">{t('access.keysLater')}</p></Card>}
+      {of.access_control ? (
+        <KeysPanel
+          scope={{
+            type: 'deployment',
+            ownerId: of.owner.id,
+            ownerType: of.owner.type,
+            deploymentId: of.id,
+            deploymentName: of.name,
+          }}
+          note={t('keys.deploymentNote')}
+          canCreate={isMine}
+          onChange={() => setAnswer(null)}
+        />
+      ) : (
+        <Card title={t('keys.title')}>
+          <p class="soft">{t('access.keysLater')}</p>
+        </Card>
+      )}
       {isOpening && (
-        <ConfirmDialog title={t('access.openTitle')} confirm={t('access.openConfirm')} isBusy={action.isBusy} problem={action.problem} onClose={() => { setOpening(false); action.clear(); }} onConfirm={() => void action.run(false)}>
+        <ConfirmDialog
+          title={t('access.openTitle')}
+          confirm={t('access.openConfirm')}
+          isBusy={action.isBusy}
+          problem={action.problem}
+          onClose={() => {
+            setOpening(false);
+            action.clear();
+          }}
+          onConfirm={() => void action.run(false)}
+        >
           <p>{t('access.openText')}</p>
         </ConfirmDialog>
       )}

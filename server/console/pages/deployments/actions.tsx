@@ -16,7 +16,13 @@ import { describeProblem } from '../../api/describe';
 type Command = 'start' | 'stop' | 'restart' | 'scale-to-zero';
 
 /** What may be done to a deployment; what it cannot do in its state is not offered. */
-export function DeploymentActions({ of, onChange }: { of: Deployment; onChange: (deployment: Deployment | undefined) => void }) {
+export function DeploymentActions({
+  of,
+  onChange,
+}: {
+  of: Deployment;
+  onChange: (deployment: Deployment | undefined) => void;
+}) {
   const [asked, setAsked] = useState<'stop' | 'delete' | null>(null);
   const can = commandsOf(of.state);
   const command = useAction(async (name: Command) => {
@@ -30,26 +36,87 @@ export function DeploymentActions({ of, onChange }: { of: Deployment; onChange: 
     navigate('/deployments');
   });
   // Without a dialog there is no other place to say why not.
-  const runNow = (name: Command) => void command.run(name).then((isDone) => { if (!isDone) onChange(undefined); });
+  const runNow = (name: Command) =>
+    void command.run(name).then((isDone) => {
+      if (!isDone) onChange(undefined);
+    });
   const quickProblem = asked === null ? command.problem : null;
   return (
     <>
-      {quickProblem !== null && <span class="field-error" role="alert">{Object.values(describeProblem(quickProblem)).filter((part) => part !== '').join(' – ')}</span>}
-      {can.start && <Button look="primary" icon="play" isBusy={command.isBusy} onClick={() => runNow('start')}>{t('command.start')}</Button>}
-      {can.wake && <Button look="primary" icon="play" isBusy={command.isBusy} onClick={() => runNow('start')}>{t('command.wake')}</Button>}
-      {of.state !== 'deleting' && <LinkButton href={`/deployments/${of.id}/versions/new`} icon="plus">{t('versions.new')}</LinkButton>}
+      {quickProblem !== null && (
+        <span class="field-error" role="alert">
+          {Object.values(describeProblem(quickProblem))
+            .filter((part) => part !== '')
+            .join(' – ')}
+        </span>
+      )}
+      {can.start && (
+        <Button look="primary" icon="play" isBusy={command.isBusy} onClick={() => runNow('start')}>
+          {t('command.start')}
+        </Button>
+      )}
+      {can.wake && (
+        <Button look="primary" icon="play" isBusy={command.isBusy} onClick={() => runNow('start')}>
+          {t('command.wake')}
+        </Button>
+      )}
+      {of.state !== 'deleting' && (
+        <LinkButton href={`/deployments/${of.id}/versions/new`} icon="plus">
+          {t('versions.new')}
+        </LinkButton>
+      )}
       <Menu
         label={t('field.actions')}
         items={[
           can.restart && { label: t('command.restart'), icon: 'restart', onSelect: () => runNow('restart') },
-          can.scaleToZero && { label: t('command.scale-to-zero'), icon: 'sleep', onSelect: () => runNow('scale-to-zero') },
+          can.scaleToZero && {
+            label: t('command.scale-to-zero'),
+            icon: 'sleep',
+            onSelect: () => runNow('scale-to-zero'),
+          },
           can.stop && { label: t('command.stop'), icon: 'stop', onSelect: () => setAsked('stop') },
           'line',
-          { label: t('action.delete'), icon: 'trash', isDanger: true, isDisabled: of.state === 'deleting', onSelect: () => setAsked('delete') },
+          {
+            label: t('action.delete'),
+            icon: 'trash',
+            isDanger: true,
+            isDisabled: of.state === 'deleting',
+            onSelect: () => setAsked('delete'),
+          },
         ]}
       />
-      {asked === 'stop' && <ConfirmDialog isDanger={false} title={t('command.stopTitle')} confirm={t('command.stop')} isBusy={command.isBusy} problem={command.problem} onClose={() => { setAsked(null); command.clear(); }} onConfirm={() => void command.run('stop')}><p>{t('command.stopText')}</p></ConfirmDialog>}
-      {asked === 'delete' && <ConfirmDialog title={t('deployments.deleteTitle')} confirm={t('deployments.deleteConfirm')} name={neutralise(of.name)} isBusy={remove.isBusy} problem={remove.problem} onClose={() => { setAsked(null); remove.clear(); }} onConfirm={() => void remove.run()}><p>{t('deployments.deleteText')}</p></ConfirmDialog>}
+      {asked === 'stop' && (
+        <ConfirmDialog
+          isDanger={false}
+          title={t('command.stopTitle')}
+          confirm={t('command.stop')}
+          isBusy={command.isBusy}
+          problem={command.problem}
+          onClose={() => {
+            setAsked(null);
+            command.clear();
+          }}
+          onConfirm={() => void command.run('stop')}
+        >
+          <p>{t('command.stopText')}</p>
+        </ConfirmDialog>
+      )}
+      {asked === 'delete' && (
+        <ConfirmDialog
+          title={t('deployments.deleteTitle')}
+          confirm={t('deployments.deleteConfirm')}
+          name={neutralise(of.name)}
+          isBusy={remove.isBusy}
+          problem={remove.problem}
+          onClose={() => {
+            setAsked(null);
+            remove.clear();
+          }}
+          onConfirm={() => void remove.run()}
+        >
+          <p>{t('deployments.deleteText')}</p>
+        </ConfirmDialog>
+      )}
     </>
   );
 }

@@ -15,8 +15,22 @@ import { Banner, ProblemBanner } from '../../ui/state';
 import { DEFAULT_SCALE, isScale, ScaleFields, toScale } from './scale-fields';
 
 /** Makes a deployment, by hand or out of a container; then goes to its page, which waits for it to run. */
-export function CreateForm({ path, start, name: startName, owner: startOwner, choices, isInherited = false, warnings = [] }: {
-  path: string; start: SpecDraft; name: string; owner: OwnerReference; choices: SpecChoices; isInherited?: boolean; warnings?: readonly string[];
+export function CreateForm({
+  path,
+  start,
+  name: startName,
+  owner: startOwner,
+  choices,
+  isInherited = false,
+  warnings = [],
+}: {
+  path: string;
+  start: SpecDraft;
+  name: string;
+  owner: OwnerReference;
+  choices: SpecChoices;
+  isInherited?: boolean;
+  warnings?: readonly string[];
 }) {
   const [name, setName] = useState(startName);
   const [owner, setOwner] = useState(startOwner);
@@ -27,7 +41,11 @@ export function CreateForm({ path, start, name: startName, owner: startOwner, ch
   const problems = problemsOf(draft, isInherited ? start : undefined);
   const action = useAction(async () => {
     const body: NewDeployment = {
-      name: name.trim(), access_control: isRestricted, ...toScale(scale), ...toRequest(draft, isInherited ? start : undefined), ...(isInherited ? {} : { owner }),
+      name: name.trim(),
+      access_control: isRestricted,
+      ...toScale(scale),
+      ...toRequest(draft, isInherited ? start : undefined),
+      ...(isInherited ? {} : { owner }),
     };
     const { id } = await call<Deployment>('POST', path, { body });
     navigate(`/deployments/${id}`);
@@ -39,11 +57,27 @@ export function CreateForm({ path, start, name: startName, owner: startOwner, ch
   };
   return (
     <form class="stack" noValidate onSubmit={submit}>
-      {warnings.length > 0 && <Banner tone="warn" title={t('deploy.warnings')}><ul>{warnings.map((warning) => <li key={warning}>{warning}</li>)}</ul></Banner>}
+      {warnings.length > 0 && (
+        <Banner tone="warn" title={t('deploy.warnings')}>
+          <ul>
+            {warnings.map((warning) => (
+              <li key={warning}>{warning}</li>
+            ))}
+          </ul>
+        </Banner>
+      )}
       <Card title={t('deploy.basics')}>
         <div class="stack">
           <div class="columns">
-            <TextField label={t('keys.name')} hint={t('deploy.nameHint')} maxLength={100} autoFocus value={name} onInput={setName} error={isTried && name.trim() === '' ? t('spec.error.required') : fieldMessage(action.problem, '/name')} />
+            <TextField
+              label={t('keys.name')}
+              hint={t('deploy.nameHint')}
+              maxLength={100}
+              autoFocus
+              value={name}
+              onInput={setName}
+              error={isTried && name.trim() === '' ? t('spec.error.required') : fieldMessage(action.problem, '/name')}
+            />
             {!isInherited && <OwnerField value={owner} onChange={setOwner} />}
           </div>
           <div class="stack-small">
@@ -53,11 +87,19 @@ export function CreateForm({ path, start, name: startName, owner: startOwner, ch
         </div>
       </Card>
       <SpecForm draft={draft} onChange={setDraft} problems={isTried ? problems : {}} choices={choices} />
-      <Card title={t('scale.title')} note={t('scale.note')}><ScaleFields value={scale} onChange={setScale} /></Card>
+      <Card title={t('scale.title')} note={t('scale.note')}>
+        <ScaleFields value={scale} onChange={setScale} />
+      </Card>
       <ProblemBanner problem={action.problem} />
       <div class="form-foot">
-        {isTried && Object.keys(problems).length > 0 && <span class="field-error" role="alert">{t('deploy.fixFirst')}</span>}
-        <Button type="submit" look="primary" icon="rocket" isBusy={action.isBusy}>{t('deploy.submit')}</Button>
+        {isTried && Object.keys(problems).length > 0 && (
+          <span class="field-error" role="alert">
+            {t('deploy.fixFirst')}
+          </span>
+        )}
+        <Button type="submit" look="primary" icon="rocket" isBusy={action.isBusy}>
+          {t('deploy.submit')}
+        </Button>
       </div>
     </form>
   );

@@ -19,8 +19,12 @@ import { TestTab } from './test';
 import { VersionsTab } from './versions';
 
 const TABS: readonly { tab: string; label: MessageKey }[] = [
-  { tab: '', label: 'deployment.overview' }, { tab: 'versions', label: 'deployment.versions' }, { tab: 'metrics', label: 'deployment.metrics' },
-  { tab: 'access', label: 'deployment.access' }, { tab: 'test', label: 'deployment.test' }, { tab: 'settings', label: 'deployment.settings' },
+  { tab: '', label: 'deployment.overview' },
+  { tab: 'versions', label: 'deployment.versions' },
+  { tab: 'metrics', label: 'deployment.metrics' },
+  { tab: 'access', label: 'deployment.access' },
+  { tab: 'test', label: 'deployment.test' },
+  { tab: 'settings', label: 'deployment.settings' },
 ];
 
 /** A deployment: what it is, what it does, and all that can be done with it. */
@@ -38,16 +42,35 @@ export function DeploymentPage({ id, tab = '' }: { id: string; tab?: string }) {
   };
   return (
     <Page
-      title={data?.name ?? t('deployment.one')} crumbs={[{ href: '/deployments', label: t('nav.deployments') }]}
-      aside={data !== undefined && (
-        <>
-          <span role="status"><StateBadge state={data.state} /></span>
-          <span class="tag"><Icon name={data.access_control ? 'lock' : 'globe'} size={13} />{t(data.access_control ? 'access.restricted' : 'access.public')}</span>
-          {live === 'lost' && <span class="badge badge-warn"><span class="dot dot-moving" />{t('live.lost')}</span>}
-        </>
-      )}
+      title={data?.name ?? t('deployment.one')}
+      crumbs={[{ href: '/deployments', label: t('nav.deployments') }]}
+      aside={
+        data !== undefined && (
+          <>
+            <span role="status">
+              <StateBadge state={data.state} />
+            </span>
+            <span class="tag">
+              <Icon name={data.access_control ? 'lock' : 'globe'} size={13} />
+              {t(data.access_control ? 'access.restricted' : 'access.public')}
+            </span>
+            {live === 'lost' && (
+              <span class="badge badge-warn">
+                <span class="dot dot-moving" />
+                {t('live.lost')}
+              </span>
+            )}
+          </>
+        )
+      }
       actions={data !== undefined && mayChange(data.owner) && <DeploymentActions of={data} onChange={change} />}
-      tabs={<Tabs label={neutralise(data?.name ?? t('deployment.one'))} current={hrefOf(tab)} tabs={TABS.map((known) => ({ href: hrefOf(known.tab), label: t(known.label) }))} />}
+      tabs={
+        <Tabs
+          label={neutralise(data?.name ?? t('deployment.one'))}
+          current={hrefOf(tab)}
+          tabs={TABS.map((known) => ({ href: hrefOf(known.tab), label: t(known.label) }))}
+        />
+      }
     >
       <Loaded of={deployment} lines={5}>
         {(shown) => (
@@ -57,7 +80,9 @@ export function DeploymentPage({ id, tab = '' }: { id: string; tab?: string }) {
             {tab === 'metrics' && <MetricsTab of={shown} />}
             {tab === 'access' && <AccessTab of={shown} onChange={deployment.set} onReload={deployment.reload} />}
             {tab === 'test' && <TestTab of={shown} versions={versions} />}
-            {tab === 'settings' && <SettingsTab key={shown.id} of={shown} onChange={deployment.set} onReload={deployment.reload} />}
+            {tab === 'settings' && (
+              <SettingsTab key={shown.id} of={shown} onChange={deployment.set} onReload={deployment.reload} />
+            )}
           </>
         )}
       </Loaded>

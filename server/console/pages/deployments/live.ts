@@ -13,7 +13,12 @@ function useSoon(act: () => void): () => void {
   const timer = useRef<ReturnType<typeof setTimeout> | null>(null);
   const latest = useRef(act);
   latest.current = act;
-  useEffect(() => () => { if (timer.current !== null) clearTimeout(timer.current); }, []);
+  useEffect(
+    () => () => {
+      if (timer.current !== null) clearTimeout(timer.current);
+    },
+    [],
+  );
   return () => {
     timer.current ??= setTimeout(() => {
       timer.current = null;
@@ -34,7 +39,11 @@ export function useLiveReload(path: string, isUnderWay: boolean, reload: () => v
   return state;
 }
 
-export function useLiveDeployment(id: string, deployment: Resource<Deployment>, alsoReload: () => void = () => undefined): LiveState {
+export function useLiveDeployment(
+  id: string,
+  deployment: Resource<Deployment>,
+  alsoReload: () => void = () => undefined,
+): LiveState {
   const moves = deployment.data !== undefined && isMoving(deployment.data.state);
   return useLiveReload(`/deployments/${id}/events/stream`, moves, () => {
     deployment.reload();

@@ -10,8 +10,23 @@ import { CreateForm } from './create-form';
 export function DeploymentNewPage() {
   const choices = useSpecChoices();
   return (
-    <Page isNarrow title={t('deployments.create')} crumbs={[{ href: '/deployments', label: t('nav.deployments') }]} subtitle={t('deploy.manualText')}>
-      <Loaded of={choices.images}>{(images) => <CreateForm path="/deployments" start={emptyDraft(firstImage(images))} name="" owner={selfOwner()} choices={choices} />}</Loaded>
+    <Page
+      isNarrow
+      title={t('deployments.create')}
+      crumbs={[{ href: '/deployments', label: t('nav.deployments') }]}
+      subtitle={t('deploy.manualText')}
+    >
+      <Loaded of={choices.images}>
+        {(images) => (
+          <CreateForm
+            path="/deployments"
+            start={emptyDraft(firstImage(images))}
+            name=""
+            owner={selfOwner()}
+            choices={choices}
+          />
+        )}
+      </Loaded>
     </Page>
   );
 }

@@ -16,7 +16,15 @@ import { Button, LinkButton } from '../../ui/button';
 import { Progress } from './progress';
 import { ReasonView } from './reason';
 
-export function OverviewTab({ of, versions, onChange }: { of: Deployment; versions: PageList<Version>; onChange: () => void }) {
+export function OverviewTab({
+  of,
+  versions,
+  onChange,
+}: {
+  of: Deployment;
+  versions: PageList<Version>;
+  onChange: () => void;
+}) {
   const base = `/deployments/${of.id}`;
   const byNumber = (number: number | null) => versions.data?.find((version) => version.number === number);
   const active = byNumber(of.active_version);
@@ -25,9 +33,19 @@ export function OverviewTab({ of, versions, onChange }: { of: Deployment; versio
   const failed = byNumber(of.target_version) ?? active;
   return (
     <div class="stack">
-      {isComing && coming !== undefined && <Card title={t(of.state === 'pending' ? 'progress.starting' : 'progress.updating', { n: coming.number })}><Progress of={coming} /></Card>}
+      {isComing && coming !== undefined && (
+        <Card title={t(of.state === 'pending' ? 'progress.starting' : 'progress.updating', { n: coming.number })}>
+          <Progress of={coming} />
+        </Card>
+      )}
       {of.state === 'update_failed' && <FailedRollout of={of} onChange={onChange} />}
-      {of.reason !== null && <ReasonView of={of.reason} tone={of.state === 'update_failed' ? 'warn' : 'bad'} logsHref={failed === undefined ? undefined : `${base}/versions/${failed.number}/logs`} />}
+      {of.reason !== null && (
+        <ReasonView
+          of={of.reason}
+          tone={of.state === 'update_failed' ? 'warn' : 'bad'}
+          logsHref={failed === undefined ? undefined : `${base}/versions/${failed.number}/logs`}
+        />
+      )}
       {of.state === 'scaled_to_zero' && <Banner title={t('sleep.title')}>{t('sleep.text')}</Banner>}
       {of.state === 'paused' && of.reason === null && <Banner title={t('paused.title')}>{t('paused.text')}</Banner>}
       <div class="split">
@@ -36,19 +54,47 @@ export function OverviewTab({ of, versions, onChange }: { of: Deployment; versio
           <EventsCard of={of} />
         </div>
         <Card title={t('deployment.about')}>
-          <Facts of={[
-            [t('deployments.version'), of.active_version === null ? '–' : <a href={`${base}/versions/${of.active_version}`}>v{of.active_version}</a>],
-            of.target_version !== null && of.target_version !== of.active_version && [t('deployment.target'), <a href={`${base}/versions/${of.target_version}`}>v{of.target_version}</a>],
-            [t('deployments.replicas'), t('deployment.replicasReady', { ready: of.ready_replicas, max: of.max_replicas })],
-            active !== undefined && [t('spec.compute'), computeText(active.spec.compute)],
-            active !== undefined && [t('spec.data'), <BindingList of={active.spec.bindings} />],
-            [t('field.owner'), <span class="isolate">{neutralise(of.owner.name)}</span>],
-            of.source_container_id !== null && [t('deployment.source'), <a href={`/containers/${of.source_container_id}`}>{t('deployment.container')}</a>],
-            [t('field.created'), <At time={of.created_at} />],
-            [t('field.updated'), <Ago time={of.updated_at} />],
-            [t('field.id'), <code class="small">{of.id}</code>],
-          ]} />
-          {active !== undefined && <div class="row" style={{ marginTop: '16px' }}><LinkButton isSmall icon="audit" href={`${base}/versions/${active.number}/logs`}>{t('logs.title')}</LinkButton><LinkButton isSmall icon="send" href={`${base}/test`}>{t('deployment.test')}</LinkButton></div>}
+          <Facts
+            of={[
+              [
+                t('deployments.version'),
+                of.active_version === null ? (
+                  '–'
+                ) : (
+                  <a href={`${base}/versions/${of.active_version}`}>v{of.active_version}</a>
+                ),
+              ],
+              of.target_version !== null &&
+                of.target_version !== of.active_version && [
+                  t('deployment.target'),
+                  <a href={`${base}/versions/${of.target_version}`}>v{of.target_version}</a>,
+                ],
+              [
+                t('deployments.replicas'),
+                t('deployment.replicasReady', { ready: of.ready_replicas, max: of.max_replicas }),
+              ],
+              active !== undefined && [t('spec.compute'), computeText(active.spec.compute)],
+              active !== undefined && [t('spec.data'), <BindingList of={active.spec.bindings} />],
+              [t('field.owner'), <span class="isolate">{neutralise(of.owner.name)}</span>],
+              of.source_container_id !== null && [
+                t('deployment.source'),
+                <a href={`/containers/${of.source_container_id}`}>{t('deployment.container')}</a>,
+              ],
+              [t('field.created'), <At time={of.created_at} />],
+              [t('field.updated'), <Ago time={of.updated_at} />],
+              [t('field.id'), <code class="small">{of.id}</code>],
+            ]}
+          />
+          {active !== undefined && (
+            <div class="row" style={{ marginTop: '16px' }}>
+              <LinkButton isSmall icon="audit" href={`${base}/versions/${active.number}/logs`}>
+                {t('logs.title')}
+              </LinkButton>
+              <LinkButton isSmall icon="send" href={`${base}/test`}>
+                {t('deployment.test')}
+              </LinkButton>
+            </div>
+          )}
         </Card>
       </div>
     </div>
@@ -64,13 +110,23 @@ function FailedRollout({ of, onChange }: { of: Deployment; onChange: () => void 
   return (
     <Banner tone="warn" title={t('rollout.failed')}>
       {t('rollout.failedText', { n: of.active_version ?? 0 })}
-      {mayChange(of.owner) && <div class="row"><Button isSmall isBusy={action.isBusy} onClick={() => void action.run()}>{t('rollout.drop')}</Button></div>}
+      {mayChange(of.owner) && (
+        <div class="row">
+          <Button isSmall isBusy={action.isBusy} onClick={() => void action.run()}>
+            {t('rollout.drop')}
+          </Button>
+        </div>
+      )}
       <ProblemBanner problem={action.problem} />
     </Banner>
   );
 }
 
-const LANGUAGES: readonly { value: SnippetLanguage; label: string }[] = [{ value: 'curl', label: 'curl' }, { value: 'python', label: 'Python' }, { value: 'javascript', label: 'JavaScript' }];
+const LANGUAGES: readonly { value: SnippetLanguage; label: string }[] = [
+  { value: 'curl', label: 'curl' },
+  { value: 'python', label: 'Python' },
+  { value: 'javascript', label: 'JavaScript' },
+];
 
 function UrlCard({ of, version }: { of: Deployment; version: Version | undefined }) {
   const [language, setLanguage] = useState<SnippetLanguage>('curl');
@@ -80,8 +136,19 @@ function UrlCard({ of, version }: { of: Deployment; version: Version | undefined
         <CopyLine text={of.url} label={t('deployment.url')} />
         <div class="stack-small">
           <Segments label={t('snippets.language')} value={language} onChange={setLanguage} options={LANGUAGES} />
-          <CodeBlock text={snippet(language, { url: of.url, model: modelName(version?.spec.runtime), isRestricted: of.access_control })} label={t('snippets.title')} />
-          {of.access_control && <p class="hint">{t('snippets.keyHint')} <a href={`/deployments/${of.id}/access`}>{t('deployment.access')}</a></p>}
+          <CodeBlock
+            text={snippet(language, {
+              url: of.url,
+              model: modelName(version?.spec.runtime),
+              isRestricted: of.access_control,
+            })}
+            label={t('snippets.title')}
+          />
+          {of.access_control && (
+            <p class="hint">
+              {t('snippets.keyHint')} <a href={`/deployments/${of.id}/access`}>{t('deployment.access')}</a>
+            </p>
+          )}
         </div>
       </div>
     </Card>
@@ -96,15 +163,32 @@ function EventsCard({ of }: { of: Deployment }) {
   // What changes a deployment leaves an event.
   useEffect(() => events.reload(), [of.rev, of.state]);
   return (
-    <Card title={t('events.title')} aside={events.data !== undefined && events.data.length > SHOWN_EVENTS && <button type="button" class="button button-quiet button-small" onClick={() => setAll(!isAll)}>{t(isAll ? 'events.fewer' : 'events.all')}</button>}>
+    <Card
+      title={t('events.title')}
+      aside={
+        events.data !== undefined &&
+        events.data.length > SHOWN_EVENTS && (
+          <button type="button" class="button button-quiet button-small" onClick={() => setAll(!isAll)}>
+            {t(isAll ? 'events.fewer' : 'events.all')}
+          </button>
+        )
+      }
+    >
       <Loaded of={events}>
-        {(data) => (data.length === 0 ? <p class="hint">{t('events.none')}</p> : (
-          <ol class="timeline">
-            {(isAll ? withoutTwins(data) : withoutTwins(data).slice(0, SHOWN_EVENTS)).map((event) => (
-              <li key={event.seq}><span>{eventText(event) ?? <code>{event.type}</code>}</span><Ago time={event.at} /></li>
-            ))}
-          </ol>
-        ))}
+        {(data) =>
+          data.length === 0 ? (
+            <p class="hint">{t('events.none')}</p>
+          ) : (
+            <ol class="timeline">
+              {(isAll ? withoutTwins(data) : withoutTwins(data).slice(0, SHOWN_EVENTS)).map((event) => (
+                <li key={event.seq}>
+                  <span>{eventText(event) ?? <code>{event.type}</code>}</span>
+                  <Ago time={event.at} />
+                </li>
+              ))}
+            </ol>
+          )
+        }
       </Loaded>
     </Card>
   );

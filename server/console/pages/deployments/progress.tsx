@@ -16,12 +16,23 @@ export function Progress({ of: { state, created_at, started_at, spec } }: { of: 
     <div class="stack-small">
       <ol class="steps" aria-label={t('progress.label')}>
         {STEPS.map((step, i) => (
-          <li key={step} data-step={i < at || state === 'running' ? 'done' : i === at ? 'now' : 'next'} aria-current={i === at ? 'step' : undefined}>
-            <span class="mark" aria-hidden="true">{i < at || state === 'running' ? <Icon name="check" size={12} /> : i + 1}</span>{t(`state.${step}`)}
+          <li
+            key={step}
+            data-step={i < at || state === 'running' ? 'done' : i === at ? 'now' : 'next'}
+            aria-current={i === at ? 'step' : undefined}
+          >
+            <span class="mark" aria-hidden="true">
+              {i < at || state === 'running' ? <Icon name="check" size={12} /> : i + 1}
+            </span>
+            {t(`state.${step}`)}
           </li>
         ))}
       </ol>
-      {state !== 'running' && <p class="hint">{t('progress.since', { time: formatSeconds(since), limit: formatSeconds(spec.start_deadline_s) })}</p>}
+      {state !== 'running' && (
+        <p class="hint">
+          {t('progress.since', { time: formatSeconds(since), limit: formatSeconds(spec.start_deadline_s) })}
+        </p>
+      )}
     </div>
   );
 }

@@ -10,12 +10,32 @@ export function ReasonView({ of, logsHref, tone = 'bad' }: { of: Reason; logsHre
   const lines = of.last_lines.slice(-SHOWN_LINES);
   return (
     <div class="stack-small">
-      <Banner tone={tone} title={<>{t(`reason.${of.code}`)} <code class="small">{of.code}</code></>}>
+      <Banner
+        tone={tone}
+        title={
+          <>
+            {t(`reason.${of.code}`)} <code class="small">{of.code}</code>
+          </>
+        }
+      >
         <p>{t(`reason.${of.code}.help`)}</p>
-        <p class="isolate soft">{neutralise(of.message)}{of.exit_code !== null && ` · ${t('reason.exitCode', { code: of.exit_code })}`}</p>
-        {logsHref !== undefined && <div class="row"><a href={logsHref}>{t('reason.wholeLog')}</a></div>}
+        <p class="isolate soft">
+          {neutralise(of.message)}
+          {of.exit_code !== null && ` · ${t('reason.exitCode', { code: of.exit_code })}`}
+        </p>
+        {logsHref !== undefined && (
+          <div class="row">
+            <a href={logsHref}>{t('reason.wholeLog')}</a>
+          </div>
+        )}
       </Banner>
-      {lines.length > 0 && <div class="log-tail" tabIndex={0} role="region" aria-label={t('reason.lastLines')}>{lines.map((line, i) => <div key={i}>{neutralise(line)}</div>)}</div>}
+      {lines.length > 0 && (
+        <div class="log-tail" tabIndex={0} role="region" aria-label={t('reason.lastLines')}>
+          {lines.map((line, i) => (
+            <div key={i}>{neutralise(line)}</div>
+          ))}
+        </div>
+      )}
     </div>
   );
 }

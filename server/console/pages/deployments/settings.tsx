@@ -16,14 +16,27 @@ import { StrategyChoices } from './version-new';
 const SCOPES = ['key', 'deployment'] as const;
 
 /** What can be changed without a new version. The form keeps what is typed when the deployment changes meanwhile; saving then explains itself. */
-export function SettingsTab({ of, onChange, onReload }: { of: Deployment; onChange: (deployment: Deployment) => void; onReload: () => void }) {
+export function SettingsTab({
+  of,
+  onChange,
+  onReload,
+}: {
+  of: Deployment;
+  onChange: (deployment: Deployment) => void;
+  onReload: () => void;
+}) {
   const [name, setName] = useState(of.name);
   const [scale, setScale] = useState(() => scaleOf(of));
   const [strategy, setStrategy] = useState(of.strategy);
   const [scope, setScope] = useState(of.prefix_cache_scope);
   const [rev, setRev] = useState(of.rev);
   const action = useAction(async () => {
-    const body: DeploymentEdit = { ...(name.trim() === of.name ? {} : { name: name.trim() }), strategy, prefix_cache_scope: scope, ...toScale(scale) };
+    const body: DeploymentEdit = {
+      ...(name.trim() === of.name ? {} : { name: name.trim() }),
+      strategy,
+      prefix_cache_scope: scope,
+      ...toScale(scale),
+    };
     const next = await call<Deployment>('PATCH', `/deployments/${of.id}`, { body, ifMatch: rev });
     onChange(next);
     setRev(next.rev);
@@ -46,15 +59,46 @@ export function SettingsTab({ of, onChange, onReload }: { of: Deployment; onChan
   return (
     <form class="stack page-narrow" noValidate onSubmit={submit}>
       <Card title={t('settings.general')}>
-        <TextField label={t('keys.name')} maxLength={100} value={name} onInput={setName} error={name.trim() === '' ? t('spec.error.required') : fieldMessage(action.problem, '/name')} />
+        <TextField
+          label={t('keys.name')}
+          maxLength={100}
+          value={name}
+          onInput={setName}
+          error={name.trim() === '' ? t('spec.error.required') : fieldMessage(action.problem, '/name')}
+        />
       </Card>
-      <Card title={t('scale.title')} note={t('scale.note')}><ScaleFields value={scale} onChange={setScale} /></Card>
-      <Card title={t('settings.updates')}><StrategyChoices value={strategy} onChange={setStrategy} /></Card>
+      <Card title={t('scale.title')} note={t('scale.note')}>
+        <ScaleFields value={scale} onChange={setScale} />
+      </Card>
+      <Card title={t('settings.updates')}>
+        <StrategyChoices value={strategy} onChange={setStrategy} />
+      </Card>
       <Card title={t('settings.cache')} note={t('settings.cacheNote')}>
-        <Choices legend={t('settings.cacheScope')} value={scope} onChange={setScope} options={SCOPES.map((value) => ({ value, label: t(`settings.cache.${value}`), hint: t(`settings.cache.${value}.hint`) }))} />
+        <Choices
+          legend={t('settings.cacheScope')}
+          value={scope}
+          onChange={setScope}
+          options={SCOPES.map((value) => ({
+            value,
+            label: t(`settings.cache.${value}`),
+            hint: t(`settings.cache.${value}.hint`),
+          }))}
+        />
       </Card>
-      <ProblemBanner problem={action.problem}>{action.problem?.status === 412 && <div class="row"><Button isSmall onClick={adopt}>{t('action.reload')}</Button></div>}</ProblemBanner>
-      <div class="form-foot"><Button type="submit" look="primary" isBusy={action.isBusy}>{t('action.save')}</Button></div>
+      <ProblemBanner problem={action.problem}>
+        {action.problem?.status === 412 && (
+          <div class="row">
+            <Button isSmall onClick={adopt}>
+              {t('action.reload')}
+            </Button>
+          </div>
+        )}
+      </ProblemBanner>
+      <div class="form-foot">
+        <Button type="submit" look="primary" isBusy={action.isBusy}>
+          {t('action.save')}
+        </Button>
+      </div>
     </form>
   );
 }

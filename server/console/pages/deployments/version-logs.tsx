@@ -15,9 +15,19 @@ export function VersionLogsPage({ id, number }: { id: string; number: string }) 
   useLiveReload(`${base}/events/stream`, false, version.reload);
   return (
     <Page
-      title={t('logs.ofVersion', { n: number })} aside={version.data !== undefined && <StateBadge state={version.data.state} />}
-      crumbs={[{ href: '/deployments', label: t('nav.deployments') }, { href: base, label: deployment.data?.name ?? '…' }, { href: `${base}/versions`, label: t('deployment.versions') }, { href: `${base}/versions/${number}`, label: `v${number}` }]}
-      actions={<LinkButton icon="download" isDownload href={`/api/v1${base}/versions/${number}/logs/download`}>{t('logs.download')}</LinkButton>}
+      title={t('logs.ofVersion', { n: number })}
+      aside={version.data !== undefined && <StateBadge state={version.data.state} />}
+      crumbs={[
+        { href: '/deployments', label: t('nav.deployments') },
+        { href: base, label: deployment.data?.name ?? '…' },
+        { href: `${base}/versions`, label: t('deployment.versions') },
+        { href: `${base}/versions/${number}`, label: `v${number}` },
+      ]}
+      actions={
+        <LinkButton icon="download" isDownload href={`/api/v1${base}/versions/${number}/logs/download`}>
+          {t('logs.download')}
+        </LinkButton>
+      }
     >
       <LogView path={`${base}/versions/${number}/logs`} />
     </Page>

@@ -19,11 +19,31 @@ export function VersionNewPage({ id }: { id: string }) {
   const deployment = useResource<Deployment>(base);
   const newest = useResource<{ data: Version[] }>(`${base}/versions?limit=1`);
   const newestNumber = newest.data?.data[0]?.number ?? 1;
-  const number = query.get('from') ?? (deployment.data === undefined || newest.data === undefined ? null : deployment.data.active_version ?? newestNumber);
+  const number =
+    query.get('from') ??
+    (deployment.data === undefined || newest.data === undefined
+      ? null
+      : (deployment.data.active_version ?? newestNumber));
   const from = useResource<Version>(number === null ? null : `${base}/versions/${number}`);
   return (
-    <Page isNarrow title={t('versions.new')} crumbs={[{ href: '/deployments', label: t('nav.deployments') }, { href: base, label: deployment.data?.name ?? '…' }]} subtitle={number === null ? undefined : t('versions.newText', { n: number })}>
-      <Loaded of={deployment}>{(data) => <Loaded of={from}>{(version) => <NewVersionForm key={version.id} of={data} from={version} isNewest={version.number === newestNumber} />}</Loaded>}</Loaded>
+    <Page
+      isNarrow
+      title={t('versions.new')}
+      crumbs={[
+        { href: '/deployments', label: t('nav.deployments') },
+        { href: base, label: deployment.data?.name ?? '…' },
+      ]}
+      subtitle={number === null ? undefined : t('versions.newText', { n: number })}
+    >
+      <Loaded of={deployment}>
+        {(data) => (
+          <Loaded of={from}>
+            {(version) => (
+              <NewVersionForm key={version.id} of={data} from={version} isNewest={version.number === newestNumber} />
+            )}
+          </Loaded>
+        )}
+      </Loaded>
     </Page>
   );
 }
@@ -39,7 +59,11 @@ function NewVersionForm({ of, from, isNewest }: { of: Deployment; from: Version;
   const base = isNewest ? active : undefined;
   const problems = problemsOf(draft, base);
   const action = useAction(async () => {
-    const body: NewVersion = { ...toRequest(draft, base), strategy, ...(note.trim() === '' ? {} : { note: note.trim() }) };
+    const body: NewVersion = {
+      ...toRequest(draft, base),
+      strategy,
+      ...(note.trim() === '' ? {} : { note: note.trim() }),
+    };
     await call<Version>('POST', `/deployments/${of.id}/versions`, { body });
     navigate(`/deployments/${of.id}`);
   });
@@ -52,16 +76,30 @@ function NewVersionForm({ of, from, isNewest }: { of: Deployment; from: Version;
     <form class="stack" noValidate onSubmit={submit}>
       <Card title={t('versions.rollout')}>
         <div class="stack">
-          <TextField label={t('versions.noteField')} hint={t('versions.noteHint')} isOptional maxLength={1_000} autoFocus value={note} onInput={setNote} />
+          <TextField
+            label={t('versions.noteField')}
+            hint={t('versions.noteHint')}
+            isOptional
+            maxLength={1_000}
+            autoFocus
+            value={note}
+            onInput={setNote}
+          />
           <StrategyChoices value={strategy} onChange={setStrategy} />
         </div>
       </Card>
       <SpecForm draft={draft} onChange={setDraft} problems={isTried ? problems : {}} choices={choices} />
       <ProblemBanner problem={action.problem} />
       <div class="form-foot">
-        {isTried && Object.keys(problems).length > 0 && <span class="field-error" role="alert">{t('deploy.fixFirst')}</span>}
+        {isTried && Object.keys(problems).length > 0 && (
+          <span class="field-error" role="alert">
+            {t('deploy.fixFirst')}
+          </span>
+        )}
         <LinkButton href={`/deployments/${of.id}`}>{t('action.cancel')}</LinkButton>
-        <Button type="submit" look="primary" icon="rocket" isBusy={action.isBusy}>{t('versions.rollOutNew')}</Button>
+        <Button type="submit" look="primary" icon="rocket" isBusy={action.isBusy}>
+          {t('versions.rollOutNew')}
+        </Button>
       </div>
     </form>
   );
@@ -70,5 +108,16 @@ function NewVersionForm({ of, from, isNewest }: { of: Deployment; from: Version;
 type Strategy = Deployment['strategy'];
 
 export function StrategyChoices({ value, onChange }: { value: Strategy; onChange: (value: Strategy) => void }) {
-  return <Choices legend={t('strategy.title')} value={value} onChange={onChange} options={(['auto', 'surge', 'replace'] as const).map((strategy) => ({ value: strategy, label: t(`strategy.${strategy}`), hint: t(`strategy.${strategy}.hint`) }))} />;
+  return (
+    <Choices
+      legend={t('strategy.title')}
+      value={value}
+      onChange={onChange}
+      options={(['auto', 'surge', 'replace'] as const).map((strategy) => ({
+        value: strategy,
+        label: t(`strategy.${strategy}`),
+        hint: t(`strategy.${strategy}.hint`),
+      }))}
+    />
+  );
 }

@@ -18,22 +18,47 @@ import { Table } from '../../ui/table';
 export function OrgListPage() {
   const orgs = usePages<Organization>('/orgs');
   const [isMaking, setMaking] = useState(false);
-  const create = <Button look="primary" icon="plus" onClick={() => setMaking(true)}>{t('orgs.create')}</Button>;
+  const create = (
+    <Button look="primary" icon="plus" onClick={() => setMaking(true)}>
+      {t('orgs.create')}
+    </Button>
+  );
   return (
     <Page title={t('nav.orgs')} subtitle={t('orgs.subtitle')} actions={create}>
       <Card isFlush>
         <Loaded of={orgs}>
-          {(data) => (data.length === 0 ? <Empty icon="orgs" title={t('orgs.empty')} actions={create}>{t('orgs.emptyHint')}</Empty> : (
-            <Table
-              label={t('nav.orgs')} rows={data} keyOf={({ id }) => id} hasMore={orgs.hasMore} isLoading={orgs.isLoading} onMore={orgs.loadMore}
-              columns={[
-                { title: t('keys.name'), cell: (org) => <a class="table-name isolate" href={`/orgs/${org.id}`}>{neutralise(org.name)}</a> },
-                { title: t('orgs.slug'), cell: (org) => <code>{org.slug}</code> },
-                { title: t('orgs.yourRole'), cell: (org) => t(`role.${org.role}`) },
-                { title: t('orgs.quotaDeployments'), cell: (org) => <span class="numeric">{org.quota_deployments ?? t('orgs.unlimited')}</span> },
-              ]}
-            />
-          ))}
+          {(data) =>
+            data.length === 0 ? (
+              <Empty icon="orgs" title={t('orgs.empty')} actions={create}>
+                {t('orgs.emptyHint')}
+              </Empty>
+            ) : (
+              <Table
+                label={t('nav.orgs')}
+                rows={data}
+                keyOf={({ id }) => id}
+                hasMore={orgs.hasMore}
+                isLoading={orgs.isLoading}
+                onMore={orgs.loadMore}
+                columns={[
+                  {
+                    title: t('keys.name'),
+                    cell: (org) => (
+                      <a class="table-name isolate" href={`/orgs/${org.id}`}>
+                        {neutralise(org.name)}
+                      </a>
+                    ),
+                  },
+                  { title: t('orgs.slug'), cell: (org) => <code>{org.slug}</code> },
+                  { title: t('orgs.yourRole'), cell: (org) => t(`role.${org.role}`) },
+                  {
+                    title: t('orgs.quotaDeployments'),
+                    cell: (org) => <span class="numeric">{org.quota_deployments ?? t('orgs.unlimited')}</span>,
+                  },
+                ]}
+              />
+            )
+          }
         </Loaded>
       </Card>
       {isMaking && <MakeDialog onClose={() => setMaking(false)} />}
@@ -58,10 +83,37 @@ function MakeDialog({ onClose }: { onClose: () => void }) {
     if (name.trim() !== '' && isSlug) void action.run();
   };
   return (
-    <Dialog title={t('orgs.create')} onClose={onClose} onSubmit={submit} foot={<><Button onClick={onClose}>{t('action.cancel')}</Button><Button type="submit" look="primary" isBusy={action.isBusy}>{t('orgs.create')}</Button></>}>
+    <Dialog
+      title={t('orgs.create')}
+      onClose={onClose}
+      onSubmit={submit}
+      foot={
+        <>
+          <Button onClick={onClose}>{t('action.cancel')}</Button>
+          <Button type="submit" look="primary" isBusy={action.isBusy}>
+            {t('orgs.create')}
+          </Button>
+        </>
+      }
+    >
       <ProblemBanner problem={action.problem} />
-      <TextField label={t('keys.name')} maxLength={100} autoFocus value={name} onInput={setName} error={isTried && name.trim() === '' ? t('spec.error.required') : fieldMessage(action.problem, '/name')} />
-      <TextField label={t('orgs.slug')} hint={t('orgs.slugHint')} isMono maxLength={63} value={shownSlug} onInput={setSlug} error={isTried && !isSlug ? t('orgs.slugError') : fieldMessage(action.problem, '/slug')} />
+      <TextField
+        label={t('keys.name')}
+        maxLength={100}
+        autoFocus
+        value={name}
+        onInput={setName}
+        error={isTried && name.trim() === '' ? t('spec.error.required') : fieldMessage(action.problem, '/name')}
+      />
+      <TextField
+        label={t('orgs.slug')}
+        hint={t('orgs.slugHint')}
+        isMono
+        maxLength={63}
+        value={shownSlug}
+        onInput={setSlug}
+        error={isTried && !isSlug ? t('orgs.slugError') : fieldMessage(action.problem, '/slug')}
+      />
     </Dialog>
   );
 }

@@ -10,7 +10,11 @@ import { Loaded } from '../../ui/state';
 import { MembersTab } from './members';
 import { OrgSettingsTab } from './settings';
 
-const TABS: readonly { tab: string; label: MessageKey }[] = [{ tab: '', label: 'orgs.members' }, { tab: 'keys', label: 'orgs.keys' }, { tab: 'settings', label: 'orgs.settings' }];
+const TABS: readonly { tab: string; label: MessageKey }[] = [
+  { tab: '', label: 'orgs.members' },
+  { tab: 'keys', label: 'orgs.keys' },
+  { tab: 'settings', label: 'orgs.settings' },
+];
 
 /** One organization: its people, its keys, its rules. */
 export function OrgPage({ id, tab = '' }: { id: string; tab?: string }) {
@@ -19,16 +23,38 @@ export function OrgPage({ id, tab = '' }: { id: string; tab?: string }) {
   const hrefOf = (name: string) => (name === '' ? `/orgs/${id}` : `/orgs/${id}/${name}`);
   return (
     <Page
-      title={org.data?.name ?? t('orgs.one')} crumbs={[{ href: '/orgs', label: t('nav.orgs') }]}
-      aside={org.data !== undefined && <><span class="tag">{org.data.slug}</span><span class="badge">{t(`role.${org.data.role}`)}</span></>}
-      tabs={<Tabs label={t('orgs.one')} current={hrefOf(tab)} tabs={TABS.map((known) => ({ href: hrefOf(known.tab), label: t(known.label) }))} />}
+      title={org.data?.name ?? t('orgs.one')}
+      crumbs={[{ href: '/orgs', label: t('nav.orgs') }]}
+      aside={
+        org.data !== undefined && (
+          <>
+            <span class="tag">{org.data.slug}</span>
+            <span class="badge">{t(`role.${org.data.role}`)}</span>
+          </>
+        )
+      }
+      tabs={
+        <Tabs
+          label={t('orgs.one')}
+          current={hrefOf(tab)}
+          tabs={TABS.map((known) => ({ href: hrefOf(known.tab), label: t(known.label) }))}
+        />
+      }
     >
       <Loaded of={org}>
         {(data) => (
           <>
             {tab === '' && <MembersTab org={data} />}
-            {tab === 'keys' && <KeysPanel scope={{ type: 'org', ownerId: id }} note={t('keys.orgNote')} canCreate={isAtLeast(data.role, 'developer')} />}
-            {tab === 'settings' && <OrgSettingsTab key={data.rev} org={data} onChange={org.set} onReload={org.reload} />}
+            {tab === 'keys' && (
+              <KeysPanel
+                scope={{ type: 'org', ownerId: id }}
+                note={t('keys.orgNote')}
+                canCreate={isAtLeast(data.role, 'developer')}
+              />
+            )}
+            {tab === 'settings' && (
+              <OrgSettingsTab key={data.rev} org={data} onChange={org.set} onReload={org.reload} />
+            )}
           </>
         )}
       </Loaded>

@@ -18,7 +18,15 @@ import { toast } from '../../ui/toast';
 const DAY_S = 86_400;
 const TYPES = ['user-level', 'deployment-level'] as const;
 
-export function OrgSettingsTab({ org, onChange, onReload }: { org: Organization; onChange: (org: Organization) => void; onReload: () => void }) {
+export function OrgSettingsTab({
+  org,
+  onChange,
+  onReload,
+}: {
+  org: Organization;
+  onChange: (org: Organization) => void;
+  onReload: () => void;
+}) {
   if (!isAtLeast(org.role, 'admin')) return <ReadOnly org={org} />;
   return (
     <div class="stack page-narrow">
@@ -32,10 +40,14 @@ export function OrgSettingsTab({ org, onChange, onReload }: { org: Organization;
 function ReadOnly({ org: { name, quota_gpu, quota_deployments, key_policy } }: { org: Organization }) {
   return (
     <Card title={t('orgs.settings')} note={t('orgs.readOnly')}>
-      <Facts of={[
-        [t('keys.name'), <span class="isolate">{name}</span>], [t('orgs.quotaDeployments'), quota_deployments ?? t('orgs.unlimited')], [t('orgs.quotaGpu'), quota_gpu ?? t('orgs.unlimited')],
-        [t('policy.maxLifetime'), lifetime(key_policy)],
-      ]} />
+      <Facts
+        of={[
+          [t('keys.name'), <span class="isolate">{name}</span>],
+          [t('orgs.quotaDeployments'), quota_deployments ?? t('orgs.unlimited')],
+          [t('orgs.quotaGpu'), quota_gpu ?? t('orgs.unlimited')],
+          [t('policy.maxLifetime'), lifetime(key_policy)],
+        ]}
+      />
     </Card>
   );
 }
@@ -63,7 +75,17 @@ function useEdit({ org, onChange, onReload }: EditProps) {
     void loadSession();
     toast(t('action.saved'));
   });
-  const problem = <ProblemBanner problem={action.problem}>{action.problem?.status === 412 && <div class="row"><Button isSmall onClick={onReload}>{t('action.reload')}</Button></div>}</ProblemBanner>;
+  const problem = (
+    <ProblemBanner problem={action.problem}>
+      {action.problem?.status === 412 && (
+        <div class="row">
+          <Button isSmall onClick={onReload}>
+            {t('action.reload')}
+          </Button>
+        </div>
+      )}
+    </ProblemBanner>
+  );
   return { action, problem };
 }
 
@@ -79,16 +101,33 @@ function GeneralCard(props: EditProps) {
     <Card title={t('orgs.general')} note={t('orgs.quotaNote')}>
       <form class="stack" noValidate onSubmit={submit}>
         {problem}
-        <TextField label={t('keys.name')} maxLength={100} value={name} onInput={setName} error={name.trim() === '' ? t('spec.error.required') : undefined} />
-        <Facts of={[[t('orgs.quotaDeployments'), org.quota_deployments ?? t('orgs.unlimited')], [t('orgs.quotaGpu'), org.quota_gpu ?? t('orgs.unlimited')]]} />
-        <div><Button type="submit" look="primary" isBusy={action.isBusy}>{t('action.save')}</Button></div>
+        <TextField
+          label={t('keys.name')}
+          maxLength={100}
+          value={name}
+          onInput={setName}
+          error={name.trim() === '' ? t('spec.error.required') : undefined}
+        />
+        <Facts
+          of={[
+            [t('orgs.quotaDeployments'), org.quota_deployments ?? t('orgs.unlimited')],
+            [t('orgs.quotaGpu'), org.quota_gpu ?? t('orgs.unlimited')],
+          ]}
+        />
+        <div>
+          <Button type="submit" look="primary" isBusy={action.isBusy}>
+            {t('action.save')}
+          </Button>
+        </div>
       </form>
     </Card>
   );
 }
 
 function PolicyCard(props: EditProps) {
-  const { org: { key_policy: policy } } = props;
+  const {
+    org: { key_policy: policy },
+  } = props;
   const { action, problem } = useEdit(props);
   const [days, setDays] = useState(daysOf(policy));
   const [requireExpiry, setRequireExpiry] = useState(policy?.require_expiry ?? false);
@@ -96,21 +135,46 @@ function PolicyCard(props: EditProps) {
   const isRight = (days === '' || Number(days) > 0) && types.length > 0;
   const submit = (event: Event) => {
     event.preventDefault();
-    const next: KeyPolicy = { max_lifetime_s: days === '' ? null : Math.round(Number(days) * DAY_S), require_expiry: requireExpiry, allowed_types: [...types] };
+    const next: KeyPolicy = {
+      max_lifetime_s: days === '' ? null : Math.round(Number(days) * DAY_S),
+      require_expiry: requireExpiry,
+      allowed_types: [...types],
+    };
     if (isRight) void action.run({ key_policy: next });
   };
   return (
     <Card title={t('policy.title')} note={t('policy.note')}>
       <form class="stack" noValidate onSubmit={submit}>
         {problem}
-        <TextField label={t('policy.maxLifetime')} isOptional inputMode="decimal" unit={t('unit.days')} value={days} onInput={setDays} error={days !== '' && !(Number(days) > 0) ? t('spec.error.number') : undefined} />
+        <TextField
+          label={t('policy.maxLifetime')}
+          isOptional
+          inputMode="decimal"
+          unit={t('unit.days')}
+          value={days}
+          onInput={setDays}
+          error={days !== '' && !(Number(days) > 0) ? t('spec.error.number') : undefined}
+        />
         <Checkbox label={t('policy.requireExpiry')} isChecked={requireExpiry} onChange={setRequireExpiry} />
         <fieldset class="stack-small">
           <legend class="label">{t('policy.types')}</legend>
-          {TYPES.map((type) => <Checkbox key={type} label={t(`keys.type.${type}`)} isChecked={types.includes(type)} onChange={(isAllowed) => setTypes(TYPES.filter((known) => (known === type ? isAllowed : types.includes(known))))} />)}
+          {TYPES.map((type) => (
+            <Checkbox
+              key={type}
+              label={t(`keys.type.${type}`)}
+              isChecked={types.includes(type)}
+              onChange={(isAllowed) =>
+                setTypes(TYPES.filter((known) => (known === type ? isAllowed : types.includes(known))))
+              }
+            />
+          ))}
           {types.length === 0 && <div class="field-error">{t('policy.typesError')}</div>}
         </fieldset>
-        <div><Button type="submit" look="primary" isBusy={action.isBusy} isDisabled={!isRight}>{t('action.save')}</Button></div>
+        <div>
+          <Button type="submit" look="primary" isBusy={action.isBusy} isDisabled={!isRight}>
+            {t('action.save')}
+          </Button>
+        </div>
       </form>
     </Card>
   );
@@ -125,8 +189,22 @@ function DeleteCard({ org }: { org: Organization }) {
   });
   return (
     <Card title={t('orgs.deleteTitle')} note={t('orgs.deleteNote')} isDanger>
-      <Button look="danger" icon="trash" onClick={() => setOpen(true)}>{t('orgs.deleteConfirm')}</Button>
-      {isOpen && <ConfirmDialog title={t('orgs.deleteTitle')} confirm={t('orgs.deleteConfirm')} name={org.slug} isBusy={action.isBusy} problem={action.problem} onClose={() => setOpen(false)} onConfirm={() => void action.run()}><p>{t('orgs.deleteText')}</p></ConfirmDialog>}
+      <Button look="danger" icon="trash" onClick={() => setOpen(true)}>
+        {t('orgs.deleteConfirm')}
+      </Button>
+      {isOpen && (
+        <ConfirmDialog
+          title={t('orgs.deleteTitle')}
+          confirm={t('orgs.deleteConfirm')}
+          name={org.slug}
+          isBusy={action.isBusy}
+          problem={action.problem}
+          onClose={() => setOpen(false)}
+          onConfirm={() => void action.run()}
+        >
+          <p>{t('orgs.deleteText')}</p>
+        </ConfirmDialog>
+      )}
     </Card>
   );
 }

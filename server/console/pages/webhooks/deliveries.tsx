@@ -23,17 +23,49 @@ export function DeliveriesDialog({ of, onClose }: { of: Webhook; onClose: () => 
       <p class="soft isolate">{neutralise(of.url)}</p>
       <ProblemBanner problem={again.problem} />
       <Loaded of={deliveries}>
-        {(data) => (data.length === 0 ? <p class="hint">{t('webhooks.noDeliveries')}</p> : (
-          <Table
-            label={t('webhooks.deliveries')} rows={data} keyOf={({ id }) => id} hasMore={deliveries.hasMore} isLoading={deliveries.isLoading} onMore={deliveries.loadMore}
-            columns={[
-              { title: t('webhooks.event'), cell: ({ event, created_at: at }) => <div><code>{event}</code><span class="table-sub"><Ago time={at} /></span></div> },
-              { title: t('field.state'), cell: ({ state }) => t(`webhooks.delivery.${state}`) },
-              { title: t('webhooks.attempts'), cell: (delivery) => <Attempts of={delivery} /> },
-              { title: t('field.actions'), isActions: true, cell: (delivery) => canSendAgain(delivery) && <Button isSmall label={t('webhooks.againOf', { event: delivery.event })} onClick={() => void again.run(delivery)}>{t('webhooks.again')}</Button> },
-            ]}
-          />
-        ))}
+        {(data) =>
+          data.length === 0 ? (
+            <p class="hint">{t('webhooks.noDeliveries')}</p>
+          ) : (
+            <Table
+              label={t('webhooks.deliveries')}
+              rows={data}
+              keyOf={({ id }) => id}
+              hasMore={deliveries.hasMore}
+              isLoading={deliveries.isLoading}
+              onMore={deliveries.loadMore}
+              columns={[
+                {
+                  title: t('webhooks.event'),
+                  cell: ({ event, created_at: at }) => (
+                    <div>
+                      <code>{event}</code>
+                      <span class="table-sub">
+                        <Ago time={at} />
+                      </span>
+                    </div>
+                  ),
+                },
+                { title: t('field.state'), cell: ({ state }) => t(`webhooks.delivery.${state}`) },
+                { title: t('webhooks.attempts'), cell: (delivery) => <Attempts of={delivery} /> },
+                {
+                  title: t('field.actions'),
+                  isActions: true,
+                  cell: (delivery) =>
+                    canSendAgain(delivery) && (
+                      <Button
+                        isSmall
+                        label={t('webhooks.againOf', { event: delivery.event })}
+                        onClick={() => void again.run(delivery)}
+                      >
+                        {t('webhooks.again')}
+                      </Button>
+                    ),
+                },
+              ]}
+            />
+          )
+        }
       </Loaded>
     </Dialog>
   );
@@ -49,8 +81,16 @@ function Attempts({ of: { attempts, next_at: nextAt } }: { of: WebhookDelivery }
   return (
     <div>
       <span class="numeric">{attempts.length}</span>
-      {last !== undefined && <span class="table-sub isolate">{neutralise(last.error ?? String(last.status))} · {last.duration_ms} ms</span>}
-      {nextAt !== null && <span class="table-sub">{t('webhooks.next')} <Ago time={nextAt} /></span>}
+      {last !== undefined && (
+        <span class="table-sub isolate">
+          {neutralise(last.error ?? String(last.status))} · {last.duration_ms} ms
+        </span>
+      )}
+      {nextAt !== null && (
+        <span class="table-sub">
+          {t('webhooks.next')} <Ago time={nextAt} />
+        </span>
+      )}
     </div>
   );
 }

@@ -12,7 +12,15 @@ import { ProblemBanner } from '../../ui/state';
 import { EVENT_GROUPS, eventsOf, wishOf } from './wish';
 
 /** An address, and what it hears of. */
-export function WebhookDialog({ edited, onClose, onDone }: { edited?: Webhook; onClose: () => void; onDone: (webhook: Webhook | MadeWebhook) => void }) {
+export function WebhookDialog({
+  edited,
+  onClose,
+  onDone,
+}: {
+  edited?: Webhook;
+  onClose: () => void;
+  onDone: (webhook: Webhook | MadeWebhook) => void;
+}) {
   const [url, setUrl] = useState(edited?.url ?? '');
   const [wish, setWish] = useState(wishOf(edited?.events ?? ['deployment.*']));
   const [owner, setOwner] = useState<OwnerReference>(selfOwner);
@@ -20,28 +28,79 @@ export function WebhookDialog({ edited, onClose, onDone }: { edited?: Webhook; o
   const events = eventsOf(wish);
   const action = useAction(async () => {
     const body = { url: url.trim(), events };
-    onDone(edited === undefined ? await call<MadeWebhook>('POST', '/webhooks', { body: { ...body, owner } }) : await call<Webhook>('PATCH', `/webhooks/${edited.id}`, { body, ifMatch: edited.rev }));
+    onDone(
+      edited === undefined
+        ? await call<MadeWebhook>('POST', '/webhooks', { body: { ...body, owner } })
+        : await call<Webhook>('PATCH', `/webhooks/${edited.id}`, { body, ifMatch: edited.rev }),
+    );
   });
   const submit = () => {
     setTried(true);
     if (url.trim() !== '' && events.length > 0) void action.run();
   };
   const title = t(edited === undefined ? 'webhooks.create' : 'webhooks.edit');
-  const toggle = (group: string, isOn: boolean) => setWish({ ...wish, groups: isOn ? [...wish.groups, group] : wish.groups.filter((other) => other !== group) });
+  const toggle = (group: string, isOn: boolean) =>
+    setWish({ ...wish, groups: isOn ? [...wish.groups, group] : wish.groups.filter((other) => other !== group) });
   return (
-    <Dialog title={title} isWide onClose={onClose} onSubmit={submit} foot={<><Button onClick={onClose}>{t('action.cancel')}</Button><Button type="submit" look="primary" isBusy={action.isBusy}>{edited === undefined ? title : t('action.save')}</Button></>}>
+    <Dialog
+      title={title}
+      isWide
+      onClose={onClose}
+      onSubmit={submit}
+      foot={
+        <>
+          <Button onClick={onClose}>{t('action.cancel')}</Button>
+          <Button type="submit" look="primary" isBusy={action.isBusy}>
+            {edited === undefined ? title : t('action.save')}
+          </Button>
+        </>
+      }
+    >
       <ProblemBanner problem={action.problem} />
-      <TextField label={t('webhooks.url')} hint={t('webhooks.urlHint')} isMono maxLength={2_000} autoFocus value={url} onInput={setUrl} placeholder="https://hooks.example.com/capstan" error={isTried && url.trim() === '' ? t('spec.error.required') : fieldMessage(action.problem, '/url')} />
+      <TextField
+        label={t('webhooks.url')}
+        hint={t('webhooks.urlHint')}
+        isMono
+        maxLength={2_000}
+        autoFocus
+        value={url}
+        onInput={setUrl}
+        placeholder="https://hooks.example.com/capstan"
+        error={isTried && url.trim() === '' ? t('spec.error.required') : fieldMessage(action.problem, '/url')}
+      />
       <fieldset class="stack-small">
         <legend class="label">{t('webhooks.events')}</legend>
-        <Checkbox label={t('webhooks.everything')} isChecked={wish.isEverything} onChange={(isEverything) => setWish({ ...wish, isEverything })} />
+        <Checkbox
+          label={t('webhooks.everything')}
+          isChecked={wish.isEverything}
+          onChange={(isEverything) => setWish({ ...wish, isEverything })}
+        />
         <div class="columns">
-          {EVENT_GROUPS.map((group) => <Checkbox key={group} label={t(`webhooks.group.${group}`)} isDisabled={wish.isEverything} isChecked={wish.isEverything || wish.groups.includes(group)} onChange={(isOn) => toggle(group, isOn)} />)}
+          {EVENT_GROUPS.map((group) => (
+            <Checkbox
+              key={group}
+              label={t(`webhooks.group.${group}`)}
+              isDisabled={wish.isEverything}
+              isChecked={wish.isEverything || wish.groups.includes(group)}
+              onChange={(isOn) => toggle(group, isOn)}
+            />
+          ))}
         </div>
         {isTried && events.length === 0 && <div class="field-error">{t('webhooks.noEvents')}</div>}
       </fieldset>
-      <TextArea label={t('webhooks.single')} hint={t('webhooks.singleHint')} isOptional isMono rows={2} value={wish.types} onInput={(types) => setWish({ ...wish, types })} placeholder="version.error" />
-      {edited === undefined && <OwnerField value={owner} onChange={setOwner} least="admin" hint={t('webhooks.ownerHint')} />}
+      <TextArea
+        label={t('webhooks.single')}
+        hint={t('webhooks.singleHint')}
+        isOptional
+        isMono
+        rows={2}
+        value={wish.types}
+        onInput={(types) => setWish({ ...wish, types })}
+        placeholder="version.error"
+      />
+      {edited === undefined && (
+        <OwnerField value={owner} onChange={setOwner} least="admin" hint={t('webhooks.ownerHint')} />
+      )}
     </Dialog>
   );
 }

@@ -1,5 +1,19 @@
 /** What events are told of, as the interface groups them. */
-export const EVENT_GROUPS = ['deployment', 'version', 'rollout', 'container', 'key', 'member', 'org', 'owner', 'account', 'token', 'source', 'image', 'webhook'] as const;
+export const EVENT_GROUPS = [
+  'deployment',
+  'version',
+  'rollout',
+  'container',
+  'key',
+  'member',
+  'org',
+  'owner',
+  'account',
+  'token',
+  'source',
+  'image',
+  'webhook',
+] as const;
 
 export interface EventWish {
   isEverything: boolean;
